@@ -1,0 +1,37 @@
+# The four commands: make demo, make test, make lint, make fix. Each sets up .venv from uv.lock by itself.
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+export UV_PROJECT_ENVIRONMENT := .venv
+
+.PHONY: demo test lint fix clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/.ready: uv.lock pyproject.toml Makefile
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Commingle needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv sync --locked --quiet --inexact
+	@touch $@
+
+demo: .venv/.ready ## run a whole consortium on this machine and fit its release
+	$(BIN)/commingle simulate --out demo
+
+test: .venv/.ready ## all tests
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: .venv/.ready ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: .venv/.ready ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo dist

@@ -1,0 +1,38 @@
+"""Least squares damped no more than the noise requires, as AdaSSP does (Wang 2018), after the fact."""
+
+import math
+
+import numpy as np
+
+from services.estimation.prepared import Array
+from services.estimation.signal import Signal
+from services.estimation.system import Centred, System
+
+FAILURE = 0.05
+
+
+def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimators have one signature
+    """H of the damped slopes with the intercept they imply; the intercept itself is not damped."""
+    return signal.centred.with_intercept(damped_inverse(signal))
+
+
+def damped_inverse(signal: Signal) -> Array:
+    """(S_hat_xx + l I)^-1 of the centred features."""
+    c = signal.centred
+    return np.linalg.inv(c.X + np.diag(damping(signal) - c.rows * c.noise))
+
+
+def damping(signal: Signal) -> float:
+    """l = max(0, t - lambda_min(S_hat_xx))."""
+    return max(0.0, noise_bound(signal.centred) - signal.smallest)
+
+
+def noise_bound(c: Centred) -> float:
+    """t: with probability 0.95 noise alone has no eigenvalue above it.
+
+    For m rows of noise with variances v, ||N|| <= sqrt(m max v) + sqrt(sum v) + sqrt(2 ln(1/0.05) max v) (Gordon 1985;
+    Davidson and Szarek 2001), so the eigenvalues of N^T N - m V stay below the square of that less m max v, for equal v.
+    """
+    top = float(c.noise.max())
+    norm = math.sqrt(c.rows * top) + math.sqrt(c.noise.sum()) + math.sqrt(2 * math.log(1 / FAILURE) * top)
+    return norm**2 - c.rows * top

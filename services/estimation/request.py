@@ -1,0 +1,29 @@
+"""What is asked of a release: which fit, and how sure of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+IntervalFor = Literal["table", "population"]
+Coverage = Literal["table", "population", "release", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """One linear model of one attribute.
+
+    Attributes:
+        target: name of a numeric or binary attribute.
+        features: names of attributes; None for all but the target. `constant` uses none.
+        estimator: one of `ESTIMATORS`.
+        intercept: whether the model in original units has one.
+        confidence_level: of the intervals, in (0, 1).
+        interval_for: what the intervals of `measurement_error` and `debiased` are to cover: the coefficients of
+            the same fit on the full private table, or those of the population it was drawn from.
+    """
+
+    target: str
+    features: tuple[str, ...] | None = None
+    estimator: str = "measurement_error"
+    intercept: bool = True
+    confidence_level: float = 0.95
+    interval_for: IntervalFor = "table"

@@ -1,0 +1,137 @@
+"""The moments of one regression, in the units in which it is solved.
+
+With an intercept these are the encoded units, in which the formulas of estimation.md are stated. Without one the
+model must have none in original units, so each column becomes original / scale = encoded + offset / scale. The exact
+intercept column makes that an affine change of basis which adds no noise: V stays what it is.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from services.estimation.errors import TooFewRowsError
+from services.estimation.prepared import Array, PreparedMoments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class System:
+    """Moments of p_x terms x and the label y.
+
+    Attributes:
+        xx, xy, yy: blocks of G, (p_x, p_x), (p_x,) and a number.
+        noise_x, noise_y: published noise variances, (p_x,) and a number.
+        intercept: whether the first term is the intercept.
+        to_original, shift: coefficients in original units = to_original @ b + shift.
+        terms: p_x labels.
+    """
+
+    xx: Array
+    xy: Array
+    yy: float
+    noise_x: Array
+    noise_y: float
+    intercept: bool
+    to_original: Array
+    shift: Array
+    terms: tuple[str, ...]
+    mechanism: Literal["rmgm", "dgm"]
+    rows: int
+    n: int
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """k - p_x."""
+        return self.rows - len(self.xy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centred:
+    """The system with its noiseless intercept partialled out, or as it is when it has none.
+
+    Attributes:
+        X, g, yy: the centred blocks, (q, q), (q,) and a number.
+        noise: (q,).
+        means: (q,) row of the intercept, over its own moment; None without intercept.
+        weight: moment of the intercept.
+        rows: degrees of freedom left in X: k - 1, or k.
+    """
+
+    X: Array
+    g: Array
+    yy: float
+    noise: Array
+    means: Array | None
+    weight: float
+    rows: int
+
+    def with_intercept(self, inverse: Array) -> Array:
+        """H (p_x, p_x) with H G_xy = the coefficients of `inverse` @ g and their intercept."""
+        if self.means is None:
+            return inverse
+        row = -self.means @ inverse
+        corner = 1 / self.weight - row @ self.means
+        return np.block([[np.atleast_2d(corner), row[None]], [row[:, None], inverse]])
+
+
+def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
+    """Cut the moments of columns `features` (and the intercept) and column `target`.
+
+    Raises:
+        TooFewRowsError: no more published rows than terms.
+    """
+    index = np.array([0, *features, target])
+    gram, noise = prepared.gram[np.ix_(index, index)], prepared.noise[index]
+    scale, zero = prepared.scale[index], prepared.offset[index] / prepared.scale[index]
+    unit = scale[-1]
+    to_original = np.diag(unit / scale[:-1])
+    shift = np.zeros(len(index) - 1)
+    first = 0 if intercept else 1
+    if intercept:
+        # y = off_y + s_y (b_0 + sum_j b_j (x_j - off_j) / s_j)
+        to_original[0, 1:] = -unit * zero[1:-1]
+        shift[0] = prepared.offset[target]
+    else:
+        basis = np.eye(len(index))
+        basis[0, 1:] = zero[1:]
+        gram = basis.T @ gram @ basis
+        to_original, shift = to_original[1:, 1:], shift[1:]
+    if prepared.rows <= len(shift) + intercept:
+        raise TooFewRowsError(
+            f"{prepared.rows} published rows cannot determine {len(shift)} coefficients",
+            remedy="Name fewer features.",
+        )
+    return System(
+        xx=gram[first:-1, first:-1],
+        xy=gram[first:-1, -1],
+        yy=float(gram[-1, -1]),
+        noise_x=noise[first:-1],
+        noise_y=float(noise[-1]),
+        intercept=intercept,
+        to_original=to_original,
+        shift=shift,
+        terms=tuple(prepared.labels[i] for i in index[first:-1]),
+        mechanism=prepared.mechanism,
+        rows=prepared.rows,
+        n=prepared.n,
+    )
+
+
+def centre(system: System) -> Centred:
+    """X = G_xx - G_x1 G_1x / G_11 and likewise g and yy, with k - 1 degrees of freedom."""
+    if not system.intercept:
+        return Centred(
+            system.xx, system.xy, system.yy, system.noise_x, means=None, weight=0.0, rows=system.rows
+        )
+    weight = float(system.xx[0, 0])
+    means = system.xx[0, 1:] / weight
+    label = float(system.xy[0])
+    return Centred(
+        X=system.xx[1:, 1:] - weight * np.outer(means, means),
+        g=system.xy[1:] - label * means,
+        yy=system.yy - label * label / weight,
+        noise=system.noise_x[1:],
+        means=means,
+        weight=weight,
+        rows=system.rows - 1,
+    )

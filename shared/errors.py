@@ -1,0 +1,33 @@
+"""The root of every error Commingle raises on purpose.
+
+CommingleError                  a fault with a stable code, a message for people and a remedy
+├── shared.privacy.errors       PrivacyError and what derives from it
+├── shared.mixing.errors        MixingError
+├── shared.protocol.errors      ProtocolError and what derives from it
+├── party_agent.errors
+├── coordinator.errors
+└── services.errors
+
+Expected refusals (a budget that does not suffice, a proposal that a policy declines) are values, not errors.
+"""
+
+from typing import ClassVar
+
+
+class CommingleError(Exception):
+    """A fault that a person can act on.
+
+    Attributes:
+        code: stable identifier, the last part of a problem document's `type`.
+        remedy: one sentence that says what to do about it.
+    """
+
+    code: ClassVar[str] = "fault"
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def diagnostics(self) -> str:
+        """The message and its remedy, as a command line prints them."""
+        return f"{self}\n  {self.remedy}"

@@ -1,0 +1,1 @@
+"""Sensitivity, calibration, accounting and noise: everything that carries the privacy guarantee."""

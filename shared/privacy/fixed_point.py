@@ -1,0 +1,80 @@
+"""Fixed point and exact row clipping (design: protocol.md section 1).
+
+Privacy: everything here is exact integer arithmetic, so the sensitivity bounds of `sensitivity` hold for the
+integers themselves and not merely up to rounding.
+"""
+
+from fractions import Fraction
+from math import isfinite, isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.privacy.errors import EncodingRangeError, ParameterError
+
+FRACTION_BITS = 15
+SCALE = 1 << FRACTION_BITS
+EXACT_LIMIT = 1 << 53
+_GAIN_BITS = 24
+
+
+def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Encoded values in [-1, 1] as integers q = trunc(x 2^f), |q| <= 2^f.
+
+    Truncation is toward zero, so norms never grow.
+
+    Raises:
+        EncodingRangeError: a value is outside [-1, 1] or not a number.
+    """
+    if not bool(np.all(np.abs(values) <= 1.0)):
+        raise EncodingRangeError(
+            "an encoded value lies outside [-1, 1]", remedy="Report this: values are clipped before encoding."
+        )
+    return np.trunc(values * SCALE).astype(np.int64)
+
+
+def exact_row_norm(row_norm: float) -> Fraction:
+    """The row norm bound C as an exact rational.
+
+    Raises:
+        ParameterError: C is not a positive finite number.
+    """
+    if not (isfinite(row_norm) and row_norm > 0):
+        raise ParameterError(f"row_norm is {row_norm!r}", remedy="Give a positive number, or leave row_norm out.")
+    return Fraction(row_norm)
+
+
+def squared_row_limit(row_norm: float) -> int:
+    """M = floor(C^2 4^f), the largest squared norm of an integer row."""
+    return int(exact_row_norm(row_norm) ** 2 * SCALE**2)
+
+
+def clip_rows(q: NDArray[np.int64], squared_limit: int) -> NDArray[np.int64]:
+    """Rows (m x d) scaled down so that every ||q||^2 <= M, exactly.
+
+    For ||q||^2 > M: g = isqrt(floor(M 4^24 / ||q||^2)) < 2^24, each |q| becomes (|q| g) >> 24, sign kept. Then
+    ||q'||^2 <= ||q||^2 g^2 / 4^24 <= M.
+    """
+    squared = np.einsum("ij,ij->i", q, q)
+    over = squared > squared_limit
+    if not over.any():
+        return q
+    gains = [isqrt((squared_limit << (2 * _GAIN_BITS)) // int(s)) for s in squared[over]]
+    clipped = q.copy()
+    rows = q[over]
+    clipped[over] = np.sign(rows) * ((np.abs(rows) * np.array(gains, np.int64)[:, None]) >> _GAIN_BITS)
+    return clipped
+
+
+def check_exact_range(subjects: int, row_norm: float | None) -> None:
+    """Refuse sizes whose sums could leave the integers that float64 holds exactly: n 2^f max(1, C) < 2^53.
+
+    Raises:
+        ParameterError: too many subjects.
+    """
+    norm = max(Fraction(1), exact_row_norm(row_norm)) if row_norm is not None else Fraction(1)
+    if subjects * SCALE * norm >= EXACT_LIMIT:
+        raise ParameterError(
+            f"{subjects} subjects are too many for exact arithmetic at {FRACTION_BITS} fraction bits",
+            remedy="Split the subjects into several releases or lower row_norm.",
+        )

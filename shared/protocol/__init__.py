@@ -1,0 +1,1 @@
+"""Documents, signatures, mechanisms and round states: bytes in, verified values out."""

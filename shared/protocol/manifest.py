@@ -1,0 +1,117 @@
+"""The manifest: what a coordinator signs when it publishes (protocol.md sections 5 and 7)."""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from shared.privacy.accounting import ZERO, Rho
+from shared.protocol.documents import Count, Digest, Hex32, Name, WireModel
+from shared.protocol.dsse import Envelope
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.plan import plan_blocks
+from shared.protocol.spec import INTERCEPT, ReleaseSpec
+
+PROTECTS = (
+    "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "
+    "subjects and differ in one subject's attribute values."
+)
+
+
+class Loss(WireModel):
+    """One loss, as rho and as epsilon at the release's delta."""
+
+    rho: float
+    epsilon: float
+
+
+class ScopedLoss(WireModel):
+    """A loss in the release's own adjacency and under replace_one, the unit of every ledger."""
+
+    own: Loss
+    replace_one: Loss
+
+
+class PartyLoss(WireModel):
+    """What one party's block reveals about its own rows."""
+
+    party: Name
+    loss: ScopedLoss
+
+
+class PrivacyStatement(WireModel):
+    """What the release costs.
+
+    Attributes:
+        per_party: the guarantee of each block by itself (Wu et al. 2022).
+        per_subject: the sum over all parties, because the same person is a row at every party.
+    """
+
+    adjacency: str
+    calibration: str
+    delta: float
+    protects: str = PROTECTS
+    per_party: tuple[PartyLoss, ...]
+    per_subject: ScopedLoss
+
+
+class PublishedColumn(WireModel):
+    """One column of the matrix; `sigma` is its noise in steps, 0 for the intercept."""
+
+    name: str
+    party: Name | None
+    sigma: Count
+
+
+class Manifest(WireModel):
+    """Everything an auditor needs to check a release offline, by reference or in full."""
+
+    type: Literal["commingle/manifest"] = "commingle/manifest"
+    version: Literal[1] = 1
+    release: Digest
+    spec: Envelope
+    proposer_key: Hex32
+    approvals: dict[str, Envelope]
+    blocks: dict[str, Envelope]
+    rows: Count
+    step: Annotated[float, Field(gt=0)]
+    columns: tuple[PublishedColumn, ...]
+    matrix_sha256: Digest
+    moments_sha256: Digest
+    privacy: PrivacyStatement
+    published: AwareDatetime
+    software: str
+
+
+def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
+    """The losses of a release: a function of its spec alone."""
+    plans = plan_blocks(spec)
+
+    def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
+        def loss(rho: Rho) -> Loss:
+            return Loss(rho=float(rho), epsilon=rho.epsilon(spec.delta))
+
+        return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
+
+    return PrivacyStatement(
+        adjacency=spec.adjacency,
+        calibration=spec.calibration,
+        delta=spec.delta,
+        per_party=tuple(PartyLoss(party=p.party, loss=scoped(p.loss, p.charge)) for p in plans),
+        per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
+    )
+
+
+def published_columns(spec: ReleaseSpec) -> tuple[PublishedColumn, ...]:
+    """The matrix's columns with their owner and noise: a function of the spec alone."""
+    intercept = PublishedColumn(name=INTERCEPT, party=None, sigma=0)
+    own = (
+        PublishedColumn(name=name, party=plan.party, sigma=plan.sigma)
+        for plan in plan_blocks(spec)
+        for name in plan.columns
+    )
+    return (intercept, *own)
+
+
+def published_step(spec: ReleaseSpec) -> float:
+    """The published value is integer * step."""
+    return mechanism_of(spec).step(spec)

@@ -1,0 +1,53 @@
+"""The published matrix: every party's integers side by side behind the exact intercept, as Parquet.
+
+Integers are published, in units of one public step, because they are what parties signed: anyone can check each
+party's columns against its signature. Regression is indifferent to the common step.
+"""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shared.protocol.errors import VerificationError
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.spec import ReleaseSpec
+
+
+def assemble(spec: ReleaseSpec, blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The matrix (rows x p) of the intercept and the parties' blocks, in the spec's order."""
+    return np.column_stack([mechanism_of(spec).intercept(spec), *blocks])
+
+
+def encode_matrix(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -> bytes:
+    """Parquet bytes. The file's metadata carries the release id and the step."""
+    facts = {"release": release, "mechanism": spec.mechanism, "step": mechanism_of(spec).step(spec)}
+    schema = pa.schema(
+        [(column.name, pa.int64()) for column in spec.columns], metadata={"commingle": json.dumps(facts)}
+    )
+    table = pa.table([pa.array(np.ascontiguousarray(column)) for column in matrix.T], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
+    """The integers (rows x p) of a published matrix.
+
+    Raises:
+        VerificationError: not Parquet, or not the columns and rows the spec calls for.
+    """
+    remedy = "Download the matrix again."
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError, ValueError):
+        raise VerificationError("the matrix is not a readable Parquet file", remedy=remedy) from None
+    expected = pa.schema([(column.name, pa.int64()) for column in spec.columns])
+    if not table.schema.equals(expected) or table.num_rows != mechanism_of(spec).rows(spec):
+        raise VerificationError("the matrix has another shape than its spec calls for", remedy=remedy)
+    if any(column.null_count for column in table.columns):
+        raise VerificationError("the matrix has empty cells", remedy=remedy)
+    return np.column_stack([column.to_numpy() for column in table.columns])

@@ -1,0 +1,47 @@
+"""DGM: plain Gaussian noise on every row (protocol.md section 4). Released: Q + N, n x d."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.privacy.fixed_point import SCALE
+from shared.protocol.spec import ReleaseSpec
+
+
+class Placement:
+    """Rows put at their rank."""
+
+    def __init__(self, *, n: int, d: int) -> None:
+        self._block = np.zeros((n, d), np.int64)
+
+    def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Take rows (m x d) of the subjects with these ranks (m)."""
+        self._block[ranks] = rows
+
+    def total(self) -> NDArray[np.int64]:
+        """N x d."""
+        return self._block
+
+
+def rows(spec: ReleaseSpec) -> int:
+    """One per subject."""
+    return spec.n
+
+
+def gain(spec: ReleaseSpec) -> int:  # noqa: ARG001 - the same question is put to every mechanism
+    """A subject's row stands in the block once."""
+    return 1
+
+
+def step(spec: ReleaseSpec) -> float:  # noqa: ARG001 - as above
+    """1 / 2^f."""
+    return 1 / SCALE
+
+
+def intercept(spec: ReleaseSpec) -> NDArray[np.int64]:
+    """Ones, in steps."""
+    return np.full(spec.n, SCALE, np.int64)
+
+
+def mixer(spec: ReleaseSpec, columns: int) -> Placement:
+    """Nothing is mixed."""
+    return Placement(n=spec.n, d=columns)

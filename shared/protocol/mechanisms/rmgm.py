@@ -1,0 +1,38 @@
+"""RMGM: random mixing, then Gaussian noise (Wu et al. 2022; protocol.md sections 3, 4 and 8).
+
+Released: S Q + N, k x d. Changing one subject moves one column's multiple of S, whose squared norm is k.
+"""
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.mixing.projection import Projection, ones_projection
+from shared.privacy.fixed_point import SCALE
+from shared.protocol.spec import ReleaseSpec
+
+
+def rows(spec: ReleaseSpec) -> int:
+    """K."""
+    return spec.k or 0
+
+
+def gain(spec: ReleaseSpec) -> int:
+    """||S e_i||^2 = k."""
+    return rows(spec)
+
+
+def step(spec: ReleaseSpec) -> float:
+    """1 / (sqrt(k) 2^f)."""
+    return 1 / (sqrt(rows(spec)) * SCALE)
+
+
+def intercept(spec: ReleaseSpec) -> NDArray[np.int64]:
+    """B 1 in steps: 2^f S 1."""
+    return ones_projection(bytes.fromhex(spec.seed), rows(spec), spec.n) * SCALE
+
+
+def mixer(spec: ReleaseSpec, columns: int) -> Projection:
+    """The seeded Bernoulli projection."""
+    return Projection(seed=bytes.fromhex(spec.seed), k=rows(spec), d=columns)

@@ -1,0 +1,172 @@
+r"""The states of a release and the moves between them, as pure functions (architecture.md, a release).
+
+proposed -> approved -> collecting -> published
+        \-> rejected      \-> aborted / expired
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class State(StrEnum):
+    """Where a release stands. The last four are final."""
+
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    COLLECTING = "collecting"
+    PUBLISHED = "published"
+    REJECTED = "rejected"
+    ABORTED = "aborted"
+    EXPIRED = "expired"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing can happen any more."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({State.PUBLISHED, State.REJECTED, State.ABORTED, State.EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What a party stated about its subjects."""
+
+    subjects: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Everything that decides what may happen next.
+
+    Attributes:
+        parties: who must approve and upload.
+        alignments: of those who approved.
+        stored: whose blocks are in.
+        reason: why it ended, in words, where it ended badly.
+    """
+
+    parties: frozenset[str]
+    expires: datetime
+    state: State = State.PROPOSED
+    alignments: Mapping[str, Alignment] = field(default_factory=lambda: MappingProxyType({}))
+    stored: frozenset[str] = frozenset()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """A party's approval and alignment statement were verified."""
+
+    party: str
+    alignment: Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A party's rejection or withdrawal was verified."""
+
+    party: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBlock:
+    """A party's block was verified and is stored."""
+
+    party: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The matrix is assembled and the manifest signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Approve | Reject | StoreBlock | Publish | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The event does not fit the state. `reason` is one sentence for people."""
+
+    reason: str
+
+
+def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
+    """The round after an event, or why the event is refused. Time ends a round before anything else can happen."""
+    if current.state.final:
+        return current if isinstance(event, Tick) else Refused(f"the release is {current.state} already")
+    if now >= current.expires:
+        expired = replace(current, state=State.EXPIRED, reason="the spec expired before every block was in")
+        return expired if isinstance(event, Tick) else Refused("the release has expired")
+    return _apply(current, event)
+
+
+def _apply(current: Round, event: Event) -> Round | Refused:
+    match event:
+        case Approve(party, alignment):
+            return _approve(current, party, alignment)
+        case Reject(party, reason):
+            return _reject(current, party, reason)
+        case StoreBlock(party):
+            return _store(current, party)
+        case Publish():
+            return _publish(current)
+        case Tick():
+            return current
+
+
+def complete(current: Round) -> bool:
+    """Whether every block is in and only publishing is left."""
+    return current.state is State.COLLECTING and current.stored == current.parties
+
+
+def _approve(current: Round, party: str, alignment: Alignment) -> Round | Refused:
+    if current.state is not State.PROPOSED or party in current.alignments:
+        return Refused(f"{party} has approved already" if party in current.alignments else "approvals are closed")
+    alignments = MappingProxyType({**current.alignments, party: alignment})
+    approved = replace(current, alignments=alignments)
+    if alignments.keys() != current.parties:
+        return approved
+    if len(set(alignments.values())) > 1:
+        return replace(approved, state=State.ABORTED, reason=_who_agrees(alignments))
+    return replace(approved, state=State.APPROVED)
+
+
+def _reject(current: Round, party: str, reason: str) -> Round | Refused:
+    ended = State.REJECTED if current.state is State.PROPOSED else State.ABORTED
+    verb = "rejected it" if ended is State.REJECTED else "withdrew"
+    return replace(current, state=ended, reason=f"{party} {verb}: {reason}")
+
+
+def _store(current: Round, party: str) -> Round | Refused:
+    if current.state is State.PROPOSED:
+        return Refused("not every party has approved yet")
+    if party in current.stored:
+        return Refused(f"{party} has uploaded its block already")
+    return replace(current, state=State.COLLECTING, stored=current.stored | {party})
+
+
+def _publish(current: Round) -> Round | Refused:
+    missing = sorted(current.parties - current.stored)
+    if missing:
+        return Refused(f"blocks are missing from {', '.join(missing)}")
+    return replace(current, state=State.PUBLISHED)
+
+
+def _who_agrees(alignments: Mapping[str, Alignment]) -> str:
+    groups = defaultdict(list)
+    for party in sorted(alignments):
+        groups[alignments[party]].append(party)
+    said = "; ".join(f"{' and '.join(names)}: {key.subjects} subjects" for key, names in groups.items())
+    return f"the parties do not hold the same subjects ({said}; parties named together agree)"

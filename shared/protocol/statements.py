@@ -1,0 +1,183 @@
+"""What parties sign about a release besides the spec (protocol.md sections 6 and 7).
+
+The alignment statement is apart from the approval because approvals are published and alignment digests are not.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AwareDatetime, Field
+
+from shared.protocol.documents import Count, Digest, Hex32, Model, Name, WireModel
+from shared.protocol.dsse import Envelope, Verified, open_envelope
+from shared.protocol.errors import DocumentError, SignatureError
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
+
+RejectionReason = Literal[
+    "policy", "operator", "budget", "schema", "dataset", "subjects", "data_changed", "block_lost", "expired"
+]
+
+
+class Enrolment(WireModel):
+    """A party introduces itself with the invite it was given."""
+
+    type: Literal["commingle/enrolment"] = "commingle/enrolment"
+    version: Literal[1] = 1
+    invite: Annotated[str, Field(min_length=16, max_length=200)]
+    name: Name
+    signing_key: Hex32
+    sealing_key: Hex32
+
+
+class Approval(WireModel):
+    """A party agrees to this very spec and has reserved its budget."""
+
+    type: Literal["commingle/approval"] = "commingle/approval"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    created: AwareDatetime
+    ledger_head: Digest
+
+
+class AlignmentStatement(WireModel):
+    """How many subjects a party holds and the keyed digest of their sorted list."""
+
+    type: Literal["commingle/alignment"] = "commingle/alignment"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    subjects: Count
+    digest: Digest
+
+
+class Rejection(WireModel):
+    """A party declines, or withdraws after its debit. The reason is a code: local error text never travels."""
+
+    type: Literal["commingle/rejection"] = "commingle/rejection"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    reason: RejectionReason
+    created: AwareDatetime
+    ledger_head: Digest
+
+
+class BlockStatement(WireModel):
+    """A party's signature under its privatised block.
+
+    Attributes:
+        approvals: digest of the set of approvals under which the debit was made.
+        rows, columns: the block's shape and its encoded columns, in order.
+        sigma: standard deviation of the integer noise, in steps.
+        body_sha256: of the Arrow IPC bytes that are uploaded.
+        content_sha256: of the integers themselves (`shared.protocol.block.content_digest`), which the published
+            matrix can be checked against whatever wrote its file.
+    """
+
+    type: Literal["commingle/block"] = "commingle/block"
+    version: Literal[1] = 1
+    spec: Digest
+    approvals: Digest
+    party: Name
+    rows: Count
+    columns: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
+    sigma: Count
+    body_sha256: Digest
+    content_sha256: Digest
+    ledger_head: Digest
+
+
+class SignedDocument(WireModel):
+    """An envelope with the key that signed it, for documents whose signer the receiver may not know yet."""
+
+    signing_key: Hex32
+    envelope: Envelope
+
+    def open(self, model: type[Model], *, kind: str) -> Verified[Model]:
+        """Verify under the enclosed key. Whether to trust that key is the caller's question."""
+        return open_envelope(self.envelope, model, kind=kind, keys=[VerifyingKey.from_hex(self.signing_key)])
+
+
+class ApprovalRequest(WireModel):
+    """What an agent sends to approve."""
+
+    approval: Envelope
+    alignment: Envelope
+
+
+class _PartyStatement(Protocol):
+    @property
+    def spec(self) -> str: ...
+    @property
+    def party(self) -> str: ...
+
+
+def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[ReleaseSpec]:
+    """A verified spec, signed by the proposer it names.
+
+    Raises:
+        SignatureError, DocumentError: it is not.
+    """
+    spec = open_envelope(envelope, ReleaseSpec, kind="spec", keys=keys)
+    if spec.document.proposer != spec.signer:
+        raise SignatureError("the spec names another proposer than its signer", remedy="Propose it again.")
+    return spec
+
+
+def open_approval(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Approval]:
+    """A verified approval by that party of the spec with that digest."""
+    approval = open_envelope(envelope, Approval, kind="approval", keys=[party.verifying_key])
+    return require_about(approval, party=party.name, spec=spec)
+
+
+def open_alignment(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[AlignmentStatement]:
+    """A verified alignment statement by that party about the spec with that digest."""
+    statement = open_envelope(envelope, AlignmentStatement, kind="alignment", keys=[party.verifying_key])
+    return require_about(statement, party=party.name, spec=spec)
+
+
+def open_rejection(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Rejection]:
+    """A verified rejection by that party of the spec with that digest."""
+    rejection = open_envelope(envelope, Rejection, kind="rejection", keys=[party.verifying_key])
+    return require_about(rejection, party=party.name, spec=spec)
+
+
+def open_block_statement(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[BlockStatement]:
+    """A verified block statement by that party about the spec with that digest."""
+    statement = open_envelope(envelope, BlockStatement, kind="block", keys=[party.verifying_key])
+    return require_about(statement, party=party.name, spec=spec)
+
+
+def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec]) -> dict[str, Verified[Approval]]:
+    """The verified approvals of every party of a spec, by name.
+
+    Raises:
+        DocumentError: a party's approval is missing.
+        SignatureError: one does not verify.
+    """
+    missing = [party.name for party in spec.document.parties if party.name not in envelopes]
+    if missing:
+        raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
+    return {
+        party.name: open_approval(envelopes[party.name], party, spec=spec.digest) for party in spec.document.parties
+    }
+
+
+def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:
+    """SHA-256 over the approvals' digests in order of party names, hex: names the exact set a debit relied on."""
+    digests = b"".join(bytes.fromhex(approvals[name].digest) for name in sorted(approvals))
+    return sha256(b"commingle/v1/approvals" + digests).hexdigest()
+
+
+def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verified[Model]:
+    """The statement itself, if it is by that party about that spec. Raises DocumentError otherwise."""
+    document: _PartyStatement = statement.document  # type: ignore[assignment] # every party statement has both
+    if document.party != party or document.spec != spec:
+        raise DocumentError(
+            "the signed statement is about another release or party",
+            remedy="Sign a statement for this release.",
+        )
+    return statement

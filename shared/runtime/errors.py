@@ -1,0 +1,71 @@
+"""What goes wrong around a process.
+
+RuntimeFaultError
+├── SettingsError        a settings file or option that cannot be used
+├── KeyFileError         a key file that is missing, unreadable or malformed
+├── PortInUseError       the address to listen on is taken
+└── RemoteError          talking to another process failed
+    ├── UnreachableError     nobody answered; trying again later may help
+    ├── NonsenseError        something answered, but not a Commingle service
+    └── RemoteProblemError   the service answered with a problem document
+"""
+
+from shared.errors import CommingleError
+
+
+class RuntimeFaultError(CommingleError):
+    """Something around the process is not as it must be."""
+
+    code = "runtime"
+
+
+class SettingsError(RuntimeFaultError):
+    """A settings file or option that cannot be used."""
+
+    code = "settings"
+
+
+class KeyFileError(RuntimeFaultError):
+    """A key file that is missing, unreadable or malformed."""
+
+    code = "key-file"
+
+
+class PortInUseError(RuntimeFaultError):
+    """The address to listen on is taken."""
+
+    code = "port-in-use"
+
+
+class RemoteError(RuntimeFaultError):
+    """Talking to another process failed."""
+
+    code = "remote"
+
+
+class UnreachableError(RemoteError):
+    """Nobody answered in time."""
+
+    code = "unreachable"
+
+
+class NonsenseError(RemoteError):
+    """Something answered, but not a Commingle service."""
+
+    code = "nonsense"
+
+
+class RemoteProblemError(RemoteError):
+    """The service answered with a problem document.
+
+    Attributes:
+        status: HTTP status.
+        problem: the last part of the problem's `type`.
+    """
+
+    code = "remote-problem"
+
+    def __init__(self, message: str, *, remedy: str, status: int, problem: str) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+        self.problem = problem

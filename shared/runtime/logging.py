@@ -1,0 +1,26 @@
+"""Structured logs: one JSON object per line on standard error."""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logging(*, service: str, level: str = "info") -> None:
+    """Send this process's own logs and those of its libraries to standard error.
+
+    Values from private rows, keys and seeds are never handed to a logger; see docs/threat-model.md.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")

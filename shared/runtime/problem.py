@@ -1,0 +1,69 @@
+"""Problem documents (RFC 9457): the one place where an error becomes an HTTP answer."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from shared.errors import CommingleError
+
+PROBLEM_JSON = "application/problem+json"
+_TYPE = "urn:commingle:problem:"
+_log = structlog.get_logger()
+
+
+def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A problem document. `type` is stable; `detail` and `remedy` are for people."""
+    body = {
+        "type": _TYPE + code,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "remedy": remedy,
+    }
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
+
+
+def problem_code(document: Mapping[str, object]) -> str:
+    """The stable last part of a problem's type."""
+    return str(document.get("type", "")).removeprefix(_TYPE) or "unknown"
+
+
+def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:
+    """Answer every error with a problem document.
+
+    Args:
+        app: the application.
+        statuses: status of each error class; the most derived class in the table counts, 500 where none does.
+    """
+
+    async def on_ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, CommingleError)  # noqa: S101 - registered for this class only
+        status = next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("request failed", path=request.url.path, error=type(error).__name__)
+        return problem(status, error.code, str(error), error.remedy)
+
+    async def on_invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
+        said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+        return problem(422, "request", said, "Compare the request with /openapi.json.")
+
+    async def on_http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
+        remedy = "Compare the request with /openapi.json."
+        return problem(error.status_code, "http", str(error.detail), remedy, error.headers)
+
+    async def on_fault(request: Request, error: Exception) -> Response:
+        # the message could hold anything, so only the class is logged
+        _log.error("unexpected fault", path=request.url.path, error=type(error).__name__)
+        return problem(500, "fault", "an unexpected fault", "Try again; if it persists, read the service's log.")
+
+    app.add_exception_handler(CommingleError, on_ours)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(Exception, on_fault)

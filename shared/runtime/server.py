@@ -1,0 +1,37 @@
+"""Running an application on a socket of its own, so that whoever started it learns the address."""
+
+import json
+import socket
+import sys
+
+import uvicorn
+from fastapi import FastAPI
+
+from shared.runtime.errors import PortInUseError
+
+_GRACE_SECONDS = 10
+
+
+def serve(app: FastAPI, *, host: str, port: int) -> None:
+    """Listen, say where on standard output as one line of JSON, and serve until told to stop.
+
+    Port 0 takes any free port.
+
+    Raises:
+        PortInUseError: the address is taken or is not one of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        raise PortInUseError(
+            f"cannot listen on {host}:{port} ({error.strerror})",
+            remedy="Stop the process that uses it or choose another with --port (0 takes any free one).",
+        ) from None
+    address = f"[{host}]" if family == socket.AF_INET6 else host
+    print(  # noqa: T201 - the announcement is this function's output
+        json.dumps({"event": "listening", "url": f"http://{address}:{listener.getsockname()[1]}"}), flush=True
+    )
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_SECONDS)
+    uvicorn.Server(config).run(sockets=[listener])
+    sys.stdout.flush()
