@@ -57,9 +57,7 @@ def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors)
     )
 
 
-def expected_r_squared(
-    system: System, signal: Signal, H: Array, b: Array, errors: Errors
-) -> tuple[float, float]:
+def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> tuple[float, float]:
     """1 - N/D of these coefficients on the private table, and its standard error; NaN if D is not positive.
 
     D = S_hat_yy about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the same noise, so c^T S_hat c is too small

@@ -54,9 +54,7 @@ class _UnknownNameError(RequestError):
         self.available = tuple(available)
         close = get_close_matches(name, self.available)
         guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-        super().__init__(
-            f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {', '.join(self.available)}."
-        )
+        super().__init__(f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {', '.join(self.available)}.")
 
 
 class UnknownAttributeError(_UnknownNameError):

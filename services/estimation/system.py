@@ -120,9 +120,7 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
 def centre(system: System) -> Centred:
     """X = G_xx - G_x1 G_1x / G_11 and likewise g and yy, with k - 1 degrees of freedom."""
     if not system.intercept:
-        return Centred(
-            system.xx, system.xy, system.yy, system.noise_x, means=None, weight=0.0, rows=system.rows
-        )
+        return Centred(system.xx, system.xy, system.yy, system.noise_x, means=None, weight=0.0, rows=system.rows)
     weight = float(system.xx[0, 0])
     means = system.xx[0, 1:] / weight
     label = float(system.xy[0])

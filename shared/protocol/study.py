@@ -111,8 +111,9 @@ def default_k(study: Study) -> int:
         / (SCALE**2 * 2 * rho)
         for party in study.parties
     )
-    balanced = (columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3)
-    return min(study.n, max(3 * columns, round(min(balanced, study.n ** (2 / 3)))))
+    balanced = float((columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3))
+    wanted = min(balanced, float(study.n) ** (2 / 3))
+    return min(study.n, max(3 * columns, round(wanted)))
 
 
 def _party(party: StudyParty, member: Member) -> PartySpec:
