@@ -1,0 +1,1 @@
+"""A party's agent: the only code that ever sees private rows."""

@@ -60,12 +60,12 @@ def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors)
 def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> tuple[float, float]:
     """1 - N/D of these coefficients on the private table, and its standard error; NaN if D is not positive.
 
-    D = S_hat_yy about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the same noise, so c^T S_hat c is too small
-    by that much on average (the covariance penalty of Efron 2004). The error is the delta method's, with
-    Cov(c^T G c, d^T G d) = 2 (c^T G d)^2 / k for rows of a normal law and d the centred label.
+    D = S_hat_yy about its mean, scaled from m = k - 1 rows to k. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
+    same noise, so c^T S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error
+    is the delta method's: Cov(c^T G c, d^T G d) = 2 (c^T G d)^2 / k for rows of a normal law, d the centred label.
     """
     c, k = signal.centred, system.rows
-    label = c.yy - c.rows * system.noise_y
+    label = k * (c.yy / c.rows - system.noise_y)
     if label <= 0:
         return math.nan, math.nan
     r: Residual = residual(system, b)

@@ -52,13 +52,14 @@ def measure(system: System) -> Signal:
         return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, degrees, 1.0)
     inverse = _invert(c.X, system)
     slopes = inverse @ c.g
-    residual = max(c.yy - float(slopes @ c.g), np.finfo(float).eps * c.yy)
+    # what cancels to less than rounding is rounding
+    residual = max(c.yy - float(slopes @ c.g), np.finfo(float).eps * (system.yy or 1.0))
     eigenvalues = np.linalg.eigvalsh(c.X - c.rows * np.diag(c.noise))
     # inverse of the block over (x, y): X^-1 bordered by 0, plus c c^T / residual with c = (-slopes, 1)
     direction = np.append(-slopes, 1.0)
     joint = np.outer(direction, direction) / residual
     joint[:q, :q] += inverse
-    statistic = (c.yy - residual) / q / (residual / degrees)
+    statistic = max(0.0, c.yy - residual) / q / (residual / degrees)
     return Signal(
         centred=c,
         inverse=inverse,
@@ -73,7 +74,8 @@ def measure(system: System) -> Signal:
 
 
 def _smallest_root(inverse: Array, noise: Array) -> float:
-    """Smallest r with det(Z - r V) = 0, given Z^-1: 1 / lambda_max(V^1/2 Z^-1 V^1/2). Columns without noise drop out."""
+    """Smallest r with det(Z - r V) = 0, given Z^-1. Columns without noise drop out by themselves."""
+    # r = 1 / lambda_max(V^1/2 Z^-1 V^1/2)
     deviation = np.sqrt(noise)
     largest = np.linalg.eigvalsh(deviation[:, None] * inverse * deviation)[-1]
     return 1 / float(largest) if largest > 0 else math.inf
@@ -81,7 +83,7 @@ def _smallest_root(inverse: Array, noise: Array) -> float:
 
 def _invert(X: Array, system: System) -> Array:
     try:
-        inverse: Array = np.linalg.inv(X)
+        inverse = np.asarray(np.linalg.inv(X), dtype=np.float64)
     except np.linalg.LinAlgError:
         inverse = np.full_like(X, np.nan)
     # 1 / (X_jj (X^-1)_jj) = 1 - R_j^2, the part of term j that the others do not explain, whatever the units

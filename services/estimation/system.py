@@ -41,7 +41,7 @@ class System:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """k - p_x."""
+        """Published rows less terms: k - p_x."""
         return self.rows - len(self.xy)
 
 

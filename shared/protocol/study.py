@@ -112,7 +112,7 @@ def default_k(study: Study) -> int:
         for party in study.parties
     )
     balanced = float((columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3))
-    wanted = min(balanced, float(study.n) ** (2 / 3))
+    wanted: float = min(balanced, study.n ** (2 / 3))
     return min(study.n, max(3 * columns, round(wanted)))
 
 

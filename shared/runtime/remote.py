@@ -1,6 +1,7 @@
-"""One HTTP call to another Commingle process, its failures as our errors."""
+"""HTTP calls to another Commingle process, their failures as our errors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
@@ -28,17 +29,33 @@ def call(
         RemoteProblemError: the service refused, with its own words and remedy.
         NonsenseError: an answer that is neither success nor a problem document.
     """
-    where = f"{client.base_url}"
+    where = str(client.base_url)
     timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds
-    try:
+    with reaching(where):
         response = client.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
+    return check(response, where)
+
+
+@contextmanager
+def reaching(where: str) -> Iterator[None]:
+    """Turn httpx's failures to reach `where` into UnreachableError and NonsenseError."""
+    try:
+        yield
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        raise NonsenseError(f"{where} is not a valid address", remedy="Give a URL such as http://host:8000.") from None
+    except httpx.DecodingError:
+        raise NonsenseError(
+            f"{where} answered with broken data", remedy="Check what answers at this address."
+        ) from None
     except httpx.TransportError as error:
         raise UnreachableError(
             f"no answer from {where} ({type(error).__name__})",
             remedy="Check the address and the network; the call is safe to repeat.",
         ) from None
-    except httpx.InvalidURL:
-        raise NonsenseError(f"{where} is not a valid address", remedy="Give a URL such as http://host:8000.") from None
+
+
+def check(response: httpx.Response, where: str) -> httpx.Response:
+    """The response itself if it is a success. Raises as `call` does."""
     if response.is_success:
         return response
     if response.status_code in _BUSY and "problem+json" not in response.headers.get("content-type", ""):

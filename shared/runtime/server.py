@@ -2,7 +2,7 @@
 
 import json
 import socket
-import sys
+from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
@@ -12,10 +12,10 @@ from shared.runtime.errors import PortInUseError
 _GRACE_SECONDS = 10
 
 
-def serve(app: FastAPI, *, host: str, port: int) -> None:
+def serve(app: FastAPI, *, host: str, port: int, on_listening: Callable[[str], None] = lambda _: None) -> None:
     """Listen, say where on standard output as one line of JSON, and serve until told to stop.
 
-    Port 0 takes any free port.
+    Port 0 takes any free port. `on_listening` is told the address.
 
     Raises:
         PortInUseError: the address is taken or is not one of this machine's.
@@ -29,9 +29,8 @@ def serve(app: FastAPI, *, host: str, port: int) -> None:
             remedy="Stop the process that uses it or choose another with --port (0 takes any free one).",
         ) from None
     address = f"[{host}]" if family == socket.AF_INET6 else host
-    print(  # noqa: T201 - the announcement is this function's output
-        json.dumps({"event": "listening", "url": f"http://{address}:{listener.getsockname()[1]}"}), flush=True
-    )
+    url = f"http://{address}:{listener.getsockname()[1]}"
+    print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
+    on_listening(url)
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_SECONDS)
     uvicorn.Server(config).run(sockets=[listener])
-    sys.stdout.flush()

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from services.estimation.linear_algebra import inverse
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
 from services.estimation.system import Centred, System
@@ -17,21 +18,21 @@ def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all est
 
 
 def damped_inverse(signal: Signal) -> Array:
-    """(S_hat_xx + l I)^-1 of the centred features."""
+    """(S_hat_xx + l I)^-1 of the centred features, (q, q)."""
     c = signal.centred
-    return np.linalg.inv(c.X + np.diag(damping(signal) - c.rows * c.noise))
+    return inverse(c.X + np.diag(damping(signal) - c.rows * c.noise))
 
 
 def damping(signal: Signal) -> float:
-    """l = max(0, t - lambda_min(S_hat_xx))."""
+    """The l of H: max(0, t - lambda_min(S_hat_xx))."""
     return max(0.0, noise_bound(signal.centred) - signal.smallest)
 
 
 def noise_bound(c: Centred) -> float:
-    """t: with probability 0.95 noise alone has no eigenvalue above it.
+    """The t of `damping`: with probability 0.95 noise alone, of equal variances, has no eigenvalue above it.
 
-    For m rows of noise with variances v, ||N|| <= sqrt(m max v) + sqrt(sum v) + sqrt(2 ln(1/0.05) max v) (Gordon 1985;
-    Davidson and Szarek 2001), so the eigenvalues of N^T N - m V stay below the square of that less m max v, for equal v.
+    For m rows of noise with variances v, ||N|| <= sqrt(m max v) + sqrt(sum v) + sqrt(2 ln(1/0.05) max v) with that
+    probability (Gordon 1985; Davidson and Szarek 2001); t is the square of that less m max v.
     """
     top = float(c.noise.max())
     norm = math.sqrt(c.rows * top) + math.sqrt(c.noise.sum()) + math.sqrt(2 * math.log(1 / FAILURE) * top)

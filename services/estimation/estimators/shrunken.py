@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import fdtri
 
 from services.estimation.estimators.adaptive_ridge import damped_inverse
+from services.estimation.linear_algebra import inverse
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
 from services.estimation.system import System
@@ -18,7 +19,7 @@ def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all est
 
 
 def weights(signal: Signal) -> tuple[float, float]:
-    """s = [1 - (F_.95/F)^2]_+ and j = [1 - (q-2) df / (q (df+2) F)]_+, at most 1; both 1 where there is no noise."""
+    """Of b_e, s = [1 - (F_.95/F)^2]_+; of b_r, j = [1 - (q-2) df / (q (df+2) F)]_+, at most 1; 1 without noise."""
     if math.isinf(signal.feature_root):
         return 1.0, 1.0
     q, degrees, F = len(signal.centred.g), signal.f_degrees, signal.f_statistic
@@ -34,4 +35,4 @@ def _eager_inverse(signal: Signal) -> Array:
     c = signal.centred
     gamma = (len(c.g) + 1) / c.rows
     a = max(0.0, min(1 - gamma, signal.feature_root * (1 - 2 * math.sqrt(gamma))))
-    return np.linalg.inv(c.X - a * c.rows * np.diag(c.noise))
+    return inverse(c.X - a * c.rows * np.diag(c.noise))

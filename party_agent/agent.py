@@ -1,0 +1,332 @@
+"""What an agent does with each release it is named in. `step` is one look at everything; it can crash anywhere.
+
+Ordering rules (protocol.md section 6): budget is reserved before an approval is signed; every member's approval is
+verified before the debit; noise is drawn after the debit is on disk; a block is sent after it is on disk and recorded.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from party_agent.datasets import Dataset, Datasets
+from party_agent.errors import ConflictError, DataError, StaleLedgerError
+from party_agent.home import Coordinator, Home, Identity
+from party_agent.jobs import Jobs, Stage
+from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.outbox import Outbox
+from party_agent.policy import Finding, Situation, approves_itself, examine
+from party_agent.private.bridge import BlockRequest, privatise
+from party_agent.proposals import Decision, Proposal, Proposals
+from party_agent.store import Store
+from shared.privacy.noise import Sampler
+from shared.protocol.alignment import alignment_digest
+from shared.protocol.block import content_digest, encode_block
+from shared.protocol.dsse import Envelope, Verified, seal
+from shared.protocol.errors import DocumentError
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import State
+from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    BlockStatement,
+    Rejection,
+    RejectionReason,
+    approval_set_digest,
+    open_approvals,
+    open_spec,
+)
+from shared.runtime.clock import Clock
+
+_log = structlog.get_logger()
+_OWN_KINDS = (("approval", "approvals"), ("block", "blocks"), ("rejection", "rejections"))
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A party's agent, put together by `cli`."""
+
+    home: Home
+    identity: Identity
+    coordinator: Coordinator
+    client: CoordinatorClient
+    store: Store
+    ledger: Ledger
+    datasets: Datasets
+    proposals: Proposals
+    outbox: Outbox
+    jobs: Jobs
+    clock: Clock
+    draw: Sampler
+
+    def step(self, attend: Callable[[str, Callable[[], None]], None]) -> None:
+        """Look at every release that concerns this party and do what is due.
+
+        Args:
+            attend: runs the work on one release and decides what its failure means.
+
+        Raises:
+            RemoteError: the coordinator cannot be asked.
+        """
+        releases = dict.fromkeys([*self.client.open_releases(self.identity.name), *self.proposals.unfinished()])
+        for release in releases:
+            attend(release, partial(self._look, release))
+
+    def _look(self, release: str) -> None:
+        self.handle(self.client.release(release), release)
+
+    def handle(self, view: ReleaseView, release: str) -> None:
+        """Do what is due on one release."""
+        self._require_known_signatures(view, release)
+        spec = self._open_spec(view, release)
+        if view.state.final:
+            self._finish(view, release)  # before it is noted, so that a crash in between finishes it again
+        proposal = self.proposals.see(spec, state=view.state, seen=self.clock().isoformat())
+        if view.state.final:
+            return
+        if self._resend_rejection(view, release):
+            return
+        if view.state is State.PROPOSED:
+            self._consider(view, spec, proposal)
+        else:
+            self._contribute(view, spec)
+
+    def approve(self, release: str) -> Proposal:
+        """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
+
+        Raises:
+            ConflictError: something speaks against it, in words.
+        """
+        proposal = self.proposals.get(release)
+        if proposal.decision is Decision.APPROVED:
+            return proposal
+        if proposal.decision is Decision.REJECTED or proposal.state != State.PROPOSED:
+            raise ConflictError(
+                f"the release is {proposal.state} and {proposal.decision} here", remedy="It can no longer be approved."
+            )
+        spec, party = proposal.spec, proposal.spec.party(self.identity.name)
+        findings = self._examine(spec, party)
+        if findings:
+            raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
+        dataset = self.datasets.get(party.dataset)
+        self._sign_approval(release, spec, party, dataset)
+        self._send_approval(release)
+        return self.proposals.get(release)
+
+    def reject(self, release: str, reason: RejectionReason = "operator") -> Proposal:
+        """Reject, or withdraw where it was approved before; a charge that was debited stays.
+
+        Raises:
+            ConflictError: the release is over.
+        """
+        proposal = self.proposals.get(release)
+        if State(proposal.state).final:
+            raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
+        if self.ledger.signature(release, "rejection") is None:
+            with self.store.transaction() as db:
+                self.ledger.withdraw(db, release)
+                statement = Rejection(
+                    spec=release,
+                    party=self.identity.name,
+                    reason=reason,
+                    created=self.clock(),
+                    ledger_head=self.ledger.head(db),
+                )
+                self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
+                self.proposals.decide(db, release, Decision.REJECTED)
+            self.outbox.clear(release)
+            _log.info("rejected", release=release, reason=reason)
+        self._send_rejection(release)
+        return self.proposals.get(release)
+
+    def _open_spec(self, view: ReleaseView, release: str) -> Verified[ReleaseSpec]:
+        trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
+        keys = [self.coordinator.key, self.identity.signing_key.verifying_key]
+        if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
+            keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
+        spec = open_spec(view.spec, keys)
+        if spec.digest != release:
+            raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
+        own = spec.document.party(self.identity.name)
+        if own.verifying_key != self.identity.signing_key.verifying_key:
+            raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
+        return spec
+
+    def _require_known_signatures(self, view: ReleaseView, release: str) -> None:
+        """A signature of ours that the ledger does not have means that the ledger was set back."""
+        for kind, where in _OWN_KINDS:
+            shown: Envelope | None = getattr(view, where).get(self.identity.name)
+            known = self.ledger.signature(release, kind)
+            if shown is not None and (known is None or known.digest != shown.digest):
+                raise StaleLedgerError(
+                    f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
+                    "does not know",
+                    remedy="The ledger was restored from an old backup, or the key is used elsewhere. Restore the "
+                    "newest ledger; budget spent since its backup would be lost track of.",
+                )
+
+    def _consider(self, view: ReleaseView, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
+        release = spec.digest
+        if proposal.decision is Decision.APPROVED:
+            if self.identity.name not in view.approvals:
+                self._send_approval(release)
+            return
+        party = spec.document.party(self.identity.name)
+        findings = self._examine(spec.document, party)
+        self.proposals.find_against(release, findings)
+        final = next((finding.reason for finding in findings if finding.reason is not None), None)
+        if final is not None:
+            self.reject(release, final)
+        elif not findings and approves_itself(
+            self.home.policy(), proposer=spec.signer, plan=plan_block(spec.document, party)
+        ):
+            self.approve(release)
+
+    def _examine(self, spec: ReleaseSpec, party: PartySpec) -> tuple[Finding, ...]:
+        situation = Situation(
+            policy=self.home.policy(),
+            pins=self.home.pins(),
+            dataset=self.datasets.find(party.dataset),
+            now=self.clock(),
+        )
+        plan = plan_block(spec, party)
+        findings = examine(spec, party, plan, situation)
+        short = self.ledger.shortfall(plan.charge)
+        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+
+    def _sign_approval(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> None:
+        """Reserve and sign in one transaction. The subjects are read before it, so that it stays short."""
+        self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
+        table = dataset.table(party.attributes)
+        table.require_unchanged(dataset.digest, self.jobs.progress(release))
+        ranks = table.ranks()
+        digest = alignment_digest(
+            self.identity.linkage_key, spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
+        )
+        plan = plan_block(spec, party)
+        with self.store.transaction() as db:
+            reserved = self.ledger.reserve(
+                db, release, plan.charge, dataset=dataset.name, study=spec.study, expires=spec.expires
+            )
+            if isinstance(reserved, Refused):
+                raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
+            approval = Approval(spec=release, party=party.name, created=self.clock(), ledger_head=self.ledger.head(db))
+            alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
+            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
+            self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
+            self.proposals.decide(db, release, Decision.APPROVED)
+        self.jobs.end(release, Stage.APPROVED)
+        _log.info("approved", release=release, rho=float(plan.charge))
+
+    def _contribute(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
+        release = spec.digest
+        charge = self.ledger.charge(release)
+        if charge is None:
+            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+        if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
+            request = self._request(spec.document)
+            dataset = self.datasets.get(request.party.dataset)
+            debit = self._debit(view, spec, charge, dataset)
+            if isinstance(debit, Refused):
+                _log.warning("not debited", release=release, reason=debit.reason)
+                return
+            self._store_block(request, debit, dataset)
+            charge = self.ledger.charge(release)
+        if charge is not None and charge.state is ChargeState.STORED:
+            self._upload(release, charge)
+
+    def _request(self, spec: ReleaseSpec) -> BlockRequest:
+        party = spec.party(self.identity.name)
+        return BlockRequest(spec, party, plan_block(spec, party))
+
+    def _debit(
+        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge, dataset: Dataset
+    ) -> Debit | Refused:
+        if charge.state is ChargeState.DEBITED:
+            self.outbox.clear(spec.digest)
+            return self.ledger.redraw(spec.digest, table=dataset.digest)
+        approvals = approval_set_digest(open_approvals(view.approvals, spec))
+        return self.ledger.debit(spec.digest, approvals=approvals, table=dataset.digest, now=self.clock())
+
+    def _store_block(self, request: BlockRequest, debit: Debit, dataset: Dataset) -> None:
+        release, plan = debit.release, request.plan
+        self.jobs.begin(release, Stage.PRIVATISING, total=dataset.n)
+        try:
+            block = privatise(
+                dataset.table(request.party.attributes),
+                request,
+                charge=debit,
+                draw=self.draw,
+                progress=self.jobs.progress(release),
+            )
+        except DataError:
+            self.reject(release, "data_changed")
+            raise
+        body = encode_block(block, plan.columns)
+        digest = self.outbox.put(release, body)
+        with self.store.transaction() as db:
+            statement = BlockStatement(
+                spec=release,
+                approvals=debit.approvals,
+                party=plan.party,
+                rows=plan.rows,
+                columns=plan.columns,
+                sigma=plan.sigma,
+                body_sha256=digest,
+                content_sha256=content_digest(block),
+                ledger_head=self.ledger.head(db),
+            )
+            if not self.ledger.record_block(db, debit, digest):
+                raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
+            self.ledger.sign_off(db, release, "block", self._seal(statement, "block"))
+        _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
+
+    def _upload(self, release: str, charge: Charge) -> None:
+        statement = self.ledger.signature(release, "block")
+        body = self.outbox.get(release, charge.body_sha256 or "")
+        if statement is None or body is None:
+            self.reject(release, "block_lost")
+            raise ConflictError(
+                "the stored block is lost or damaged, so the release was given up; its charge stays",
+                remedy="Check the outbox's disk. A new release costs budget again.",
+            )
+        self.jobs.begin(release, Stage.UPLOADING, total=len(body))
+        self.client.upload(release, self.identity.name, statement, body)
+        self.ledger.acknowledge(release)
+        self.jobs.end(release, Stage.UPLOADED)
+        _log.info("uploaded", release=release, bytes=len(body))
+
+    def _finish(self, view: ReleaseView, release: str) -> None:
+        charge = self.ledger.charge(release)
+        if charge is not None and self.identity.name in view.blocks:
+            self.ledger.acknowledge(release)
+        elif charge is not None:
+            with self.store.transaction() as db:
+                self.ledger.withdraw(db, release)
+        self.outbox.clear(release)
+        self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
+
+    def _resend_rejection(self, view: ReleaseView, release: str) -> bool:
+        if self.ledger.signature(release, "rejection") is None:
+            return False
+        if self.identity.name not in view.rejections:
+            self._send_rejection(release)
+        return True
+
+    def _send_approval(self, release: str) -> None:
+        approval = self.ledger.signature(release, "approval")
+        alignment = self.ledger.signature(release, "alignment")
+        if approval is not None and alignment is not None:
+            self.client.approve(release, self.identity.name, ApprovalRequest(approval=approval, alignment=alignment))
+
+    def _send_rejection(self, release: str) -> None:
+        rejection = self.ledger.signature(release, "rejection")
+        if rejection is not None:
+            self.client.reject(release, self.identity.name, rejection)
+
+    def _seal(self, document: Approval | AlignmentStatement | BlockStatement | Rejection, kind: str) -> Envelope:
+        return seal(document, kind=kind, key=self.identity.signing_key)

@@ -1,0 +1,182 @@
+"""The agent's local HTTP API, for the party's own systems: loopback by default, bearer token always."""
+
+import hmac
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from party_agent.agent import Agent
+from party_agent.datasets import DatasetRequest
+from party_agent.errors import (
+    AgentError,
+    ConflictError,
+    DataError,
+    LedgerError,
+    SourceError,
+    UnknownError,
+)
+from party_agent.loop import Loop
+from party_agent.views import job_view, ledger_view, proposal_view
+from shared import __version__
+from shared.privacy.errors import PrivacyError
+from shared.protocol.documents import decode
+from shared.protocol.errors import ProtocolError
+from shared.runtime.errors import RemoteError, SettingsError
+from shared.runtime.problem import install_problems
+
+_STATUSES = {
+    UnknownError: 404,
+    ConflictError: 409,
+    DataError: 422,
+    SourceError: 422,
+    ProtocolError: 422,
+    PrivacyError: 422,
+    SettingsError: 500,
+    LedgerError: 500,
+    AgentError: 500,
+    RemoteError: 502,
+}
+
+
+# strict models are validated over the received bytes, so the body is described here and parsed there
+_REGISTRATION = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": DatasetRequest.model_json_schema()}}}
+}
+
+
+class UnauthorisedError(AgentError):
+    """No valid bearer token."""
+
+    code = "unauthorised"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the API works on. `loop` is None where a command runs the API in its own process."""
+
+    agent: Agent
+    token: str
+    loop: Loop | None
+
+
+def create_app(desk: Desk) -> FastAPI:
+    """The local API."""
+    app = FastAPI(title="Commingle party agent", version=__version__)
+    install_problems(app, {**_STATUSES, UnauthorisedError: 401})
+    app.include_router(_open_routes(desk))
+    app.include_router(_data_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk.token))])
+    app.include_router(_release_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk.token))])
+    return app
+
+
+def _guard(token: str) -> Any:  # noqa: ANN401 - a FastAPI dependency
+    bearer = HTTPBearer(auto_error=False)
+
+    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+        if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
+            raise UnauthorisedError(
+                "no valid bearer token", remedy="Send the token in HOME/token: Authorization: Bearer …"
+            )
+
+    return check
+
+
+def _open_routes(desk: Desk) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/healthz")
+    def healthz() -> dict[str, str]:
+        """Whether the process answers."""
+        return {"status": "ok"}
+
+    @router.get("/readyz")
+    def readyz(response: Response) -> dict[str, str]:
+        """Whether the agent can do its work: its ledger answers and so does its coordinator."""
+        desk.agent.ledger.spent()
+        loop = desk.loop
+        problem = (loop.halted or loop.trouble) if loop else None
+        if problem is not None:
+            response.status_code = 503
+        return {"status": problem.code if problem else "ok"}
+
+    return router
+
+
+def _data_routes(desk: Desk) -> APIRouter:
+    router, agent = APIRouter(), desk.agent
+
+    @router.get("/status")
+    def status() -> dict[str, Any]:
+        """Who this agent is and how it is."""
+        loop = desk.loop
+        problem = (loop.halted or loop.trouble) if loop else None
+        return {
+            "name": agent.identity.name,
+            "fingerprint": agent.identity.signing_key.fingerprint,
+            "coordinator": agent.coordinator.url,
+            "coordinator_fingerprint": agent.coordinator.key.fingerprint,
+            "running": loop is not None,
+            "trouble": problem.diagnostics() if problem else None,
+        }
+
+    @router.get("/datasets")
+    def datasets() -> dict[str, Any]:
+        """All registered data sets."""
+        return {"items": [dataset.view() for dataset in agent.datasets.all()]}
+
+    @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION)
+    async def register(request: Request, *, replace: Annotated[bool, Query()] = False) -> dict[str, Any]:
+        """Read, validate and remember a data set."""
+        wanted = decode(DatasetRequest, await request.body())
+        dataset = await run_in_threadpool(agent.datasets.register, wanted, replace=replace)
+        return dataset.view()
+
+    @router.get("/ledger")
+    def ledger() -> dict[str, Any]:
+        """Charges and remaining budget."""
+        return ledger_view(agent.ledger)
+
+    return router
+
+
+def _release_routes(desk: Desk) -> APIRouter:
+    router, agent = APIRouter(), desk.agent
+
+    @router.get("/proposals")
+    def proposals() -> dict[str, Any]:
+        """Everything this party has been asked."""
+        return {"items": [proposal_view(p, party=agent.identity.name) for p in agent.proposals.all()]}
+
+    @router.get("/proposals/{release}")
+    def proposal(release: str) -> dict[str, Any]:
+        """One proposal."""
+        return proposal_view(agent.proposals.get(release), party=agent.identity.name)
+
+    @router.put("/proposals/{release}/approval")
+    def approve(release: str) -> dict[str, Any]:
+        """Approve: reserves the budget and signs."""
+        return proposal_view(agent.approve(release), party=agent.identity.name)
+
+    @router.put("/proposals/{release}/rejection")
+    def reject(release: str) -> dict[str, Any]:
+        """Reject, or withdraw after an approval."""
+        return proposal_view(agent.reject(release), party=agent.identity.name)
+
+    @router.get("/jobs")
+    def jobs() -> dict[str, Any]:
+        """What has been done since the agent started."""
+        return {"items": [job_view(job) for job in agent.jobs.all()]}
+
+    @router.get("/jobs/{release}")
+    def job(release: str) -> dict[str, Any]:
+        """Progress on one release."""
+        found = agent.jobs.get(release)
+        if found is None:
+            raise UnknownError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
+        return job_view(found)
+
+    return router

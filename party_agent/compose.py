@@ -1,0 +1,99 @@
+"""Putting an agent together from its home directory, and reaching the one that runs."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
+
+from party_agent.agent import Agent
+from party_agent.app import Desk, create_app
+from party_agent.coordinator_client import CoordinatorClient
+from party_agent.datasets import Datasets
+from party_agent.errors import AgentRunningError
+from party_agent.home import Home
+from party_agent.jobs import Jobs
+from party_agent.ledger import Ledger
+from party_agent.outbox import Outbox
+from party_agent.proposals import Proposals
+from party_agent.store import Store
+from shared.privacy.noise import discrete_gaussian
+from shared.runtime.clock import system_clock
+from shared.runtime.errors import SettingsError
+from shared.runtime.remote import check, json_of, reaching
+from shared.runtime.settings import load_settings
+
+_COORDINATOR_TIMEOUT_SECONDS = 30.0
+
+
+class RunningAgent(BaseModel):
+    """`running.json`: where the agent that holds the ledger's lock listens."""
+
+    url: str
+
+
+@contextmanager
+def compose_agent(home: Home) -> Iterator[Agent]:
+    """An agent on its home directory, holding the ledger's lock.
+
+    Raises:
+        SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
+        AgentRunningError: another process has it.
+    """
+    settings, identity = home.settings(), home.identity()
+    if settings.coordinator is None:
+        raise SettingsError(
+            "this party is not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …"
+        )
+    home.policy(), home.pins()  # a mistake in them is told now and not in the middle of a round
+    store = Store(home.database)
+    try:
+        with httpx.Client(base_url=settings.coordinator.url, timeout=_COORDINATOR_TIMEOUT_SECONDS) as http:
+            yield Agent(
+                home=home,
+                identity=identity,
+                coordinator=settings.coordinator,
+                client=CoordinatorClient(http),
+                store=store,
+                ledger=Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint),
+                datasets=Datasets(store),
+                proposals=Proposals(store),
+                outbox=Outbox(home.outbox),
+                jobs=Jobs(),
+                clock=system_clock,
+                draw=discrete_gaussian,
+            )
+    finally:
+        store.close()
+
+
+def ask(
+    home: Home, method: str, path: str, *, body: bytes | None = None, params: Mapping[str, str] | None = None
+) -> Any:  # noqa: ANN401 - JSON
+    """One call of the local API: of the running agent, or in this process where none runs.
+
+    Raises:
+        CommingleError: whatever the API answers.
+    """
+    try:
+        with compose_agent(home) as agent:
+            return asyncio.run(_in_process(Desk(agent, home.token(), None), method, path, body, params))
+    except AgentRunningError:
+        running = load_settings(RunningAgent, home.running)
+    headers = _headers(home.token())
+    with reaching(running.url), httpx.Client(base_url=running.url, timeout=None, headers=headers) as client:  # noqa: S113 - reading a large table takes as long as it takes
+        response = client.request(method, path, content=body, params=params)
+    return json_of(check(response, running.url))
+
+
+async def _in_process(desk: Desk, method: str, path: str, body: bytes | None, params: Mapping[str, str] | None) -> Any:  # noqa: ANN401 - JSON
+    transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent", timeout=None) as client:  # noqa: S113 - as above
+        response = await client.request(method, path, content=body, params=params, headers=_headers(desk.token))
+    return json_of(check(response, "the agent"))
+
+
+def _headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

@@ -1,0 +1,155 @@
+"""The coordinator as an agent sees it: typed calls, nothing believed that is not signed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.protocol.block import ARROW_STREAM
+from shared.protocol.documents import Digest, Name
+from shared.protocol.dsse import Envelope
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.rounds import State
+from shared.protocol.statements import ApprovalRequest, SignedDocument
+from shared.runtime.errors import NonsenseError
+from shared.runtime.remote import call, json_of
+
+_OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
+_UPLOAD_TIMEOUT_SECONDS = 600.0
+_LONG_POLL_MARGIN_SECONDS = 15.0
+
+
+class _Answer(BaseModel):
+    """Part of an answer; what a newer coordinator adds is ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Participant(_Answer):
+    name: Name
+
+
+class _Summary(_Answer):
+    id: Digest
+    parties: tuple[_Participant, ...]
+
+
+class _Page(_Answer):
+    items: tuple[_Summary, ...]
+    next: str | None = None
+
+
+class _Events(_Answer):
+    last: int
+
+
+class _Member(_Answer):
+    name: Name
+    signing_key: Digest
+
+
+class _Members(_Answer):
+    items: tuple[_Member, ...]
+    next: str | None = None
+
+
+class CoordinatorIdentity(_Answer):
+    """Who the coordinator says it is."""
+
+    name: str
+    signing_key: Digest
+
+
+class ReleaseView(_Answer):
+    """A release as the coordinator shows it: envelopes, still to be verified."""
+
+    id: Digest
+    state: State
+    reason: str | None = None
+    spec: Envelope
+    approvals: dict[str, Envelope]
+    blocks: dict[str, Envelope]
+    rejections: dict[str, Envelope]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorClient:
+    """Calls to one coordinator. Every method raises RemoteError where the call fails."""
+
+    http: httpx.Client
+
+    def identity(self) -> CoordinatorIdentity:
+        """The coordinator's name and key."""
+        return _parse(CoordinatorIdentity, call(self.http, "GET", "/v1/coordinator"))
+
+    def enrol(self, document: SignedDocument) -> None:
+        """Introduce this party."""
+        call(self.http, "POST", "/v1/parties", content=document.model_dump_json().encode(), headers=_JSON)
+
+    def member_keys(self) -> list[VerifyingKey]:
+        """The directory's keys: only as good as the pins they are compared with."""
+        keys: list[VerifyingKey] = []
+        cursor: str | None = None
+        while True:
+            page = _parse(_Members, call(self.http, "GET", "/v1/parties", params=_cursor(cursor)))
+            keys += [VerifyingKey.from_hex(member.signing_key) for member in page.items]
+            if (cursor := page.next) is None:
+                return keys
+
+    def open_releases(self, party: str) -> Iterator[str]:
+        """Ids of releases that name this party and are not over."""
+        for state in _OPEN_STATES:
+            cursor: str | None = None
+            while True:
+                params = {"state": state.value, **_cursor(cursor)}
+                page = _parse(_Page, call(self.http, "GET", "/v1/releases", params=params))
+                yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
+                if (cursor := page.next) is None:
+                    break
+
+    def release(self, release: str) -> ReleaseView:
+        """One release."""
+        return _parse(ReleaseView, call(self.http, "GET", f"/v1/releases/{release}"))
+
+    def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
+        """Send an approval; sending it again is harmless."""
+        path = f"/v1/releases/{release}/approvals/{party}"
+        call(self.http, "PUT", path, content=request.model_dump_json().encode(), headers=_JSON)
+
+    def reject(self, release: str, party: str, rejection: Envelope) -> None:
+        """Send a rejection or withdrawal; sending it again is harmless."""
+        path = f"/v1/releases/{release}/rejections/{party}"
+        call(self.http, "PUT", path, content=rejection.to_json(), headers=_JSON)
+
+    def upload(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
+        """Send a block; sending the same bytes again is harmless."""
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": statement.to_json().decode()}
+        path = f"/v1/releases/{release}/blocks/{party}"
+        call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
+
+    def wait(self, after: int, *, seconds: int) -> int:
+        """Wait until something happened after event `after`; the number of the last event."""
+        params = {"after": after, "wait_seconds": seconds}
+        timeout = seconds + _LONG_POLL_MARGIN_SECONDS
+        return _parse(_Events, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
+
+
+_JSON = {"Content-Type": "application/json"}
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def _cursor(cursor: str | None) -> Mapping[str, str]:
+    return {} if cursor is None else {"cursor": cursor}
+
+
+def _parse(kind: type[Kind], response: httpx.Response) -> Kind:
+    value: Any = json_of(response)
+    try:
+        return kind.model_validate(value)
+    except ValidationError:
+        raise NonsenseError(
+            f"{response.url} answered with something else than expected",
+            remedy="Check that the address is a Commingle coordinator of this version.",
+        ) from None

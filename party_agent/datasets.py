@@ -1,0 +1,106 @@
+"""Registered data sets: where the rows are, their public schema, and what a full reading found."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from party_agent.errors import ConflictError, UnknownError
+from party_agent.private.digest import TableDigest
+from party_agent.private.sources import FileSource, Source, open_source
+from party_agent.private.table import Progress, Table
+from party_agent.store import Store
+from shared.protocol.documents import Count, Digest, Name, WireModel, decode, encode
+from shared.protocol.schema import Attribute
+
+
+class DatasetRequest(WireModel):
+    """What a party says about a data set when it registers it."""
+
+    name: Name
+    source: Source
+    subject_id: str
+    attributes: tuple[Attribute, ...]
+
+
+class Dataset(WireModel):
+    """A registered data set. The digests describe its rows and stay on this machine."""
+
+    name: Name
+    source: Source
+    subject_id: str
+    attributes: tuple[Attribute, ...]
+    n: Count
+    clipped: dict[str, Count]
+    missing: dict[str, Count]
+    subjects_digest: Digest
+    attribute_digests: dict[str, Digest]
+
+    @property
+    def digest(self) -> TableDigest:
+        """What the table contained when it was registered."""
+        return TableDigest(self.subjects_digest, self.attribute_digests)
+
+    def table(self, attributes: tuple[Attribute, ...]) -> Table:
+        """How to read some of its attributes."""
+        return Table(open_source(self.source), self.subject_id, attributes)
+
+    def view(self) -> dict[str, Any]:
+        """What the party's own people are shown: no digest, no password."""
+        shown = self.model_dump(mode="json", exclude={"subjects_digest", "attribute_digests", "source"})
+        where = self.source.path if isinstance(self.source, FileSource) else "a database query"
+        return {**shown, "source": where}
+
+
+@dataclass(frozen=True, slots=True)
+class Datasets:
+    """The data sets of one agent."""
+
+    store: Store
+
+    def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
+        """Read the whole table once, validate it, and remember it.
+
+        Raises:
+            DataError: the table does not fit its schema.
+            ConflictError: the name is taken and `replace` was not asked for.
+        """
+        names = [attribute.name for attribute in request.attributes]
+        if not names:
+            raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
+        if len(set(names)) != len(names) or request.subject_id in names:
+            raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
+        if not replace and request.name in {dataset.name for dataset in self.all()}:
+            raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
+        scan = Table(open_source(request.source), request.subject_id, request.attributes).scan(progress)
+        dataset = Dataset(
+            name=request.name,
+            source=request.source,
+            subject_id=request.subject_id,
+            attributes=request.attributes,
+            n=scan.n,
+            clipped=dict(scan.clipped),
+            missing=dict(scan.missing),
+            subjects_digest=scan.digest.subjects,
+            attribute_digests=dict(scan.digest.attributes),
+        )
+        with self.store.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
+        return dataset
+
+    def find(self, name: str) -> Dataset | None:
+        """A data set by name."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
+        return decode(Dataset, row["body"].encode()) if row else None
+
+    def get(self, name: str) -> Dataset:
+        """A data set that must exist. Raises UnknownError."""
+        dataset = self.find(name)
+        if dataset is None:
+            raise UnknownError(f"there is no data set {name}", remedy="Register it: commingle party datasets add")
+        return dataset
+
+    def all(self) -> list[Dataset]:
+        """All of them by name."""
+        with self.store.reading() as db:
+            rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
+        return [decode(Dataset, row["body"].encode()) for row in rows]

@@ -1,0 +1,68 @@
+"""What goes wrong at a party. These messages are for the party's own people and never cross the wire.
+
+AgentError
+├── SourceError           the file or database cannot be read just now
+├── DataError             the rows do not fit their schema; column and counts only, never a value
+│   └── DataChangedError  the rows are not those that were registered or debited
+├── UnknownError          no such data set, proposal or job here
+├── ConflictError         it exists already, or the agent is past the point where this could be done
+├── LedgerError           the ledger refuses to continue
+│   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
+└── AgentRunningError     another process works on this home directory
+"""
+
+from shared.errors import CommingleError
+
+
+class AgentError(CommingleError):
+    """Something a party's operator has to look at."""
+
+    code = "agent"
+
+
+class SourceError(AgentError):
+    """The file or database cannot be read just now."""
+
+    code = "source"
+
+
+class DataError(AgentError):
+    """The rows do not fit their schema."""
+
+    code = "data"
+
+
+class DataChangedError(DataError):
+    """The rows are not those that were registered or debited."""
+
+    code = "data-changed"
+
+
+class UnknownError(AgentError):
+    """No such data set, proposal or job here."""
+
+    code = "unknown"
+
+
+class ConflictError(AgentError):
+    """It exists already, or it is too late for it."""
+
+    code = "conflict"
+
+
+class LedgerError(AgentError):
+    """The ledger refuses to continue."""
+
+    code = "ledger"
+
+
+class StaleLedgerError(LedgerError):
+    """Somebody holds a signature of ours that the ledger does not know."""
+
+    code = "stale-ledger"
+
+
+class AgentRunningError(AgentError):
+    """Another process works on this home directory."""
+
+    code = "agent-running"

@@ -1,0 +1,108 @@
+"""The agent's loop: look, wait until something happens, look again; bounded exponential back-off on failures."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+import structlog
+
+from party_agent.agent import Agent
+from party_agent.errors import StaleLedgerError
+from shared.errors import CommingleError
+from shared.runtime.errors import RemoteError
+
+_log = structlog.get_logger()
+_FIRST_DELAY_SECONDS = 0.5
+_LONGEST_DELAY_SECONDS = 60.0
+_WAIT_SECONDS = 10
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays 0.5, 1, 2, ... 60 seconds, with up to a quarter more so that agents do not march in step."""
+
+    failures: int = 0
+    until: float = 0.0
+
+    def fail(self, now: float) -> float:
+        """One more failure; the delay until the next try."""
+        delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0**self.failures)
+        delay *= 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
+        self.failures = min(self.failures + 1, 16)
+        self.until = now + delay
+        return delay
+
+
+@dataclass(slots=True)
+class Loop:
+    """Runs an agent until told to stop, or until it must not go on.
+
+    Attributes:
+        halted: why it stopped by itself.
+        trouble: what the coordinator's last failure was, None while it answers.
+    """
+
+    agent: Agent
+    stop: Event = field(default_factory=Event)
+    halted: CommingleError | None = None
+    trouble: CommingleError | None = None
+    _coordinator: Backoff = field(default_factory=Backoff)
+    _releases: dict[str, Backoff] = field(default_factory=dict)
+    _last: int = 0
+
+    def run(self, *, on_halt: Callable[[], None]) -> None:
+        """Until `stop` is set. `on_halt` is called if the agent must not go on."""
+        while not self.stop.is_set():
+            try:
+                self.turn()
+            except StaleLedgerError as error:
+                self.halted = error
+                _log.error("halted", error=error.code)
+                on_halt()
+                return
+            except RemoteError as error:
+                self.trouble = error
+                delay = self._coordinator.fail(time.monotonic())
+                _log.warning("coordinator unavailable", error=error.code, retry_seconds=round(delay, 1))
+                self.stop.wait(delay)
+
+    def turn(self) -> None:
+        """One look and one wait."""
+        self.agent.step(self._attend)
+        self.trouble = None
+        self._coordinator = Backoff()
+        soonest = min((backoff.until for backoff in self._releases.values()), default=float("inf"))
+        seconds = max(0.0, min(_WAIT_SECONDS, soonest - time.monotonic()))
+        if seconds < 1:
+            self.stop.wait(seconds)
+        else:
+            self._last = self.agent.client.wait(self._last, seconds=int(seconds))
+
+    def _attend(self, release: str, work: Callable[[], None]) -> None:
+        backoff = self._releases.get(release, Backoff())
+        if time.monotonic() < backoff.until:
+            return
+        try:
+            work()
+            self._releases.pop(release, None)
+        except StaleLedgerError:
+            raise
+        except CommingleError as error:
+            self._postpone(release, backoff, error.code, error.diagnostics())
+        except OSError as error:
+            said = (
+                f"cannot write ({error.strerror})\n  Free space or mend the disk; nothing was sent and it is retried."
+            )
+            self._postpone(release, backoff, "disk", said)
+        except sqlite3.Error as error:
+            said = f"the ledger cannot be written ({error})\n  Mend the disk; nothing was sent and it is retried."
+            self._postpone(release, backoff, "ledger", said)
+
+    def _postpone(self, release: str, backoff: Backoff, code: str, said: str) -> None:
+        delay = backoff.fail(time.monotonic())
+        self._releases[release] = backoff
+        self.agent.jobs.fail(release, said)
+        _log.warning("postponed", release=release, error=code, retry_seconds=round(delay, 1))

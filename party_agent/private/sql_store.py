@@ -1,0 +1,68 @@
+"""Rows from a database, by any SQLAlchemy URL. The only module of the agent that knows SQLAlchemy."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from party_agent.errors import SourceError
+from party_agent.private.rows import Cells, RawBatch
+from shared.protocol.documents import WireModel
+
+_ROWS_AT_ONCE = 1 << 15
+
+
+class SqlSource(WireModel):
+    """A query. Its rows are read ordered by `order_by`, the subject column, so that every reading sees one order."""
+
+    kind: Literal["sql"] = "sql"
+    url: Annotated[str, Field(min_length=1, repr=False)]
+    query: Annotated[str, Field(min_length=1)]
+    order_by: str
+
+
+def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
+    """The named columns of the query's result, streamed.
+
+    Raises:
+        SourceError: the database or the query does not work; database messages are not repeated, they may quote rows.
+    """
+    engine = _engine(source.url)
+    quote = engine.dialect.identifier_preparer.quote
+    wanted = list(dict.fromkeys(columns))
+    names = ", ".join(quote(name) for name in wanted)
+    query = source.query.strip().rstrip(";")
+    statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {quote(source.order_by)}"  # noqa: S608 - the party's own query on its own database
+    try:
+        with engine.connect().execution_options(stream_results=True) as connection:
+            result = connection.execute(text(statement))
+            for rows in result.partitions(_ROWS_AT_ONCE):
+                values = zip(*rows, strict=True)
+                yield RawBatch({name: _array(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
+    except SQLAlchemyError as error:
+        raise SourceError(
+            f"the database refused the query ({type(error).__name__})",
+            remedy="Run the query by hand with the same account; it must return the subject id and every attribute.",
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    try:
+        return create_engine(url)
+    except (ArgumentError, NoSuchModuleError, ImportError):
+        raise SourceError(
+            "the database URL cannot be used",
+            remedy="Give an SQLAlchemy URL such as postgresql+psycopg://user@host/db or sqlite:////path/file.db.",
+        ) from None
+
+
+def _array(values: tuple[object, ...]) -> Cells:
+    try:
+        return pa.array(values)
+    except pa.ArrowException:
+        return pa.array([None if value is None else str(value) for value in values], pa.string())

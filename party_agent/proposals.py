@@ -1,0 +1,94 @@
+"""What this party has been asked, and what it decided: its own record, for its own people."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from sqlite3 import Connection
+
+from party_agent.errors import UnknownError
+from party_agent.policy import Finding
+from party_agent.store import Store
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Verified
+from shared.protocol.spec import ReleaseSpec
+
+
+class Decision(StrEnum):
+    """What the party said."""
+
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A release this party is named in.
+
+    Attributes:
+        spec: as verified when it was first seen.
+        state: where the coordinator last said the release stands.
+        findings: what speaks against it, in words.
+    """
+
+    release: str
+    spec: ReleaseSpec
+    state: str
+    decision: Decision
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """The record."""
+
+    store: Store
+
+    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: str) -> Proposal:
+        """Note a verified proposal and where it stands now."""
+        with self.store.transaction() as db:
+            db.execute(
+                "INSERT INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]') "
+                "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
+                (spec.digest, seen, spec.payload, state),
+            )
+        return self.get(spec.digest)
+
+    def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
+        """Note what speaks against it."""
+        messages = json.dumps([f"{finding.rule}: {finding.message}" for finding in findings])
+        with self.store.transaction() as db:
+            db.execute("UPDATE proposals SET findings = ? WHERE release = ?", (messages, release))
+
+    def decide(self, db: Connection, release: str, decision: Decision) -> None:
+        """Note the decision, in the transaction that signs it."""
+        db.execute("UPDATE proposals SET decision = ? WHERE release = ?", (decision.value, release))
+
+    def get(self, release: str) -> Proposal:
+        """One proposal. Raises UnknownError."""
+        found = self._select("WHERE release = ?", release)
+        if not found:
+            raise UnknownError("no such proposal", remedy="List them: commingle party proposals")
+        return found[0]
+
+    def all(self) -> list[Proposal]:
+        """All of them, newest first."""
+        return self._select("ORDER BY seen DESC, release")
+
+    def unfinished(self) -> list[str]:
+        """Releases that were not over when last seen."""
+        return [p.release for p in self._select("WHERE state IN ('proposed', 'approved', 'collecting')")]
+
+    def _select(self, clause: str, *values: str) -> list[Proposal]:
+        with self.store.reading() as db:
+            rows = db.execute(f"SELECT * FROM proposals {clause}", values).fetchall()  # noqa: S608 - clauses above
+        return [
+            Proposal(
+                release=row["release"],
+                spec=decode(ReleaseSpec, row["spec"]),
+                state=row["state"],
+                decision=Decision(row["decision"]),
+                findings=tuple(json.loads(row["findings"])),
+            )
+            for row in rows
+        ]

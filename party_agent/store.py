@@ -1,0 +1,101 @@
+"""The agent's SQLite file: ledger, signatures, data sets and proposals, durable at every commit.
+
+WAL, synchronous=FULL, BEGIN IMMEDIATE. One process per file for its whole lifetime: two agents that share a ledger
+could both pass a cap that holds one debit.
+"""
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from party_agent.errors import AgentRunningError, LedgerError
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
+CREATE TABLE charges (
+    coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
+    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, study TEXT NOT NULL, expires TEXT NOT NULL,
+    approvals TEXT, body_sha256 TEXT, PRIMARY KEY (coordinator, release));
+CREATE TABLE signatures (
+    release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (release, kind));
+CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE proposals (
+    release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, decision TEXT NOT NULL,
+    findings TEXT NOT NULL);
+"""
+
+
+class Store:
+    """One connection, one writer at a time, one process."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file and hold its lock until `close`.
+
+        Raises:
+            AgentRunningError: another process has it.
+            LedgerError: it is not a ledger of this version, or it is damaged.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock_file = path.with_suffix(".lock").open("w")
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock_file.close()
+            raise AgentRunningError(
+                f"another agent works on {path.parent}", remedy="Stop it first: one agent process per ledger."
+            ) from None
+        self._guard = RLock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.row_factory = sqlite3.Row
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise LedgerError(f"{path} is not a ledger ({error})", remedy="Restore it from its backup.") from None
+        except LedgerError:
+            self.close()
+            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: everything or nothing, on disk when it ends."""
+        with self._guard:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection for reading."""
+        with self._guard:
+            yield self._connection
+
+    def close(self) -> None:
+        """Close the file and let others have it."""
+        with self._guard:
+            self._connection.close()
+            self._lock_file.close()
+
+    def _prepare(self) -> None:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            with self.transaction() as db:
+                for statement in _SCHEMA.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+        elif version != _SCHEMA_VERSION:
+            raise LedgerError(
+                f"the ledger has version {version}, this agent knows {_SCHEMA_VERSION}", remedy="Upgrade the agent."
+            )

@@ -1,0 +1,55 @@
+"""What a reader of a fit must be told, in plain language."""
+
+from services.estimation.diagnostics import Diagnostics
+from services.estimation.estimators import ESTIMATORS
+from services.estimation.estimators.adaptive_ridge import damping
+from services.estimation.signal import Signal
+from services.estimation.system import System
+
+ENOUGH_SIGNAL = 1.3  # of feature_root; below it measurement_error was measured to lose against ols
+SIGNIFICANCE = 0.05
+
+
+def cautions(
+    system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
+) -> tuple[str, ...]:
+    """Warnings about one fit; `determined` says whether the estimator's operator is positive definite."""
+    noisy = bool(system.noise_x.any())
+    found = []
+    if ESTIMATORS[estimator].uses_features:
+        found += _useless(system, diagnostics)
+    if estimator == "ols" and noisy:
+        found.append(
+            "The noise in the release pulls the coefficients of ols towards zero. Its intervals describe the noisy "
+            "release: they do not cover the coefficients of the private table. Use measurement_error for those."
+        )
+    if ESTIMATORS[estimator].errors == "noisy_regressors" and signal.feature_root < ENOUGH_SIGNAL:
+        found.append(
+            "Some combination of the features carries hardly any signal above the noise "
+            f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and standard errors are unreliable. "
+            "Name fewer features."
+        )
+    if not determined:
+        found.append(
+            "More noise was subtracted than the release contains in some direction: these coefficients mean nothing "
+            "and get no standard errors. Use measurement_error."
+        )
+    if ESTIMATORS[estimator].errors == "none":
+        found.append(f"{estimator} is for prediction: it is biased on purpose and has no standard errors.")
+    if estimator == "adaptive_ridge" and (damped := damping(signal)) > 0:
+        found.append(f"The features were damped by {damped / system.n:.3g} n to keep the noise out.")
+    return tuple(found)
+
+
+def _useless(system: System, d: Diagnostics) -> list[str]:
+    reasons = []
+    if d.f_p_value is not None and d.f_p_value > SIGNIFICANCE:
+        reasons.append(f"F test p = {d.f_p_value:.2f}")
+    if d.r_squared is None:
+        reasons.append("no variance of the target is left once the noise is taken off")
+    elif d.r_squared <= 0:
+        reasons.append(f"expected R-squared {d.r_squared:.2f}")
+    if not reasons:
+        return []
+    baseline = "predicting the mean of the target" if system.intercept else "predicting 0"
+    return [f"This fit cannot be told from {baseline} ({'; '.join(reasons)})."]

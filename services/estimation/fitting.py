@@ -1,0 +1,122 @@
+"""One fit: cut the moments, solve, say how sure, in original units."""
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from services.estimation.cautions import cautions
+from services.estimation.covariance import covariance, residual
+from services.estimation.diagnostics import diagnose
+from services.estimation.errors import (
+    CategoricalTargetError,
+    ConfidenceError,
+    FeaturesError,
+    InterceptError,
+    TargetAmongFeaturesError,
+    UnknownEstimatorError,
+)
+from services.estimation.estimators import ESTIMATORS, Estimator
+from services.estimation.prepared import Array, PreparedMoments
+from services.estimation.request import FitRequest
+from services.estimation.result import Fit, t_values
+from services.estimation.signal import measure
+from services.estimation.system import build_system
+from shared.protocol.moments import SecondMoments
+from shared.protocol.schema import Attribute, CategoricalAttribute
+
+
+def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
+    """Fit one linear model on the second moments of a release; `attributes` as in its spec, in order.
+
+    Raises:
+        EstimationError: see errors.py.
+    """
+    return fit_prepared(PreparedMoments.of(moments, attributes), request)
+
+
+def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
+    """The same for many fits of one release.
+
+    Raises:
+        EstimationError: see errors.py.
+    """
+    estimator = _checked(request)
+    target, features = _names(prepared, request, estimator)
+    chosen = tuple(i for name in features for i in prepared.columns[name])
+    system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
+    signal = measure(system)
+    H = estimator.operator(system, signal)
+    b = H @ system.xy
+    determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
+    errors = estimator.errors if determined else "none"
+    cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
+    diagnostics = diagnose(system, signal, H, b, estimator.errors)
+    coefficients = system.to_original @ b + system.shift
+    cov = system.to_original @ cov @ system.to_original.T
+    standard_errors = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    reach = stdtrit(system.degrees_of_freedom, (1 + request.confidence_level) / 2) * standard_errors
+    return Fit(
+        estimator=request.estimator,
+        target=target,
+        features=features,
+        intercept=request.intercept,
+        terms=system.terms,
+        coefficients=coefficients,
+        covariance=cov,
+        standard_errors=standard_errors,
+        p_values=_p_values(coefficients, standard_errors, system.degrees_of_freedom),
+        intervals=np.column_stack([coefficients - reach, coefficients + reach]),
+        degrees_of_freedom=system.degrees_of_freedom,
+        confidence_level=request.confidence_level,
+        interval_for=covered,
+        n=prepared.n,
+        rows=prepared.rows,
+        mechanism=prepared.mechanism,
+        diagnostics=diagnostics,
+        warnings=cautions(system, signal, request.estimator, diagnostics, determined=determined),
+        schema=tuple(prepared.attributes[name] for name in features),
+    )
+
+
+def _p_values(coefficients: Array, standard_errors: Array, degrees: int) -> Array:
+    """Two-sided tail of t."""
+    tails: Array = 2 * stdtr(degrees, -np.abs(t_values(coefficients, standard_errors)))
+    return tails
+
+
+def _checked(request: FitRequest) -> Estimator:
+    estimator = ESTIMATORS.get(request.estimator)
+    if estimator is None:
+        raise UnknownEstimatorError(request.estimator, ESTIMATORS)
+    if not estimator.uses_features and not request.intercept:
+        raise InterceptError(f"{request.estimator} is nothing but an intercept", remedy="Leave the intercept in.")
+    if not 0 < request.confidence_level < 1:
+        raise ConfidenceError(
+            f"a confidence level of {request.confidence_level} is not between 0 and 1", remedy="Use 0.95."
+        )
+    if request.interval_for not in {"table", "population"}:
+        raise ConfidenceError(f"no interval is for {request.interval_for!r}", remedy="Use 'table' or 'population'.")
+    return estimator
+
+
+def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator) -> tuple[str, tuple[str, ...]]:
+    target = request.target
+    if isinstance(prepared.attribute(target), CategoricalAttribute):
+        raise CategoricalTargetError(
+            f"{target!r} has more than two levels and cannot be the target of a linear model",
+            remedy="Choose a numeric or binary attribute.",
+        )
+    others = tuple(name for name in prepared.attributes if name != target)
+    features = others if request.features is None else request.features
+    if not estimator.uses_features:
+        return target, ()
+    for name in features:
+        prepared.attribute(name)
+    if target in features:
+        raise TargetAmongFeaturesError(f"{target!r} is both target and feature", remedy="Leave it out of the features.")
+    twice = sorted({name for name in features if features.count(name) > 1})
+    if twice or not features:
+        raise FeaturesError(
+            f"{twice[0]!r} is named twice" if twice else "no features are named",
+            remedy="Name each feature once, or use the estimator 'constant' for none.",
+        )
+    return target, features

@@ -1,0 +1,18 @@
+"""The one matrix operation that all estimators share."""
+
+import numpy as np
+
+from services.estimation.errors import SingularError
+from services.estimation.prepared import Array
+
+
+def inverse(matrix: Array) -> Array:
+    """The inverse of a symmetric matrix, definite or not, (p, p).
+
+    Raises:
+        SingularError: it has none.
+    """
+    try:
+        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise SingularError("the moments cannot be inverted", remedy="Name fewer features.") from None
