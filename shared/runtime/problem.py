@@ -10,27 +10,22 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from shared.errors import CommingleError
+from shared.runtime.remote import PROBLEM_TYPE
 
 PROBLEM_JSON = "application/problem+json"
-_TYPE = "urn:commingle:problem:"
 _log = structlog.get_logger()
 
 
 def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[str, str] | None = None) -> Response:
     """A problem document. `type` is stable; `detail` and `remedy` are for people."""
     body = {
-        "type": _TYPE + code,
+        "type": PROBLEM_TYPE + code,
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         "remedy": remedy,
     }
     return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
-
-
-def problem_code(document: Mapping[str, object]) -> str:
-    """The stable last part of a problem's type."""
-    return str(document.get("type", "")).removeprefix(_TYPE) or "unknown"
 
 
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:

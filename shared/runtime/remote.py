@@ -7,8 +7,8 @@ from http import HTTPStatus
 import httpx
 
 from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
-from shared.runtime.problem import problem_code
 
+PROBLEM_TYPE = "urn:commingle:problem:"
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -88,5 +88,5 @@ def _problem_of(response: httpx.Response, where: str) -> Exception:
         str(document["detail"]),
         remedy=str(document.get("remedy", "See the service's documentation.")),
         status=response.status_code,
-        problem=problem_code(document),
+        problem=str(document.get("type", "")).removeprefix(PROBLEM_TYPE) or "unknown",
     )
