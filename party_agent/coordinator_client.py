@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,7 +14,7 @@ from shared.protocol.keys import VerifyingKey
 from shared.protocol.rounds import State
 from shared.protocol.statements import ApprovalRequest, SignedDocument
 from shared.runtime.errors import NonsenseError
-from shared.runtime.remote import call, json_of
+from shared.runtime.remote import call
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
 _UPLOAD_TIMEOUT_SECONDS = 600.0
@@ -145,9 +145,8 @@ def _cursor(cursor: str | None) -> Mapping[str, str]:
 
 
 def _parse(kind: type[Kind], response: httpx.Response) -> Kind:
-    value: Any = json_of(response)
     try:
-        return kind.model_validate(value)
+        return kind.model_validate_json(response.content)
     except ValidationError:
         raise NonsenseError(
             f"{response.url} answered with something else than expected",

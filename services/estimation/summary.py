@@ -28,7 +28,7 @@ def render(fit: "Fit", *, epsilon: str | None, delta: str | None) -> str:
     ]
     lines = ["Linear model on a private release".center(_WIDTH).rstrip(), rule]
     lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
-    lines += [rule, *_table(fit, thin), rule, *_COVERED[fit.interval_for]]
+    lines += [rule, *_table(fit, thin), rule, _COVERED[fit.interval_for]]
     if fit.warnings:
         lines += ["", "Warnings:"]
     for number, warning in enumerate(fit.warnings, start=1):

@@ -1,0 +1,1 @@
+"""An HTTP API that fits published releases."""

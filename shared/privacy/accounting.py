@@ -11,6 +11,8 @@ from shared.privacy.calibration import epsilon_of_rho
 from shared.privacy.errors import ParameterError
 
 RHO_UNITS = 1 << 64
+SIGMA_LIMIT = 1 << 48
+"""No noise scale above it: sums of noise and data stay far from the end of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,11 +12,11 @@ import numpy as np
 import opendp.prelude as dp
 from numpy.typing import NDArray
 
+from shared.privacy.accounting import SIGMA_LIMIT
 from shared.privacy.errors import ParameterError
 
 Sampler = Callable[[int, int], NDArray[np.int64]]
 
-SIGMA_LIMIT = 1 << 48
 _CHUNK = 1 << 14
 _WORKERS = 2
 

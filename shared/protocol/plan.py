@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from shared.privacy.accounting import RHO_UNITS, Rho, gaussian_loss, least_sigma
+from shared.privacy.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss, least_sigma
 from shared.privacy.calibration import calibrated_rho
-from shared.privacy.noise import SIGMA_LIMIT
 from shared.privacy.sensitivity import Adjacency, squared_sensitivity
 from shared.protocol.errors import SpecError
 from shared.protocol.mechanisms import mechanism_of

@@ -28,6 +28,8 @@ def serve(app: FastAPI, *, host: str, port: int, on_listening: Callable[[str], N
             f"cannot listen on {host}:{port} ({error.strerror})",
             remedy="Stop the process that uses it or choose another with --port (0 takes any free one).",
         ) from None
+    # asyncio sets this only on sockets it made itself; without it every keep-alive answer waits 40 ms
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     address = f"[{host}]" if family == socket.AF_INET6 else host
     url = f"http://{address}:{listener.getsockname()[1]}"
     print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output

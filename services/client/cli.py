@@ -1,0 +1,137 @@
+"""`commingle fit` and `commingle verify`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from services.client.release import Release
+from services.client.remote import ReleaseClient
+from services.client.report import verification_dict, verification_text
+from services.estimation import ESTIMATORS, Fit
+from services.estimation.request import IntervalFor
+from shared.runtime.cli import emit, json_option
+
+_KEY_HELP = "Fingerprint of the coordinator's key (64 hex digits), known from elsewhere."
+_SHOWN = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle fit ./release --target charges
+  commingle fit ./release --target charges --features age,bmi --features smoker
+  commingle fit http://coordinator:8000 --release ID --target charges --save ./release
+"""
+)
+@click.argument("source", metavar="DIR|URL")
+@click.option("--release", metavar="ID", help="Which release, when fetching from a coordinator.")
+@click.option("--target", required=True, metavar="NAME", help="The attribute to explain: numeric or binary.")
+@click.option(
+    "--features", multiple=True, metavar="A,B", help="Attributes to explain it by; may be repeated. All by default."
+)
+@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), default="measurement_error", show_default=True)
+@click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
+@click.option(
+    "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+)
+@click.option(
+    "--interval-for",
+    type=click.Choice(["table", "population"]),
+    default="table",
+    show_default=True,
+    help="Intervals for the same fit on the private table, or for the population it was drawn from.",
+)
+@click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
+@json_option
+def fit(
+    *,
+    source: str,
+    release: str | None,
+    target: str,
+    features: tuple[str, ...],
+    estimator: str,
+    no_intercept: bool,
+    confidence: float,
+    interval_for: IntervalFor,
+    coordinator_key: str | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify a published release and fit a linear model on it.
+
+    DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
+    """
+    found = _open(source, release, coordinator_key)
+    if save is not None:
+        found.save(save)
+    fitted = found.fit(
+        target,
+        _named(features, {a.name for a in found.attributes}),
+        estimator=estimator,
+        intercept=not no_intercept,
+        confidence_level=confidence,
+        interval_for=interval_for,
+    )
+    emit(_fit_dict(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle verify ./release --coordinator-key FINGERPRINT
+  commingle verify ./release --json
+"""
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
+@json_option
+def verify(directory: Path, coordinator_key: str | None, as_json: bool) -> None:
+    """Check a published release offline: who signed what, and that the matrix is what they signed.
+
+    The exit code is 0 only if everything holds.
+    """
+    release = Release.load(directory, trusted_coordinator=coordinator_key)
+    emit(verification_dict(release), as_json=as_json, text=lambda console: verification_text(console, release))
+
+
+def _open(source: str, release: str | None, coordinator_key: str | None) -> Release:
+    if "://" not in source:
+        if release is not None:
+            raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
+        return Release.load(source, trusted_coordinator=coordinator_key)
+    with ReleaseClient(source, trusted_coordinator=coordinator_key) as client:
+        if release is None:
+            raise click.UsageError(f"Name the release with --release ID. {_published(client)}")
+        with Console(stderr=True).status("Fetching and verifying"):
+            return client.fetch(release)
+
+
+def _published(client: ReleaseClient) -> str:
+    page = client.page(limit=_SHOWN)
+    lines = [f"  {item.id}  {item.study}" for item in page.items]
+    more = ["  …"] if page.next is not None else []
+    return "\n".join(["Published there:", *lines, *more]) if lines else "Nothing is published there yet."
+
+
+def _named(given: Iterable[str], attributes: set[str]) -> tuple[str, ...] | None:
+    """Names given one by one or with commas between them; a name may itself contain a comma."""
+    names: list[str] = []
+    for text in given:
+        names += [text] if text in attributes else [name.strip() for name in text.split(",")]
+    return tuple(names) or None
+
+
+def _fit_dict(release: Release, fitted: Fit) -> dict[str, Any]:
+    return {"release": release.id, "coordinator_pinned": release.pinned, **fitted.to_dict()}
+
+
+def _print_fit(console: Console, release: Release, fitted: Fit) -> None:
+    spec = release.spec
+    text = fitted.summary(epsilon=f"{spec.epsilon:g} per party", delta=f"{spec.delta:g}")
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
+    console.print(f"\nRelease {release.id[:16]}, verified; coordinator {key}.", markup=False, highlight=False)

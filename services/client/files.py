@@ -1,0 +1,67 @@
+"""The three files of a published release, byte for byte as the coordinator serves them."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+from services.errors import ReleaseDirectoryError
+from shared.protocol.verification import PublishedRelease, verify_release
+from shared.runtime.files import write_durably
+
+MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
+_FOR_EVERYONE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFiles:
+    """Nothing about these bytes has been checked until `verify` returns.
+
+    Attributes:
+        manifest: JSON of a signed document.
+        matrix: Parquet.
+        moments: JSON.
+    """
+
+    manifest: bytes = field(repr=False)
+    matrix: bytes = field(repr=False)
+    moments: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """The files of a release directory.
+
+        Raises:
+            ReleaseDirectoryError: one of them is missing or unreadable.
+        """
+        try:
+            return cls(*((directory / name).read_bytes() for name in (MANIFEST, MATRIX, MOMENTS)))
+        except OSError as error:
+            raise ReleaseDirectoryError(
+                f"{directory} does not hold a release: cannot read {error.filename} ({error.strerror})",
+                remedy=f"Name a directory with {MANIFEST}, {MATRIX} and {MOMENTS}, or a coordinator as http://host:port.",
+            ) from None
+
+    def write(self, directory: Path) -> None:
+        """Write a release directory; files that are there are replaced.
+
+        Raises:
+            ReleaseDirectoryError: it cannot be written.
+        """
+        try:
+            for name, data in ((MANIFEST, self.manifest), (MATRIX, self.matrix), (MOMENTS, self.moments)):
+                write_durably(directory / name, data, mode=_FOR_EVERYONE)
+        except OSError as error:
+            raise ReleaseDirectoryError(
+                f"cannot write to {directory} ({error.strerror})", remedy="Choose a directory you may write to."
+            ) from None
+
+    @property
+    def digests(self) -> tuple[str, str, str]:
+        """SHA-256 of manifest, matrix and moments, hex."""
+        manifest, matrix, moments = (sha256(b).hexdigest() for b in (self.manifest, self.matrix, self.moments))
+        return manifest, matrix, moments
+
+    def verify(self, *, trusted_coordinator: str | None) -> PublishedRelease:
+        """Check every signature and digest. Raises ProtocolError, see `verify_release`."""
+        return verify_release(self.manifest, self.matrix, self.moments, trusted_coordinator=trusted_coordinator)

@@ -1,0 +1,131 @@
+"""A published release in memory: verified, ready to be fitted. There is no other way to get one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.client.files import ReleaseFiles
+from services.client.trust import fingerprint
+from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
+from services.estimation.request import IntervalFor
+from shared.protocol.manifest import PrivacyStatement
+from shared.protocol.matrix import decode_matrix
+from shared.protocol.schema import Attribute
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.verification import PublishedRelease
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Release:
+    """A release whose signatures and digests all hold.
+
+    Attributes:
+        published: what verification found.
+        prepared: its moments as arrays, shared by all fits.
+        pinned: whether the coordinator's key was compared with one known beforehand.
+        files: the bytes as served.
+    """
+
+    published: PublishedRelease
+    prepared: PreparedMoments
+    pinned: bool
+    files: ReleaseFiles = field(repr=False)
+
+    @classmethod
+    def of(cls, files: ReleaseFiles, *, trusted_coordinator: str | None = None) -> Self:
+        """Verify three files.
+
+        Args:
+            files: as served or stored.
+            trusted_coordinator: fingerprint the manifest must be signed under; None accepts any key.
+
+        Raises:
+            VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+            SettingsError: `trusted_coordinator` is not a fingerprint.
+        """
+        trusted = fingerprint(trusted_coordinator)
+        published = files.verify(trusted_coordinator=trusted)
+        prepared = PreparedMoments.of(published.moments, published.spec.attributes)
+        return cls(published, prepared, trusted is not None, files)
+
+    @classmethod
+    def load(cls, directory: Path | str, *, trusted_coordinator: str | None = None) -> Self:
+        """Read and verify a release directory, offline.
+
+        Raises:
+            ReleaseDirectoryError: a file is missing.
+            As `of` otherwise.
+        """
+        return cls.of(ReleaseFiles.read(Path(directory)), trusted_coordinator=trusted_coordinator)
+
+    def save(self, directory: Path | str) -> None:
+        """Write manifest.json, matrix.parquet and moments.json. Raises ReleaseDirectoryError."""
+        self.files.write(Path(directory))
+
+    @property
+    def id(self) -> str:
+        """Digest of the spec, 64 hex digits."""
+        return self.published.release
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """Everything public that defines the release."""
+        return self.published.spec
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """What can be a target or a feature, in the order of the parties."""
+        return self.spec.attributes
+
+    @property
+    def privacy(self) -> PrivacyStatement:
+        """What the release costs, per party and per subject."""
+        return self.published.manifest.privacy
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the matrix's columns, the intercept first."""
+        return tuple(column.name for column in self.spec.columns)
+
+    def matrix(self) -> NDArray[np.float64]:
+        """P, (rows, p), in encoded units: the published integers times the step."""
+        integers = decode_matrix(self.spec, self.files.matrix)
+        return np.multiply(integers, self.published.manifest.step, dtype=np.float64)
+
+    def fit(
+        self,
+        target: str,
+        features: Sequence[str] | None = None,
+        *,
+        estimator: str = "measurement_error",
+        intercept: bool = True,
+        confidence_level: float = 0.95,
+        interval_for: IntervalFor = "table",
+    ) -> Fit:
+        """Fit a linear model of `target`, in original units; see `FitRequest`.
+
+        Raises:
+            EstimationError: an unknown attribute or estimator, or a fit that cannot be computed.
+        """
+        request = FitRequest(
+            target=target,
+            features=None if features is None else tuple(features),
+            estimator=estimator,
+            intercept=intercept,
+            confidence_level=confidence_level,
+            interval_for=interval_for,
+        )
+        return fit_prepared(self.prepared, request)
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        rows = f"{len(self.columns)} columns x {self.prepared.rows:,} rows"
+        return (
+            f"<Release {self.id[:16]} {spec.study!r}: {spec.mechanism}, {rows} on {spec.n:,} subjects of "
+            f"{len(spec.parties)} parties, epsilon {spec.epsilon:g} per party, verified, "
+            f"coordinator key {'pinned' if self.pinned else 'not pinned'}>"
+        )

@@ -1,0 +1,177 @@
+"""Reading a coordinator: lists as it tells them, releases only after verification."""
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary, read_answer
+from services.client.cache import ReleaseCache
+from services.client.files import ReleaseFiles
+from services.client.release import Release
+from services.client.trust import fingerprint
+from services.errors import NotPublishedError, UnknownReleaseError
+from shared.protocol.errors import ProtocolError, VerificationError
+from shared.protocol.keys import VerifyingKey
+from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError
+from shared.runtime.remote import call, json_of
+
+_PAGE = 100
+_RELEASE_ID = re.compile(r"[0-9a-f]{64}")
+_NOT_FOUND, _CONFLICT = 404, 409
+_log = logging.getLogger(__name__)
+
+
+class ReleaseClient:
+    """A coordinator, read by anyone. Safe to use from several threads.
+
+    Args:
+        base_url: where the coordinator listens.
+        trusted_coordinator: fingerprint its manifests must be signed under; None accepts any key.
+        cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows.
+        timeout_seconds: for connecting and for each read.
+        transport: how requests travel, for tests and for unusual networks.
+
+    Raises:
+        SettingsError: the address or the fingerprint cannot be one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        trusted_coordinator: str | None = None,
+        cache: Path | str | None = None,
+        timeout_seconds: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.trusted_coordinator = fingerprint(trusted_coordinator)
+        self._cache = None if cache is None else ReleaseCache(Path(cache))
+        self._http = httpx.Client(base_url=_checked_url(base_url), timeout=timeout_seconds, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._http.close()
+
+    @property
+    def base_url(self) -> str:
+        """Where the coordinator listens."""
+        return str(self._http.base_url).rstrip("/")
+
+    @property
+    def cache(self) -> ReleaseCache | None:
+        """What is kept on disk."""
+        return self._cache
+
+    def coordinator(self, *, timeout_seconds: float | None = None) -> CoordinatorIdentity:
+        """Who answers there.
+
+        Raises:
+            RemoteError: nobody, or something else.
+            VerificationError: another coordinator than the trusted one.
+        """
+        response = call(self._http, "GET", "/v1/coordinator", timeout_seconds=timeout_seconds)
+        identity = read_answer(CoordinatorIdentity, response.content, where=self.base_url)
+        actual = VerifyingKey.from_hex(identity.signing_key).fingerprint
+        if actual != (self.trusted_coordinator or identity.fingerprint):
+            raise VerificationError(
+                f"{self.base_url} signs with key {actual[:16]}, not with the one expected",
+                remedy="Compare fingerprints with the coordinator's operator over another channel.",
+            )
+        return identity
+
+    def releases(self, state: str | None = "published") -> Iterator[ReleaseSummary]:
+        """All releases in a state (None: in any), page by page. Raises RemoteError while iterating."""
+        cursor, seen = None, set[str | None]()
+        while cursor not in seen:
+            seen.add(cursor)
+            page = self.page(state=state, cursor=cursor)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+        raise NonsenseError(f"{self.base_url} repeats its pages without end", remedy="Report this to its operator.")
+
+    def page(self, *, state: str | None = "published", cursor: str | None = None, limit: int = _PAGE) -> ReleasePage:
+        """One page of the list. Raises RemoteError."""
+        asked = {"state": state, "cursor": cursor, "limit": limit}
+        params = {name: value for name, value in asked.items() if value is not None}
+        response = call(self._http, "GET", "/v1/releases", params=params)
+        return read_answer(ReleasePage, response.content, where=self.base_url)
+
+    def fetch(self, release_id: str) -> Release:
+        """Download a release, or take it from the cache, and verify it either way.
+
+        Raises:
+            UnknownReleaseError, NotPublishedError: there is nothing to fetch.
+            RemoteError: the coordinator does not answer, or not as one.
+            VerificationError, SignatureError, DocumentError: what it serves does not hold.
+        """
+        if not _RELEASE_ID.fullmatch(release_id):
+            raise UnknownReleaseError(
+                f"{release_id[:80]!r} is not a release id", remedy="Give all 64 hex digits of the id."
+            )
+        cached = self._cached(release_id)
+        if cached is not None:
+            return cached
+        files = self._download(release_id)
+        release = self._verified(release_id, files)
+        if self._cache is not None:
+            self._cache.put(release_id, files)
+        return release
+
+    def _cached(self, release_id: str) -> Release | None:
+        files = self._cache.get(release_id) if self._cache is not None else None
+        if files is None:
+            return None
+        try:
+            return self._verified(release_id, files)
+        except ProtocolError as error:
+            _log.warning("cached release %s is not used: %s", release_id[:16], error)
+            return None
+
+    def _download(self, release_id: str) -> ReleaseFiles:
+        manifest, matrix, moments = (self._file(release_id, name) for name in ("manifest", "matrix", "moments"))
+        for document in (manifest, moments):
+            json_of(document)  # an error page of a proxy is called by its name
+        return ReleaseFiles(manifest.content, matrix.content, moments.content)
+
+    def _file(self, release_id: str, name: str) -> httpx.Response:
+        try:
+            return call(self._http, "GET", f"/v1/releases/{release_id}/{name}")
+        except RemoteProblemError as error:
+            if error.status == _NOT_FOUND:
+                raise UnknownReleaseError(
+                    f"{self.base_url} has no release {release_id[:16]}…", remedy="Check the id and the address."
+                ) from None
+            if error.status == _CONFLICT:
+                raise NotPublishedError(str(error), remedy=error.remedy) from None
+            raise
+
+    def _verified(self, release_id: str, files: ReleaseFiles) -> Release:
+        release = Release.of(files, trusted_coordinator=self.trusted_coordinator)
+        if release.id != release_id:
+            raise VerificationError(
+                f"release {release.id[:16]} came in answer to a request for {release_id[:16]}",
+                remedy="Do not use this coordinator; report it to its operator.",
+            )
+        return release
+
+
+def _checked_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise SettingsError(f"{text!r} is not an address", remedy="Give a URL such as http://coordinator:8000.")
+    return url

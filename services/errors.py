@@ -1,0 +1,37 @@
+"""What goes wrong with published releases outside of their mathematics.
+
+ServicesError
+├── ReleaseDirectoryError    a directory that does not hold a release, or cannot be written
+├── UnknownReleaseError      the coordinator has no release of that id
+├── NotPublishedError        the release exists, its matrix does not yet or never will
+└── services.learner.errors  BusyError, CursorError
+
+A release whose signatures or digests do not hold is `shared.protocol.errors.VerificationError`, a coordinator that does
+not answer `shared.runtime.errors.RemoteError`, a fit nobody can compute `services.estimation.errors.EstimationError`.
+"""
+
+from shared.errors import CommingleError
+
+
+class ServicesError(CommingleError):
+    """Something about a published release that a person can act on."""
+
+    code = "services"
+
+
+class ReleaseDirectoryError(ServicesError):
+    """A directory that does not hold a release, or cannot be written."""
+
+    code = "release-directory"
+
+
+class UnknownReleaseError(ServicesError):
+    """The coordinator has no release of that id."""
+
+    code = "unknown-release"
+
+
+class NotPublishedError(ServicesError):
+    """The release exists, its matrix does not yet or never will."""
+
+    code = "not-published"

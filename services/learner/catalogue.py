@@ -1,0 +1,125 @@
+"""Which releases can be fitted here: what the coordinator publishes, and what was kept when it is away."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from threading import BoundedSemaphore
+
+from services.client import ReleaseClient
+from services.learner.errors import BusyError, CursorError
+from services.learner.shelf import Held, Shelf
+from services.learner.views import ReleaseItem, ReleaseList
+from shared.errors import CommingleError
+from shared.protocol.documents import decode
+from shared.protocol.errors import ProtocolError
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.manifest import Manifest
+from shared.protocol.statements import SignedDocument, open_spec
+from shared.runtime.errors import RemoteProblemError, UnreachableError
+
+_CAPACITY = 64
+_WAITING = 16  # of the 40 threads that serve requests; the others never wait for a coordinator
+_PROBE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether anything can be served.
+
+    Attributes:
+        coordinator: what is wrong with it, or None.
+        releases: how many could be served without it.
+    """
+
+    coordinator: CommingleError | None
+    releases: int
+
+
+class Catalogue:
+    """Releases of one coordinator, safe to use from several threads.
+
+    Args:
+        client: where releases come from; it verifies them.
+        capacity: releases kept in memory.
+        waiting: requests that may wait for the coordinator at a time.
+    """
+
+    def __init__(self, client: ReleaseClient, *, capacity: int = _CAPACITY, waiting: int = _WAITING) -> None:
+        self._client = client
+        self._slots = BoundedSemaphore(waiting)
+        self.shelf = Shelf(client.fetch, capacity=capacity)
+
+    def take(self, release_id: str) -> Held:
+        """A verified release.
+
+        Raises:
+            BusyError: it is not here and too many wait already.
+            CommingleError: see `ReleaseClient.fetch`.
+        """
+        held = self.shelf.get(release_id)
+        if held is not None:
+            return held
+        with self._slot():
+            return self.shelf.take(release_id)
+
+    def page(self, *, cursor: str | None, limit: int) -> ReleaseList:
+        """What the coordinator publishes; what was kept, in one page, while it is away.
+
+        Raises:
+            CursorError: the coordinator did not give that cursor.
+            BusyError, RemoteError: it cannot be asked, or answers nonsense.
+        """
+        try:
+            with self._slot():
+                page = self._client.page(cursor=cursor, limit=limit)
+        except UnreachableError:
+            kept = self._kept()
+            return ReleaseList(items=[kept[name] for name in sorted(kept)], next=None, source="cache")
+        except RemoteProblemError as error:
+            if cursor is None or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            raise CursorError(str(error), remedy=error.remedy) from None
+        items = [ReleaseItem.of_summary(summary) for summary in page.items]
+        return ReleaseList(items=items, next=page.next, source="coordinator")
+
+    def readiness(self) -> Readiness:
+        """Ask the coordinator, and count what could be served without it."""
+        problem: CommingleError | None = None
+        try:
+            with self._slot():
+                self._client.coordinator(timeout_seconds=_PROBE_SECONDS)
+        except CommingleError as error:
+            problem = error
+        return Readiness(problem, len(self._kept()))
+
+    def _kept(self) -> dict[str, ReleaseItem]:
+        kept = {held.id: ReleaseItem.of_spec(held.id, held.spec) for held in self.shelf.all()}
+        cache = self._client.cache
+        for release in cache.releases() if cache is not None else ():
+            manifest = None if release in kept or cache is None else cache.manifest(release)
+            item = None if manifest is None else self._described(release, manifest)
+            if item is not None:
+                kept[release] = item
+        return kept
+
+    def _described(self, release: str, data: bytes) -> ReleaseItem | None:
+        try:
+            opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
+            manifest = opened.document
+            spec = open_spec(manifest.spec, [VerifyingKey.from_hex(manifest.proposer_key)])
+        except ProtocolError:
+            return None
+        trusted = self._client.trusted_coordinator
+        if spec.digest != release or opened.signer != (trusted or opened.signer):
+            return None
+        return ReleaseItem.of_spec(release, spec.document)
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        if not self._slots.acquire(blocking=False):
+            raise BusyError("too many requests wait for the coordinator", remedy="Try again in a few seconds.")
+        try:
+            yield
+        finally:
+            self._slots.release()

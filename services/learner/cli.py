@@ -1,0 +1,43 @@
+"""`commingle learner`."""
+
+from pathlib import Path
+
+import click
+import structlog
+
+from services.client import ReleaseClient
+from services.learner.app import create_app
+from services.learner.catalogue import Catalogue
+from shared.runtime.logging import configure_logging
+from shared.runtime.server import serve as run
+
+_TIMEOUT_SECONDS = 10.0
+
+
+@click.group()
+def learner() -> None:
+    """Serve fits of published releases."""
+
+
+@learner.command(
+    epilog="""\b
+Example:
+  commingle learner serve --coordinator http://coordinator:8000 --coordinator-key FINGERPRINT --cache ./cache
+"""
+)
+@click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
+@click.option("--coordinator-key", metavar="FINGERPRINT", help="The key its manifests must be signed under.")
+@click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
+def serve(coordinator: str, coordinator_key: str | None, cache: Path | None, host: str, port: int) -> None:
+    """Serve fits over HTTP until told to stop."""
+    configure_logging(service="learner")
+    if coordinator_key is None:
+        structlog.get_logger().warning(
+            "coordinator key not pinned", remedy="Give --coordinator-key, so that no other coordinator is believed."
+        )
+    with ReleaseClient(
+        coordinator, trusted_coordinator=coordinator_key, cache=cache, timeout_seconds=_TIMEOUT_SECONDS
+    ) as client:
+        run(create_app(Catalogue(client)), host=host, port=port)

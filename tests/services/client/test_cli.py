@@ -1,0 +1,163 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.cli import main
+from tests.services.released import COORDINATOR, STRANGER, FakeCoordinator, flipped, html, on_a_socket, published
+
+TARGET = "charges, yearly"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    published()[1].write(tmp_path / "release")
+    return str(tmp_path / "release")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.out, said.err
+
+
+def test_fit_prints_a_summary_and_that_the_key_is_not_pinned(
+    directory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "fit", directory, "--target", TARGET)
+    assert code == 0
+    for expected in ("smoker[yes]", "10000 per party", "not pinned"):
+        assert expected in out
+
+
+def test_fit_as_json_is_the_fit_and_its_release(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--features", "age,bmi", "--no-intercept", "--estimator", "ols", "--confidence", "0.9")
+    code, out, _ = run(capsys, "fit", directory, "--target", TARGET, *arguments, "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert (said["features"], said["intercept"], said["estimator"]) == (["age", "bmi"], False, "ols")
+    assert (said["confidence_level"], said["release"]) == (0.9, published()[0])
+
+
+def test_feature_with_a_comma_in_its_name_can_be_given_alone(
+    directory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--features", TARGET, "--features", "bmi, smoker", "--json")
+    code, out, _ = run(capsys, "fit", directory, "--target", "age", *arguments)
+    assert code == 0
+    assert json.loads(out)["features"] == [TARGET, "bmi", "smoker"]
+
+
+def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release_id, files = published()
+    saved = tmp_path / "saved"
+    with on_a_socket(FakeCoordinator.serving((release_id, files))) as url:
+        arguments = ("--target", TARGET, "--coordinator-key", COORDINATOR.fingerprint, "--save", str(saved))
+        code, out, _ = run(capsys, "fit", url, "--release", release_id, *arguments)
+    assert code == 0
+    assert "key pinned" in out
+    assert (saved / "matrix.parquet").read_bytes() == files.matrix
+
+
+def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with on_a_socket(FakeCoordinator.serving(published())) as url:
+        code, _, err = run(capsys, "fit", url, "--target", TARGET)
+    assert code == 2
+    assert f"{published()[0]}  charges [bold]" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--target", "chargs, yearly"), "Did you mean 'charges, yearly'?"),
+        (("--target", TARGET, "--features", "age,smokr"), "Did you mean 'smoker'?"),
+        (("--target", TARGET, "--features", TARGET), "both target and feature"),
+        (("--target", TARGET, "--coordinator-key", STRANGER.fingerprint), "not by the trusted coordinator"),
+        (("--target", TARGET, "--coordinator-key", "abc"), "not a key's fingerprint"),
+    ],
+)
+def test_fit_that_cannot_be_is_one_error_with_a_remedy(
+    directory: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
+) -> None:
+    code, out, err = run(capsys, "fit", directory, *arguments)
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert err.startswith("Error: ")
+    assert len(err.splitlines()) == 2
+
+
+def test_usage_errors_exit_with_2(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "fit", directory)[0] == 2
+    assert run(capsys, "fit", directory, "--target", TARGET, "--estimator", "magic")[0] == 2
+    assert run(capsys, "fit", directory, "--target", TARGET, "--confidence", "1")[0] == 2
+    assert run(capsys, "fit", directory, "--target", TARGET, "--release", "0" * 64)[0] == 2
+
+
+def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, expected in (
+        (str(tmp_path / "nowhere"), "does not hold a release"),
+        ("http://127.0.0.1:9", "no answer from"),
+        ("ftp://hub", "not an address"),
+    ):
+        code, _, err = run(capsys, "fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source)))
+        assert code == 1
+        assert expected in err
+    with on_a_socket(FakeCoordinator(instead=html)) as url:
+        code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
+        assert (code, "did not answer with JSON" in err) == (1, True)
+    with on_a_socket(FakeCoordinator()) as url:
+        code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
+        assert (code, "has no release 0000" in err) == (1, True)
+
+
+def test_error_as_json_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "verify", str(tmp_path), "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (1, "release-directory")
+
+
+def test_verify_says_who_signed_and_what_it_costs_in_both_units(
+    directory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "verify", directory)
+    assert code == 0
+    for expected in (
+        COORDINATOR.fingerprint,
+        "clinic approved and signed its block",
+        "block of insurer",
+        "a subject, by all parties",
+        "charges [bold]",
+        "key was not pinned",
+    ):
+        assert expected in out
+
+
+def test_verify_with_the_pinned_key_does_not_warn(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "verify", directory, "--coordinator-key", COORDINATOR.fingerprint)
+    assert (code, "not pinned" in out) == (0, False)
+
+
+def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "verify", directory, "--json")
+    said = json.loads(out)
+    assert (code, said["release"], said["coordinator_pinned"]) == (0, published()[0], False)
+    assert said["privacy"]["per_subject"]["own"]["rho"] == pytest.approx(
+        sum(party["loss"]["own"]["rho"] for party in said["privacy"]["per_party"])
+    )
+
+
+def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(directory) / "matrix.parquet"
+    path.write_bytes(flipped(path.read_bytes()))
+    code, out, err = run(capsys, "verify", directory)
+    assert (code, out) == (1, "")
+    assert "Error: the matrix file is not the one that was signed" in err
+
+
+@pytest.mark.parametrize("command", ["fit", "verify"])
+def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert (code, f"commingle {command} ./release" in out) == (0, True)

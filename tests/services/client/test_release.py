@@ -1,0 +1,123 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.client import Release
+from services.errors import ReleaseDirectoryError
+from services.estimation.errors import UnknownAttributeError
+from shared.protocol.errors import DocumentError, ProtocolError, VerificationError
+from shared.protocol.keys import Fingerprint
+from shared.runtime.errors import SettingsError
+from tests.services.released import COORDINATOR, SLOPES, STRANGER, flipped, published, resigned
+
+TARGET = "charges, yearly"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    published()[1].write(tmp_path / "release")
+    return tmp_path / "release"
+
+
+def test_release_loaded_from_its_directory_recovers_the_slopes_of_the_private_table(directory: Path) -> None:
+    release = Release.load(directory, trusted_coordinator=COORDINATOR.fingerprint)
+    fitted = release.fit(TARGET)
+    slopes = dict(zip(fitted.features, fitted.coefficients[1:], strict=True))
+    assert slopes == pytest.approx(SLOPES, abs=0.8)
+    assert release.fit(TARGET, ["age"]).features == ("age",)
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_moments_of_the_matrix_are_those_that_are_fitted(mechanism: str) -> None:
+    release = Release.of(published(mechanism=mechanism)[1])
+    matrix = release.matrix()
+    assert matrix.shape == (release.prepared.rows, 5)
+    assert release.columns[0] == "(intercept)"
+    np.testing.assert_allclose(matrix.T @ matrix, release.prepared.gram, rtol=1e-9, atol=1e-6)
+
+
+def test_saved_release_holds_the_bytes_as_served(tmp_path: Path) -> None:
+    _, files = published()
+    Release.of(files).save(tmp_path / "a" / "b")
+    assert (tmp_path / "a/b/manifest.json").read_bytes() == files.manifest
+    assert Release.load(tmp_path / "a" / "b").files == files
+
+
+def test_repr_says_what_it_is_and_that_the_key_is_not_pinned() -> None:
+    release = Release.of(published()[1])
+    assert "charges" in repr(release)
+    assert "2,000 subjects of 2 parties" in repr(release)
+    assert "not pinned" in repr(release)
+    assert len(repr(release.files)) < 100
+
+
+def test_attributes_and_privacy_are_those_of_the_spec() -> None:
+    release = Release.of(published()[1])
+    assert [a.name for a in release.attributes] == ["age", "bmi", "smoker", TARGET]
+    assert [p.party for p in release.privacy.per_party] == ["clinic", "insurer"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "matrix.parquet", "moments.json"])
+def test_flipped_bit_in_any_file_is_refused(directory: Path, name: str) -> None:
+    path = directory / name
+    data = path.read_bytes()
+    for at in (len(data) // 3, len(data) // 2, -2):
+        path.write_bytes(flipped(data, at))
+        with pytest.raises(ProtocolError):
+            Release.load(directory)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "matrix.parquet", "moments.json"])
+def test_truncated_file_is_refused(directory: Path, name: str) -> None:
+    path = directory / name
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises((VerificationError, DocumentError)):
+        Release.load(directory)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "matrix.parquet", "moments.json"])
+def test_missing_file_is_named(directory: Path, name: str) -> None:
+    (directory / name).unlink()
+    with pytest.raises(ReleaseDirectoryError, match=name):
+        Release.load(directory)
+
+
+def test_other_key_than_the_pinned_one_is_refused() -> None:
+    forged = resigned(published()[1], STRANGER)
+    Release.of(forged)
+    with pytest.raises(VerificationError, match="not by the trusted coordinator"):
+        Release.of(forged, trusted_coordinator=COORDINATOR.fingerprint)
+
+
+@pytest.mark.parametrize("key", ["", "abc", "g" * 64, "a" * 63])
+def test_malformed_fingerprint_is_not_taken_for_a_mismatch(key: str) -> None:
+    with pytest.raises(SettingsError, match="fingerprint"):
+        Release.of(published()[1], trusted_coordinator=Fingerprint(key))
+
+
+def test_fingerprint_pasted_in_capitals_is_accepted() -> None:
+    assert Release.of(published()[1], trusted_coordinator=f" {COORDINATOR.fingerprint.upper()}\n").pinned
+
+
+def test_unwritable_directory_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReleaseDirectoryError, match="cannot write"):
+        Release.of(published()[1]).save(tmp_path / "file")
+
+
+def test_misspelt_attribute_is_answered_with_the_close_one() -> None:
+    with pytest.raises(UnknownAttributeError) as caught:
+        Release.of(published()[1]).fit(TARGET, ["smokr"])
+    assert "smoker" in caught.value.remedy
+
+
+def test_client_loads_neither_agent_nor_coordinator_nor_a_server() -> None:
+    check = (
+        "import sys, services.client, services.client.cli\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('party_agent', 'coordinator', 'sqlalchemy', 'fastapi')])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

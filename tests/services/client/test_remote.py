@@ -1,0 +1,224 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.client import ReleaseClient
+from services.client.files import ReleaseFiles
+from services.errors import NotPublishedError, UnknownReleaseError
+from shared.protocol.errors import ProtocolError, VerificationError
+from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from tests.services.released import (
+    COORDINATOR,
+    STRANGER,
+    FakeCoordinator,
+    Handler,
+    flipped,
+    html,
+    on_a_socket,
+    problem,
+    published,
+    refused,
+    resigned,
+    too_slow,
+)
+
+HUB = "http://hub.example"
+
+
+def client_of(fake: FakeCoordinator, *, cache: Path | None = None, trusted: str | None = None) -> ReleaseClient:
+    return ReleaseClient(HUB, transport=fake.transport, cache=cache, trusted_coordinator=trusted)
+
+
+def test_fetched_release_is_verified_and_fits() -> None:
+    release_id, files = published()
+    with client_of(FakeCoordinator.serving((release_id, files)), trusted=COORDINATOR.fingerprint) as client:
+        release = client.fetch(release_id)
+    assert (release.id, release.files, release.pinned) == (release_id, files, True)
+
+
+def test_everything_over_a_real_socket() -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, files))
+    with on_a_socket(fake) as url, ReleaseClient(url, trusted_coordinator=COORDINATOR.fingerprint) as client:
+        assert client.coordinator().name == "hub"
+        assert [summary.id for summary in client.releases()] == [release_id]
+        assert client.fetch(release_id).files == files
+        with pytest.raises(UnknownReleaseError):
+            client.fetch("0" * 64)
+
+
+def test_body_cut_short_by_the_network_is_unreachable() -> None:
+    fake = FakeCoordinator.serving(published())
+    with (
+        on_a_socket(fake, cut_bytes=10) as url,
+        ReleaseClient(url) as client,
+        pytest.raises(UnreachableError),
+    ):
+        client.fetch(published()[0])
+
+
+@pytest.mark.parametrize("name", ["manifest", "matrix", "moments"])
+def test_tampered_file_is_refused_and_not_cached(name: str, tmp_path: Path) -> None:
+    release_id, files = published()
+    parts = {part: getattr(files, part) for part in ("manifest", "matrix", "moments")}
+    tampered = ReleaseFiles(**{**parts, name: flipped(parts[name], len(parts[name]) // 2)})
+    with client_of(FakeCoordinator.serving((release_id, tampered)), cache=tmp_path) as client:
+        with pytest.raises((ProtocolError, NonsenseError)):
+            client.fetch(release_id)
+        assert client.cache is not None
+        assert client.cache.releases() == ()
+
+
+def test_another_valid_release_in_its_place_is_refused() -> None:
+    release_id, _ = published()
+    _, other = published(mechanism="dgm")
+    with (
+        client_of(FakeCoordinator.serving((release_id, other))) as client,
+        pytest.raises(VerificationError, match="came in answer"),
+    ):
+        client.fetch(release_id)
+
+
+def test_release_signed_by_another_coordinator_is_refused() -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, resigned(files, STRANGER)))
+    with (
+        client_of(fake, trusted=COORDINATOR.fingerprint) as client,
+        pytest.raises(VerificationError, match="trusted coordinator"),
+    ):
+        client.fetch(release_id)
+
+
+def test_coordinator_with_another_key_than_pinned_is_told() -> None:
+    fake = FakeCoordinator(key=STRANGER)
+    with client_of(fake, trusted=COORDINATOR.fingerprint) as client, pytest.raises(VerificationError):
+        client.coordinator()
+    assert client_of(fake).coordinator().fingerprint == STRANGER.fingerprint
+
+
+def test_coordinator_whose_fingerprint_is_not_that_of_its_key_is_told() -> None:
+    identity = {**FakeCoordinator().identity(), "fingerprint": STRANGER.fingerprint}
+    fake = FakeCoordinator(instead=lambda _: httpx.Response(200, json=identity))
+    with pytest.raises(VerificationError):
+        client_of(fake).coordinator()
+
+
+def test_all_pages_are_listed_once_and_in_order() -> None:
+    _, files = published()
+    ids = [f"{i:064x}" for i in range(7)]
+    fake = FakeCoordinator(files=dict.fromkeys(ids, files), page_size=3)
+    assert [summary.id for summary in client_of(fake).releases()] == ids
+    assert len(fake.requests) == 3
+
+
+def test_list_filters_by_state_and_is_empty_without_releases() -> None:
+    fake = FakeCoordinator(unpublished=["0" * 64])
+    assert list(client_of(fake).releases()) == []
+    assert [summary.id for summary in client_of(fake).releases(state="collecting")] == ["0" * 64]
+
+
+def test_pages_that_go_round_in_circles_end_with_an_error() -> None:
+    fake = FakeCoordinator(instead=lambda _: httpx.Response(200, json={"items": [], "next": "again"}))
+    with pytest.raises(NonsenseError, match="without end"):
+        list(client_of(fake).releases())
+
+
+def test_unknown_and_unpublished_releases_are_told_apart() -> None:
+    with client_of(FakeCoordinator(unpublished=["1" * 64])) as client:
+        with pytest.raises(UnknownReleaseError):
+            client.fetch("0" * 64)
+        with pytest.raises(NotPublishedError, match="collecting"):
+            client.fetch("1" * 64)
+
+
+@pytest.mark.parametrize("release_id", ["", "..", "../coordinator", "A" * 64, "0" * 63, "0" * 64 + "\n", "%2e%2e"])
+def test_what_is_no_id_is_refused_before_any_request(release_id: str) -> None:
+    fake = FakeCoordinator()
+    with client_of(fake) as client, pytest.raises(UnknownReleaseError):
+        client.fetch(release_id)
+    assert fake.requests == []
+
+
+FAILURES: list[tuple[Handler, type[Exception]]] = [
+    (refused, UnreachableError),
+    (too_slow, UnreachableError),
+    (lambda _: httpx.Response(503, html="<h1>maintenance</h1>"), UnreachableError),
+    (html, NonsenseError),
+    (lambda _: httpx.Response(200, content=b'{"items": [{"id"'), NonsenseError),
+    (lambda _: httpx.Response(200, json=[1, 2]), NonsenseError),
+    (lambda _: httpx.Response(404, html="<h1>not here</h1>"), NonsenseError),
+    (lambda _: httpx.Response(302, headers={"location": "http://elsewhere"}), NonsenseError),
+    (lambda _: problem(500, "fault"), RemoteProblemError),
+]
+CALLS: list[Callable[[ReleaseClient], object]] = [
+    lambda client: client.fetch(published()[0]),
+    lambda client: list(client.releases()),
+    lambda client: client.coordinator(),
+]
+
+
+@pytest.mark.parametrize(("answer", "error"), FAILURES)
+@pytest.mark.parametrize("request_of", CALLS, ids=["fetch", "releases", "coordinator"])
+def test_every_failure_of_the_far_side_is_one_of_ours(
+    answer: Handler, error: type[Exception], request_of: Callable[[ReleaseClient], object]
+) -> None:
+    with client_of(FakeCoordinator(instead=answer)) as client, pytest.raises((error, ProtocolError)) as caught:
+        request_of(client)
+    assert getattr(caught.value, "remedy", "")
+
+
+@pytest.mark.parametrize("url", ["", "hub", "hub:8000", "ftp://hub", "http://", "http://a:b", "file:///etc"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(SettingsError, match="not an address"):
+        ReleaseClient(url)
+
+
+def test_cached_release_needs_no_coordinator(tmp_path: Path) -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, files))
+    client_of(fake, cache=tmp_path).fetch(release_id)
+    fake.instead = refused
+    again = client_of(fake, cache=tmp_path).fetch(release_id)
+    assert again.files == files
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.parametrize("damage", [flipped, lambda _: b"", lambda data: data[:-1]], ids=["flipped", "empty", "cut"])
+@pytest.mark.parametrize("which", range(3))
+def test_damaged_cache_is_noticed_and_mended(tmp_path: Path, damage: Callable[[bytes], bytes], which: int) -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, files))
+    client_of(fake, cache=tmp_path).fetch(release_id)
+    blob = tmp_path / "blobs" / files.digests[which]
+    blob.write_bytes(damage(blob.read_bytes()))
+    assert client_of(fake, cache=tmp_path).fetch(release_id).files == files
+    assert len(fake.requests) == 6
+    client_of(fake, cache=tmp_path).fetch(release_id)
+    assert len(fake.requests) == 6
+
+
+@pytest.mark.parametrize("index", [b"", b"\xff\xfe", b"../../etc/passwd", b"0" * 64])
+def test_damaged_index_is_noticed(tmp_path: Path, index: bytes) -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, files))
+    client_of(fake, cache=tmp_path).fetch(release_id)
+    (tmp_path / "releases" / release_id).write_bytes(index)
+    assert client_of(fake, cache=tmp_path).fetch(release_id).files == files
+
+
+def test_cache_filled_with_a_consistent_forgery_is_not_believed(tmp_path: Path) -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, files))
+    client = client_of(fake, cache=tmp_path, trusted=COORDINATOR.fingerprint)
+    assert client.cache is not None
+    client.cache.put(release_id, resigned(files, STRANGER))
+    assert client.fetch(release_id).files == files
+
+
+def test_cache_that_cannot_be_written_does_not_stop_a_fetch(tmp_path: Path) -> None:
+    release_id, files = published()
+    (tmp_path / "cache").touch()
+    client = client_of(FakeCoordinator.serving((release_id, files)), cache=tmp_path / "cache")
+    assert client.fetch(release_id).files == files

@@ -1,0 +1,337 @@
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from services.client import Release, ReleaseClient
+from services.learner.app import create_app
+from services.learner.catalogue import Catalogue
+from services.learner.edge import MAX_BODY_BYTES
+from services.learner.views import MAX_ROWS
+from tests.services.in_process import InProcess
+from tests.services.released import (
+    COORDINATOR,
+    SLOPES,
+    STRANGER,
+    FakeCoordinator,
+    html,
+    problem,
+    published,
+    refused,
+    resigned,
+    too_slow,
+)
+
+TARGET = "charges, yearly"
+ID = published()[0]
+ROW = {"age": 40, "bmi": 25.5, "smoker": "yes"}
+
+
+def learner(
+    fake: FakeCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
+) -> httpx.Client:
+    client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
+    return httpx.Client(transport=InProcess(create_app(Catalogue(client))), base_url="http://learner")
+
+
+@pytest.fixture
+def fake() -> FakeCoordinator:
+    return FakeCoordinator.serving(published())
+
+
+@pytest.fixture
+def http(fake: FakeCoordinator) -> Iterator[httpx.Client]:
+    with learner(fake) as client:
+        yield client
+
+
+def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The problem document of a refused request."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert document["status"] == status
+    assert document["type"].startswith("urn:commingle:problem:")
+    assert document["detail"]
+    assert document["remedy"]
+    return document
+
+
+def test_list_is_the_coordinators(http: httpx.Client) -> None:
+    said = http.get("/v1/releases").json()
+    assert (said["source"], said["next"]) == ("coordinator", None)
+    assert said["items"][0]["id"] == ID
+    assert said["items"][0]["parties"] == ["clinic", "insurer"]
+
+
+def test_list_is_paged() -> None:
+    ids = [f"{i:064x}" for i in range(5)]
+    with learner(FakeCoordinator(files=dict.fromkeys(ids, published()[1]))) as http:
+        first = http.get("/v1/releases", params={"limit": 3}).json()
+        second = http.get("/v1/releases", params={"limit": 3, "cursor": first["next"]}).json()
+    assert [item["id"] for item in first["items"] + second["items"]] == ids
+    assert second["next"] is None
+
+
+def test_cursor_the_coordinator_did_not_give_is_the_askers_fault(fake: FakeCoordinator, http: httpx.Client) -> None:
+    fake.instead = lambda _: problem(422, "cursor")
+    assert refusal(http.get("/v1/releases", params={"cursor": "x"}), 422)["type"].endswith("cursor")
+    refusal(http.get("/v1/releases"), 502)
+
+
+def test_release_shows_attributes_size_privacy_and_signal(http: httpx.Client) -> None:
+    said = http.get(f"/v1/releases/{ID}").json()
+    assert (said["n"], said["k"], said["rows"], said["mechanism"]) == (2000, 400, 400, "rmgm")
+    assert [a["name"] for a in said["attributes"]] == ["age", "bmi", "smoker", TARGET]
+    assert said["coordinator_pinned"] is True
+    assert said["privacy"]["per_subject"]["replace_one"]["epsilon"] > said["epsilon"]
+    intercept, *columns = said["columns"]
+    assert intercept["signal_to_noise"] is None
+    assert all(column["signal_to_noise"] > 10 for column in columns)
+
+
+def test_signal_to_noise_falls_with_epsilon_to_nothing() -> None:
+    release = published(epsilon=0.01)
+    with learner(FakeCoordinator.serving(release)) as http:
+        said = http.get(f"/v1/releases/{release[0]}").json()
+    assert all(abs(column["signal_to_noise"]) < 0.3 for column in said["columns"][1:])
+
+
+def test_moments_are_the_grams_without_the_expected_noise(http: httpx.Client) -> None:
+    said = http.get(f"/v1/releases/{ID}/moments").json()
+    prepared = Release.of(published()[1]).prepared
+    expected = prepared.gram - prepared.rows * np.diag(prepared.noise)
+    np.testing.assert_allclose(said["second_moments"], expected, rtol=1e-12)
+    assert said["columns"][0] == "(intercept)"
+    assert said["noise_variance"][0] == 0
+    assert len(said["scale"]) == len(said["labels"]) == 5
+
+
+def test_fit_is_the_same_as_in_python(http: httpx.Client) -> None:
+    body = {"target": TARGET, "features": ["age", "smoker"], "estimator": "ols", "confidence_level": 0.9}
+    said = http.post(f"/v1/releases/{ID}/fits", json=body).json()
+    fitted = Release.of(published()[1]).fit(TARGET, ["age", "smoker"], estimator="ols", confidence_level=0.9)
+    assert said == {"release": ID, "coordinator_pinned": True, **json.loads(json.dumps(fitted.to_dict()))}
+
+
+def test_fit_with_a_target_alone_uses_all_other_attributes(http: httpx.Client) -> None:
+    said = http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET}).json()
+    assert (said["features"], said["estimator"]) == (["age", "bmi", "smoker"], "measurement_error")
+    assert dict(zip(said["features"], said["coefficients"][1:], strict=True)) == pytest.approx(SLOPES, abs=0.8)
+
+
+@pytest.mark.parametrize(
+    "estimator", ["measurement_error", "shrunken", "ols", "debiased", "adaptive_ridge", "constant"]
+)
+def test_every_estimator_answers_valid_json_with_and_without_signal(estimator: str) -> None:
+    noisy = published(epsilon=0.01)
+    with learner(FakeCoordinator.serving(published(), noisy)) as http:
+        for release in (ID, noisy[0]):
+            body = {"target": TARGET, "estimator": estimator}
+            assert http.post(f"/v1/releases/{release}/fits", json=body).status_code == 200
+            body["intercept"] = estimator == "constant"  # type: ignore[assignment]
+            assert http.post(f"/v1/releases/{release}/fits", json=body).status_code == 200
+
+
+def test_predictions_are_those_of_the_fit(http: httpx.Client) -> None:
+    rows = [ROW, {**ROW, "smoker": "no", "unused": 1}]
+    said = http.post(f"/v1/releases/{ID}/predictions", json={"target": TARGET, "rows": rows}).json()
+    assert said["estimator"] == "shrunken"
+    assert said["predictions"][0] == pytest.approx(2 * 40 - 25.5 + 12, abs=5)
+    assert said["predictions"][0] - said["predictions"][1] == pytest.approx(12, abs=0.8)
+
+
+def test_constant_predicts_as_many_rows_as_given(http: httpx.Client) -> None:
+    body = {"target": TARGET, "estimator": "constant", "rows": [{}, {}, {}]}
+    said = http.post(f"/v1/releases/{ID}/predictions", json=body).json()
+    assert len(set(said["predictions"])) == 1
+    assert len(said["predictions"]) == 3
+
+
+BAD_FITS: list[tuple[object, str]] = [
+    ({}, "request"),
+    ([], "request"),
+    ("x", "request"),
+    ({"target": None}, "request"),
+    ({"target": 3}, "request"),
+    ({"target": TARGET, "features": "age"}, "request"),
+    ({"target": TARGET, "features": [1]}, "request"),
+    ({"target": TARGET, "features": ["age"] * 1000}, "request"),
+    ({"target": TARGET, "intercept": "yes"}, "request"),
+    ({"target": TARGET, "intercept": 1}, "request"),
+    ({"target": TARGET, "confidence_level": "0.9"}, "request"),
+    ({"target": TARGET, "confidence_level": 0}, "request"),
+    ({"target": TARGET, "confidence_level": 1}, "request"),
+    ({"target": TARGET, "interval_for": "me"}, "request"),
+    ({"target": TARGET, "unknown": 1}, "request"),
+    ({"target": "x" * 10_000}, "request"),
+    ({"target": "chargs"}, "unknown-attribute"),
+    ({"target": TARGET, "features": ["agee"]}, "unknown-attribute"),
+    ({"target": TARGET, "features": []}, "features"),
+    ({"target": TARGET, "features": ["age", "age"]}, "features"),
+    ({"target": TARGET, "features": [TARGET]}, "target-among-features"),
+    ({"target": TARGET, "estimator": "magic"}, "unknown-estimator"),
+    ({"target": TARGET, "estimator": "constant", "intercept": False}, "intercept"),
+]
+
+
+@pytest.mark.parametrize(("body", "code"), BAD_FITS)
+def test_bad_fit_is_a_problem_document(http: httpx.Client, body: object, code: str) -> None:
+    document = refusal(http.post(f"/v1/releases/{ID}/fits", json=body), 422)
+    assert document["type"] == f"urn:commingle:problem:{code}"
+
+
+BAD_ROWS: list[tuple[object, str]] = [
+    ([], "request"),
+    ({}, "request"),
+    ([1], "request"),
+    ([{"age": [1]}], "request"),
+    ([{**ROW, "age": None}], "request"),
+    ([{**ROW, "age": True}], "request"),
+    ([{**ROW, "age": 10**400}], "request"),
+    ([{}] * (MAX_ROWS + 1), "request"),
+    ([{}], "rows"),
+    ([ROW, {"age": 1, "bmi": 20}], "rows"),
+    ([{**ROW, "age": "old"}], "rows"),
+    ([{**ROW, "smoker": "maybe"}], "rows"),
+    ([{**ROW, "smoker": 1}], "rows"),
+    ([{**ROW, "age": 1e308}], "rows"),
+    ([{**ROW, "age": "nan"}], "rows"),
+]
+
+
+@pytest.mark.parametrize(("rows", "code"), BAD_ROWS)
+def test_bad_rows_are_a_problem_document(http: httpx.Client, rows: object, code: str) -> None:
+    document = refusal(http.post(f"/v1/releases/{ID}/predictions", json={"target": TARGET, "rows": rows}), 422)
+    assert document["type"] == f"urn:commingle:problem:{code}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"[" * 5000,
+        b'{"target": NaN}',
+        b"1" * 5000,
+        b'{"target": "a", "confidence_level": 1e999}',
+    ],
+)
+def test_body_that_is_no_json_is_a_problem_document(http: httpx.Client, body: bytes) -> None:
+    response = http.post(f"/v1/releases/{ID}/fits", content=body, headers={"content-type": "application/json"})
+    refusal(response, response.status_code)
+    assert response.status_code in {400, 422}
+
+
+def test_body_that_is_too_large_is_stopped_even_without_a_length(http: httpx.Client) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // (1 << 20) + 2):
+            yield b" " * (1 << 20)
+
+    headers = {"content-type": "application/json"}
+    refusal(http.post(f"/v1/releases/{ID}/fits", content=endless(), headers=headers), 413)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("DELETE", "/v1/releases", 405),
+        ("GET", f"/v1/releases/{'0' * 64}", 404),
+        ("GET", "/v1/releases/not-an-id", 404),
+        ("GET", "/v1/releases/..%2F..%2Fcoordinator", 404),
+        ("GET", f"/v1/releases/{'0' * 64}/moments", 404),
+        ("POST", f"/v1/releases/{'0' * 64}/fits", 404),
+        ("GET", "/v1/releases?limit=0", 422),
+        ("GET", "/v1/releases?limit=x", 422),
+        ("GET", f"/v1/releases?cursor={'x' * 1000}", 422),
+    ],
+)
+def test_wrong_address_is_a_problem_document(http: httpx.Client, method: str, path: str, status: int) -> None:
+    refusal(http.request(method, path, json={"target": TARGET}), status)
+
+
+def test_release_that_is_not_published_yet_is_409(fake: FakeCoordinator, http: httpx.Client) -> None:
+    fake.unpublished.append("1" * 64)
+    assert refusal(http.get(f"/v1/releases/{'1' * 64}"), 409)["type"].endswith("not-published")
+
+
+@pytest.mark.parametrize(("answer", "status"), [(refused, 503), (too_slow, 503), (html, 502)])
+def test_coordinator_away_serves_what_was_kept_and_refuses_the_rest(
+    fake: FakeCoordinator, http: httpx.Client, answer: Any, status: int
+) -> None:
+    http.get(f"/v1/releases/{ID}")
+    fake.instead = answer
+    assert http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET}).status_code == 200
+    refusal(http.get(f"/v1/releases/{'0' * 64}"), status)
+
+
+def test_release_that_does_not_verify_is_502_and_never_fitted() -> None:
+    forged = resigned(published()[1], STRANGER)
+    with learner(FakeCoordinator.serving((ID, forged))) as http:
+        document = refusal(http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET}), 502)
+        assert document["type"].endswith("verification")
+
+
+def test_kept_releases_are_listed_and_served_after_a_restart_without_coordinator(
+    fake: FakeCoordinator, tmp_path: Path
+) -> None:
+    with learner(fake, cache=tmp_path) as http:
+        http.get(f"/v1/releases/{ID}")
+    (tmp_path / "releases" / ("2" * 64)).write_text("damaged")
+    fake.instead = refused
+    with learner(fake, cache=tmp_path) as http:
+        said = http.get("/v1/releases").json()
+        assert (said["source"], [item["id"] for item in said["items"]]) == ("cache", [ID])
+        assert http.get("/readyz").json()["releases_kept"] == 1
+        assert http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET}).status_code == 200
+    with learner(fake, cache=tmp_path, trusted=STRANGER.fingerprint) as http:
+        assert http.get("/v1/releases").json()["items"] == []
+        refusal(http.get("/readyz"), 503)
+
+
+def test_readiness_is_truthful(fake: FakeCoordinator, http: httpx.Client) -> None:
+    assert http.get("/readyz").json() == {"status": "ready", "coordinator": "reachable", "releases_kept": 0}
+    fake.instead = refused
+    assert "no answer" in refusal(http.get("/readyz"), 503)["detail"]
+    fake.instead = None
+    http.get(f"/v1/releases/{ID}")
+    fake.key = STRANGER
+    assert "not with the one expected" in http.get("/readyz").json()["coordinator"]
+    assert http.get("/healthz").json() == {"status": "ok"}
+
+
+def test_concurrent_fits_agree_and_fetch_the_release_once(fake: FakeCoordinator, http: httpx.Client) -> None:
+    def fit(number: int) -> str:
+        features = ["age", "bmi"] if number % 2 else ["age"]
+        return http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET, "features": features}).text
+
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(fit, range(60)))
+    assert len(set(said[0::2])) == len(set(said[1::2])) == 1
+    assert len(fake.requests) == 3
+
+
+def test_metrics_count_by_route_and_estimator(http: httpx.Client) -> None:
+    http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET})
+    http.get("/nowhere")
+    text = http.get("/metrics").text
+    assert 'commingle_learner_fits_total{estimator="measurement_error"} 1.0' in text
+    assert 'route="/v1/releases/{release}/fits",status="200"} 1.0' in text
+    assert 'route="unknown",status="404"} 1.0' in text
+    assert "commingle_learner_releases_held 1.0" in text
+
+
+def test_openapi_describes_every_route_and_its_problems(http: httpx.Client) -> None:
+    described = http.get("/openapi.json").json()
+    assert len(described["paths"]) == 8
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+            assert "422" not in operation["responses"]

@@ -1,0 +1,45 @@
+import json
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from shared.runtime.cli import main
+from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
+
+
+def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: object) -> None:
+    release_id, files = published()
+    with on_a_socket(FakeCoordinator.serving((release_id, files))) as coordinator:
+        command = [sys.executable, "-c", "from shared.runtime.cli import main; main()", "learner", "serve"]
+        options = ["--coordinator", coordinator, "--coordinator-key", COORDINATOR.fingerprint]
+        options += ["--cache", str(tmp_path), "--port", "0"]
+        with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                url = json.loads(process.stdout.readline())["url"]
+                assert httpx.get(f"{url}/readyz").json()["coordinator"] == "reachable"
+                body = {"target": "age", "features": ["bmi"]}
+                assert httpx.post(f"{url}/v1/releases/{release_id}/fits", json=body).json()["target"] == "age"
+            finally:
+                process.send_signal(signal.SIGTERM)
+            process.wait(15)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--coordinator", "hub"), "not an address"),
+        (("--coordinator", "http://hub", "--coordinator-key", "x"), "not a key's fingerprint"),
+        (("--coordinator", "http://hub", "--host", "203.0.113.1"), "cannot listen"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_error(
+    options: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["learner", "serve", *options])
+    assert ended.value.code == 1
+    assert expected in capsys.readouterr().err
