@@ -1,0 +1,1 @@
+"""The coordinator: enrols parties, runs rounds, assembles and publishes. It sees only privatised blocks."""

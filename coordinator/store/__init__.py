@@ -1,0 +1,1 @@
+"""What the coordinator remembers: members, releases and their events, in SQLite or PostgreSQL."""

@@ -88,11 +88,18 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class Abort:
+    """The coordinator cannot go on, for a reason in words."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed."""
 
 
-Event = Approve | Reject | StoreBlock | Publish | Tick
+Event = Approve | Reject | StoreBlock | Publish | Abort | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,8 @@ def _apply(current: Round, event: Event) -> Round | Refused:
             return _store(current, party)
         case Publish():
             return _publish(current)
+        case Abort(reason):
+            return replace(current, state=State.ABORTED, reason=reason)
         case Tick():
             return current
 

@@ -24,3 +24,5 @@ def configure_logging(*, service: str, level: str = "info") -> None:
     )
     structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -1,8 +1,10 @@
 """Running an application on a socket of its own, so that whoever started it learns the address."""
 
 import json
+import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -10,12 +12,37 @@ from fastapi import FastAPI
 from shared.runtime.errors import PortInUseError
 
 _GRACE_SECONDS = 10
+_HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
 
 
-def serve(app: FastAPI, *, host: str, port: int, on_listening: Callable[[str], None] = lambda _: None) -> None:
-    """Listen, say where on standard output as one line of JSON, and serve until told to stop.
+class _Server(uvicorn.Server):
+    """Says when it has been told to stop."""
 
-    Port 0 takes any free port. `on_listening` is told the address.
+    def __init__(self, config: uvicorn.Config, on_stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stopping = on_stopping
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_stopping()
+        super().handle_exit(sig, frame)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def serve(
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    on_listening: Callable[[str], None] = lambda _: None,
+    on_stopping: Callable[[], None] = _nothing,
+) -> None:
+    """Listen, say where on standard output as one line of JSON, and serve until told to stop by a signal.
+
+    Port 0 takes any free port. `on_listening` is told the address; `on_stopping` is called when the signal has come,
+    before open requests are waited for.
 
     Raises:
         PortInUseError: the address is taken or is not one of this machine's.
@@ -30,9 +57,19 @@ def serve(app: FastAPI, *, host: str, port: int, on_listening: Callable[[str], N
         ) from None
     # asyncio sets this only on sockets it made itself; without it every keep-alive answer waits 40 ms
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+    )
+    server = _Server(config, on_stopping)
+    # also for what comes before uvicorn listens to signals, and when it raises them again after it has stopped
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.handle_exit)
     address = f"[{host}]" if family == socket.AF_INET6 else host
     url = f"http://{address}:{listener.getsockname()[1]}"
     print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
     on_listening(url)
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_SECONDS)
-    uvicorn.Server(config).run(sockets=[listener])
+    server.run(sockets=[listener])

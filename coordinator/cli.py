@@ -1,0 +1,288 @@
+"""`commingle coordinator`: settings -> store -> application -> server."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import httpx
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from coordinator.blobs import BlobDirectory
+from coordinator.coordinator import Coordinator
+from coordinator.errors import StateError
+from coordinator.feed import Feed
+from coordinator.http.app import create_app
+from coordinator.http.views import PartyPage, ReleasePage, ReleaseSummary, ReleaseView
+from coordinator.members import invite as issue_invite
+from coordinator.publisher import Publisher
+from coordinator.settings import CoordinatorSettings, Home
+from coordinator.store.database import check_url
+from coordinator.store.store import open_store
+from shared.protocol.documents import Name, WireModel, explain
+from shared.protocol.dsse import seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.rounds import State
+from shared.protocol.study import Member, Study, build_spec
+from shared.runtime.cli import emit, json_option
+from shared.runtime.clock import system_clock
+from shared.runtime.errors import NonsenseError, SettingsError
+from shared.runtime.files import write_durably
+from shared.runtime.keyfiles import create_secret, load_signing_key
+from shared.runtime.logging import configure_logging
+from shared.runtime.remote import call, json_of, reaching
+from shared.runtime.server import serve as serve_app
+from shared.runtime.settings import load_settings
+
+Parsed = TypeVar("Parsed", bound=WireModel)
+Paged = TypeVar("Paged", PartyPage, ReleasePage)
+
+_FOLLOW_SECONDS = 0.5
+_DEFAULT_URL = "http://127.0.0.1:8000"
+
+home_option = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."
+)
+url_option = click.option(
+    "--coordinator", "url", default=_DEFAULT_URL, show_default=True, help="Where the running coordinator answers."
+)
+
+
+def _name(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        return TypeAdapter(Name).validate_python(value)
+    except ValidationError:
+        raise click.BadParameter("up to 63 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit") from None
+
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  commingle coordinator {line}" for line in lines)
+
+
+@click.group(
+    epilog=_examples(
+        "init --home hub --name hub.example.org",
+        "serve --home hub --host 0.0.0.0 --port 8000",
+        "invite --home hub --party clinic-a",
+        "propose study.json --home hub",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+def coordinator() -> None:
+    """Run and operate a coordinator."""
+
+
+@coordinator.command(
+    epilog=_examples("init --home hub", "init --home hub --database-url-file /run/secrets/database-url")
+)
+@home_option
+@click.option("--name", default="coordinator", show_default=True, help="What people call it.")
+@click.option(
+    "--database-url", help="postgresql://USER:PASSWORD@HOST/DATABASE; SQLite in the home directory if absent."
+)
+@click.option(
+    "--database-url-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file that holds the database URL; read at every start.",
+)
+@click.option(
+    "--blob-directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
+)
+@json_option
+def init(
+    *,
+    home: Path,
+    name: str,
+    database_url: str | None,
+    database_url_file: Path | None,
+    blob_directory: Path | None,
+    as_json: bool,
+) -> None:
+    """Create a coordinator: settings and a signing key in HOME."""
+    if database_url is not None and database_url_file is not None:
+        raise click.UsageError("--database-url and --database-url-file exclude each other")
+    if database_url is not None:
+        check_url(database_url)
+    given = {
+        "name": name,
+        "database_url": database_url,
+        "database_url_file": database_url_file and str(database_url_file.resolve()),
+        "blob_directory": blob_directory and str(blob_directory.resolve()),
+    }
+    text = json.dumps({key: value for key, value in given.items() if value is not None}, indent=2)
+    try:
+        CoordinatorSettings.model_validate_json(text)
+    except ValidationError as error:
+        raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
+    at = Home(home)
+    if at.signing_key.exists():
+        raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
+    write_durably(at.settings, text.encode() + b"\n")
+    key = SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
+    emit(
+        {"home": str(home), "name": name, "fingerprint": key.fingerprint},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        ),
+    )
+
+
+@coordinator.command(epilog=_examples("serve --home hub"))
+@home_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
+def serve(*, home: Path, host: str, port: int) -> None:
+    """Serve HTTP until told to stop."""
+    configure_logging(service="coordinator")
+    with _opened(home) as hub:
+        feed = Feed(hub.store)
+        serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, on_stopping=feed.stop)
+
+
+@coordinator.command(epilog=_examples("invite --home hub --party clinic-a"))
+@home_option
+@click.option("--party", required=True, callback=_name, help="The name the party will have.")
+@click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
+@json_option
+def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
+    """Issue a one-time invite for one party; hand it over confidentially."""
+    with _opened(home) as hub:
+        text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
+    emit(
+        {"party": party, "invite": text, "expires": expires.isoformat()},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{text}\nfor {party}, until {expires:%Y-%m-%d %H:%M} UTC", highlight=False, markup=False, soft_wrap=True
+        ),
+    )
+
+
+@coordinator.command(epilog=_examples("propose study.json --home hub --coordinator http://127.0.0.1:8000"))
+@click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
+@home_option
+@url_option
+@click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
+@json_option
+def propose(*, study: Path, home: Path, url: str, wait: bool, as_json: bool) -> None:
+    """Propose the release that STUDY, a JSON file, describes."""
+    asked = load_settings(Study, study)
+    key = load_signing_key(Home(home).signing_key)
+    with reaching(url), httpx.Client(base_url=url) as client:
+        spec = build_spec(
+            asked,
+            members=_members(client),
+            proposer=key.fingerprint,
+            seed=secrets.token_bytes(32),
+            now=system_clock(),
+        )
+        body = seal(spec, kind="spec", key=key).to_json()
+        answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
+        if wait:
+            answer = _followed(client, _parsed(ReleaseView, answer))
+    release = _parsed(ReleaseView, answer)
+    emit(json_of(answer), as_json=as_json, text=lambda console: _print_release(console, release))
+
+
+@coordinator.command(epilog=_examples("releases --home hub --state published"))
+@home_option
+@url_option
+@click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
+@json_option
+def releases(*, home: Path, url: str, state: str | None, as_json: bool) -> None:
+    """List releases, the newest first."""
+    load_settings(CoordinatorSettings, Home(home).settings)
+    with reaching(url), httpx.Client(base_url=url) as client:
+        found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
+    items = [release for page in found for release in page.items]
+    listed = {"items": [release.model_dump(mode="json") for release in items]}
+    emit(listed, as_json=as_json, text=lambda console: _print_releases(console, items))
+
+
+@contextmanager
+def _opened(home: Path) -> Iterator[Coordinator]:
+    at = Home(home)
+    settings = load_settings(CoordinatorSettings, at.settings)
+    key = load_signing_key(at.signing_key)
+    store = open_store(at.database_url(settings))
+    try:
+        yield Coordinator(settings.name, key, store, BlobDirectory(at.blobs(settings)), system_clock)
+    finally:
+        store.close()
+
+
+def _followed(client: httpx.Client, release: ReleaseView) -> httpx.Response:
+    """The last answer about a release once it is over; what happens until then goes to standard error."""
+    said = ""
+    while True:
+        answer = call(client, "GET", f"/v1/releases/{release.id}")
+        release = _parsed(ReleaseView, answer)
+        approved, uploaded = (sum(getattr(p, done) for p in release.parties) for done in ("approved", "uploaded"))
+        of = len(release.parties)
+        now = f"{release.state}: {approved} of {of} parties approved, {uploaded} of {of} blocks are in"
+        if now != said:
+            click.echo(now, err=True)
+        said = now
+        if release.state is State.PUBLISHED:
+            return answer
+        if release.state.final:
+            raise StateError(
+                f"the release is {release.state}: {release.reason}", remedy="Mend the cause and propose it again."
+            )
+        time.sleep(_FOLLOW_SECONDS)
+
+
+def _members(client: httpx.Client) -> dict[str, Member]:
+    pages = _pages(client, "/v1/parties", PartyPage, {})
+    return {party.name: Member(party.signing_key, party.sealing_key) for page in pages for party in page.items}
+
+
+def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, str | int]) -> Iterator[Paged]:
+    cursor: str | None = ""
+    while cursor is not None:
+        more = {"cursor": cursor} if cursor else {}
+        page = _parsed(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
+        yield page
+        cursor = page.next
+
+
+def _parsed(kind: type[Parsed], answer: httpx.Response) -> Parsed:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError:
+        raise NonsenseError(
+            f"{answer.url} did not answer like a coordinator",
+            remedy="Check that the address is a Commingle coordinator of this version.",
+        ) from None
+
+
+def _print_release(console: Console, release: ReleaseView) -> None:
+    size = f"{release.k} x" if release.k else "n ="
+    console.print(
+        f"{release.id}\n{escape(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
+        f"delta {release.delta:g}\n{release.state}, expires {release.expires:%Y-%m-%d %H:%M} UTC",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
+    table = Table("release", "study", "mechanism", "state", "parties", "approved", "uploaded", "reason")
+    for release in items:
+        count = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
+        row = [release.id[:16], release.study, release.mechanism, release.state, str(len(release.parties))]
+        table.add_row(*map(escape, row), *map(str, count), escape(release.reason or ""))
+    console.print(table)

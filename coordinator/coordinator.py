@@ -1,0 +1,73 @@
+"""What every use case of a coordinator works with."""
+
+import re
+from dataclasses import dataclass
+
+from coordinator.blobs import Blobs
+from coordinator.errors import StateError, UnknownError
+from coordinator.store.rows import Files, Release
+from coordinator.store.store import Store, Transaction
+from shared.protocol.dsse import Verified
+from shared.protocol.keys import SigningKey, VerifyingKey
+from shared.protocol.rounds import Event, Refused, Round, advance
+from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.statements import open_spec
+from shared.runtime.clock import Clock
+
+_RELEASE = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """One coordinator: who it is and what it remembers with."""
+
+    name: str
+    key: SigningKey
+    store: Store
+    blobs: Blobs
+    clock: Clock
+
+
+def require_release(tx: Transaction, release: str) -> Release:
+    """The release of that id. Raises UnknownError."""
+    # an id that cannot be one never reaches the database
+    found = tx.releases.get(release) if _RELEASE.fullmatch(release) else None
+    if found is None:
+        raise UnknownError("there is no such release", remedy="Check the id; GET /v1/releases lists them.")
+    return found
+
+
+def spec_of(release: Release) -> Verified[ReleaseSpec]:
+    """The release's verified spec."""
+    return open_spec(release.spec, [VerifyingKey.from_hex(release.proposer_key)])
+
+
+def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:
+    """One party's share of a spec. Raises UnknownError."""
+    share = next((share for share in spec.document.parties if share.name == party), None)
+    if share is None:
+        raise UnknownError(f"{party} is not a party of this release", remedy="Check the release id and the name.")
+    return share
+
+
+def advanced(current: Round, event: Event, coordinator: Coordinator) -> Round:
+    """The round after an event. Raises StateError where it is refused."""
+    after = advance(current, event, now=coordinator.clock())
+    if isinstance(after, Refused):
+        raise StateError(after.reason, remedy="GET the release to see where it stands; propose a new one if it ended.")
+    return after
+
+
+def record(
+    tx: Transaction,
+    coordinator: Coordinator,
+    release: str,
+    after: Round,
+    *,
+    kind: str,
+    party: str | None = None,
+    files: Files | None = None,
+) -> None:
+    """Write a round back together with its event."""
+    tx.releases.save(release, after, files)
+    tx.events.add(release=release, at=coordinator.clock(), kind=kind, party=party, state=after.state)

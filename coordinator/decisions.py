@@ -1,0 +1,66 @@
+"""Approvals, rejections and withdrawals."""
+
+import structlog
+
+from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
+from coordinator.errors import OtherBytesError
+from shared.protocol.dsse import Envelope
+from shared.protocol.rounds import Alignment, Approve, Reject
+from shared.protocol.spec import PartySpec
+from shared.protocol.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
+
+_log = structlog.get_logger()
+
+
+def approve(coordinator: Coordinator, release: str, party: str, request: ApprovalRequest) -> bool:
+    """Record a party's approval; whether it is new. The same documents again change nothing.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
+    """
+    share = _share(coordinator, release, party)
+    approval = open_approval(request.approval, share, spec=release)
+    alignment = open_alignment(request.alignment, share, spec=release)
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        recorded = found.shares[party]
+        if recorded.approval is not None and recorded.alignment is not None:
+            same = (recorded.approval.digest, recorded.alignment.digest) == (approval.digest, alignment.digest)
+            return _repeated(same=same, what=f"another approval by {party}")
+        stated = Alignment(alignment.document.subjects, alignment.document.digest)
+        after = advanced(found.round, Approve(party, stated), coordinator)
+        tx.releases.save_approval(release, party, request.approval, request.alignment, stated)
+        record(tx, coordinator, release, after, kind="approval", party=party)
+    _log.info("approved", release=release, party=party, state=after.state)
+    return True
+
+
+def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:
+    """Record a party's rejection or withdrawal; whether it is new. The same document again changes nothing.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
+    """
+    rejection = open_rejection(envelope, _share(coordinator, release, party), spec=release)
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        recorded = found.shares[party].rejection
+        if recorded is not None:
+            return _repeated(same=recorded.digest == rejection.digest, what=f"another rejection by {party}")
+        after = advanced(found.round, Reject(party, rejection.document.reason), coordinator)
+        tx.releases.save_rejection(release, party, envelope)
+        record(tx, coordinator, release, after, kind="rejection", party=party)
+    _log.info("rejected", release=release, party=party, state=after.state)
+    return True
+
+
+def _share(coordinator: Coordinator, release: str, party: str) -> PartySpec:
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    return share_of(spec_of(found), party)
+
+
+def _repeated(*, same: bool, what: str) -> bool:
+    if not same:
+        raise OtherBytesError(f"{what} is recorded already", remedy="Send the very bytes that were sent before.")
+    return False

@@ -1,0 +1,1 @@
+"""The coordinator's HTTP interface, version 1."""

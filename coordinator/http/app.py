@@ -1,0 +1,95 @@
+"""The coordinator as one ASGI application."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import (
+    CursorError,
+    InviteError,
+    NameTakenError,
+    NotPublishedError,
+    OtherBytesError,
+    StateError,
+    StorageError,
+    TooLargeError,
+    TruncatedError,
+    UnknownError,
+)
+from coordinator.feed import Feed
+from coordinator.http.blocks import blocks_router
+from coordinator.http.members import members_router
+from coordinator.http.operations import CountRequests, operations_router
+from coordinator.http.published import published_router
+from coordinator.http.releases import releases_router
+from coordinator.http.streams import streams_router
+from coordinator.metrics import Metrics
+from coordinator.publisher import Publisher
+from shared import __version__
+from shared.errors import CommingleError
+from shared.privacy.errors import PrivacyError
+from shared.protocol.errors import ProtocolError, SignatureError
+from shared.runtime.problem import PROBLEM_JSON, install_problems
+
+_STATUSES: Mapping[type[CommingleError], int] = {
+    InviteError: 403,
+    SignatureError: 403,
+    UnknownError: 404,
+    NameTakenError: 409,
+    OtherBytesError: 409,
+    StateError: 409,
+    NotPublishedError: 409,
+    TooLargeError: 413,
+    TruncatedError: 400,
+    CursorError: 422,
+    ProtocolError: 422,
+    PrivacyError: 422,
+    StorageError: 503,
+}
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "remedy"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "remedy": {"type": "string"},
+    },
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {"description": "A problem document (RFC 9457)", "content": {PROBLEM_JSON: {"schema": _PROBLEM}}}
+}
+
+
+def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> FastAPI:
+    """The application. The publisher runs while the application does."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        publisher.start()
+        yield
+        await run_in_threadpool(publisher.stop)
+
+    metrics = Metrics(coordinator.store)
+    app = FastAPI(
+        title="Commingle coordinator",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=_RESPONSES,
+    )
+    install_problems(app, _STATUSES)
+    app.add_middleware(CountRequests, metrics=metrics)
+    app.include_router(members_router(coordinator))
+    app.include_router(releases_router(coordinator))
+    app.include_router(blocks_router(coordinator, publisher, metrics))
+    app.include_router(published_router(coordinator))
+    app.include_router(streams_router(coordinator, feed))
+    app.include_router(operations_router(coordinator, metrics))
+    return app

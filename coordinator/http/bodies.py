@@ -1,0 +1,85 @@
+"""Reading request bodies within limits."""
+
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from coordinator.errors import TooLargeError, TruncatedError
+from shared.protocol.documents import WireModel
+
+JSON_LIMIT = 4 << 20
+_DRAINED = 64 << 20
+_LONGEST_LENGTH = 18  # digits
+
+
+class Body:
+    """A request's body, read once, piece by piece."""
+
+    def __init__(self, request: Request) -> None:
+        announced = request.headers.get("content-length", "")
+        known = announced.isdecimal() and len(announced) <= _LONGEST_LENGTH
+        self._announced = int(announced) if known else 0
+        self._stream = request.stream()
+
+    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
+        """What arrives.
+
+        Raises:
+            TooLargeError: as soon as it is known to be more than `limit` bytes.
+            TruncatedError: the client went away before the end.
+        """
+        received = 0
+        if self._announced <= limit:
+            async for piece in self._until_gone():
+                received += len(piece)
+                if received > limit:
+                    break
+                yield piece
+        if max(self._announced, received) > limit:
+            raise TooLargeError(
+                f"the body is larger than the {limit} bytes an honest one can have here",
+                remedy="Send the document or block this place asks for.",
+            )
+
+    async def copy(self, file: BinaryIO, *, limit: int) -> None:
+        """Write what arrives to a file. Raises like `pieces`, and OSError."""
+        async for piece in self.pieces(limit):
+            await run_in_threadpool(file.write, piece)
+
+    async def drain(self) -> None:
+        """Read and drop what is left of a refused body, within reason.
+
+        A client that is still sending when the connection closes may never see why it was refused.
+        """
+        received = 0
+        async for piece in self._until_gone():
+            received += len(piece)
+            if received > _DRAINED:
+                return
+
+    async def _until_gone(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._stream:
+                yield piece
+        except ClientDisconnect:
+            raise TruncatedError("the body ended early", remedy="Send it again.") from None
+
+
+async def json_body(request: Request) -> bytes:
+    """The whole body of a JSON request. Raises like `Body.pieces`, above 4 MiB."""
+    body = Body(request)
+    try:
+        return b"".join([piece async for piece in body.pieces(JSON_LIMIT)])
+    except TooLargeError:
+        await body.drain()
+        raise
+
+
+def takes(model: type[WireModel]) -> dict[str, Any]:
+    """OpenAPI's description of a JSON body that the endpoint parses from its bytes."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

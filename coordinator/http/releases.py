@@ -1,0 +1,63 @@
+"""Endpoints about releases: propose, list, decide."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from coordinator.coordinator import Coordinator, require_release
+from coordinator.decisions import approve, reject
+from coordinator.http.bodies import json_body, takes
+from coordinator.http.cursor import decode_cursor, encode_cursor
+from coordinator.http.queries import ReleasesQuery
+from coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
+from coordinator.proposals import propose
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.statements import ApprovalRequest
+
+JsonBody = Annotated[bytes, Depends(json_body)]
+
+
+def releases_router(coordinator: Coordinator) -> APIRouter:
+    """`/v1/releases`, approvals and rejections."""
+    router = APIRouter(prefix="/v1/releases", tags=["releases"])
+
+    def show(release: str) -> ReleaseView:
+        with coordinator.store.read() as tx:
+            return release_view(require_release(tx, release))
+
+    @router.post("", status_code=201, openapi_extra=takes(Envelope))
+    def propose_release(body: JsonBody, response: Response) -> ReleaseView:
+        """Propose a release: a signed document of kind `spec`, by this coordinator or a member."""
+        release, new = propose(coordinator, parse_envelope(body))
+        response.status_code = 201 if new else 200
+        return release_view(release)
+
+    @router.get("")
+    def list_releases(query: Annotated[ReleasesQuery, Query()]) -> ReleasePage:
+        """Releases, the newest first."""
+        before = decode_cursor(query.cursor)
+        with coordinator.store.read() as tx:
+            page = tx.releases.page(state=query.state, before=before, limit=query.limit)
+        return ReleasePage(items=tuple(map(summary_view, page.items)), next=encode_cursor(page.next))
+
+    @router.get("/{release}")
+    def show_release(release: str) -> ReleaseView:
+        """One release with every signed document about it."""
+        return show(release)
+
+    @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
+    def approve_release(release: str, party: str, body: JsonBody, response: Response) -> ReleaseView:
+        """A party's signed approval together with its alignment statement."""
+        new = approve(coordinator, release, party, decode(ApprovalRequest, body))
+        response.status_code = 201 if new else 200
+        return show(release)
+
+    @router.put("/{release}/rejections/{party}", status_code=201, openapi_extra=takes(Envelope))
+    def reject_release(release: str, party: str, body: JsonBody, response: Response) -> ReleaseView:
+        """A party's signed rejection, or its withdrawal after an approval."""
+        new = reject(coordinator, release, party, parse_envelope(body))
+        response.status_code = 201 if new else 200
+        return show(release)
+
+    return router

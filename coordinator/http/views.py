@@ -1,0 +1,149 @@
+"""What is answered as JSON."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from coordinator.store.rows import EventRow, PartyRow, Release, Summary
+from shared.protocol.documents import WireModel
+from shared.protocol.dsse import Envelope
+from shared.protocol.rounds import State
+
+
+class CoordinatorView(WireModel):
+    """Who this coordinator is."""
+
+    name: str
+    signing_key: str
+    fingerprint: str
+    software: str
+
+
+class PartyView(WireModel):
+    """A member and its public keys, hex."""
+
+    name: str
+    signing_key: str
+    sealing_key: str
+    fingerprint: str
+    enrolled: datetime
+
+
+class PartyPage(WireModel):
+    """Members in the order they enrolled."""
+
+    items: tuple[PartyView, ...]
+    next: str | None
+
+
+class ProgressView(WireModel):
+    """How far one party is."""
+
+    name: str
+    approved: bool
+    uploaded: bool
+
+
+class ReleaseSummary(WireModel):
+    """A release as listed."""
+
+    id: str
+    study: str
+    mechanism: str
+    state: State
+    reason: str | None
+    created: datetime
+    expires: datetime
+    n: int
+    k: int | None
+    epsilon: float
+    delta: float
+    parties: tuple[ProgressView, ...]
+
+
+class ReleasePage(WireModel):
+    """Releases, the newest first."""
+
+    items: tuple[ReleaseSummary, ...]
+    next: str | None
+
+
+class ReleaseView(ReleaseSummary):
+    """A release with every signed document about it, except what parties stated about their subjects."""
+
+    spec: Envelope
+    approvals: dict[str, Envelope]
+    blocks: dict[str, Envelope]
+    rejections: dict[str, Envelope]
+
+
+class EventView(WireModel):
+    """One line of a release's history: `kind` is what happened, `state` where that left the release."""
+
+    seq: int
+    release: str
+    at: datetime
+    kind: str = Field(description="proposal, approval, rejection, block, published, expired or aborted")
+    party: str | None
+    state: State
+
+
+class EventPage(WireModel):
+    """Events after the one asked for; ask for those after `last` next."""
+
+    items: tuple[EventView, ...]
+    last: int
+
+
+def party_view(party: PartyRow) -> PartyView:
+    """A member as answered."""
+    return PartyView(
+        name=party.name,
+        signing_key=party.signing_key,
+        sealing_key=party.sealing_key,
+        fingerprint=party.fingerprint,
+        enrolled=party.enrolled,
+    )
+
+
+def summary_view(summary: Summary) -> ReleaseSummary:
+    """A release as listed."""
+    return ReleaseSummary.model_validate(_summary(summary))
+
+
+def release_view(release: Release) -> ReleaseView:
+    """A release in full."""
+    shares = release.shares.items()
+    return ReleaseView(
+        **_summary(release.summary),
+        spec=release.spec,
+        approvals={name: share.approval for name, share in shares if share.approval is not None},
+        blocks={name: share.statement for name, share in shares if share.statement is not None},
+        rejections={name: share.rejection for name, share in shares if share.rejection is not None},
+    )
+
+
+def event_view(event: EventRow) -> EventView:
+    """An event as answered."""
+    return EventView(
+        seq=event.seq, release=event.release, at=event.at, kind=event.kind, party=event.party, state=event.state
+    )
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    facts = summary.facts
+    return {
+        "id": facts.id,
+        "study": facts.study,
+        "mechanism": facts.mechanism,
+        "state": summary.state,
+        "reason": summary.reason,
+        "created": facts.created,
+        "expires": facts.expires,
+        "n": facts.n,
+        "k": facts.k,
+        "epsilon": facts.epsilon,
+        "delta": facts.delta,
+        "parties": tuple(ProgressView(name=p.name, approved=p.approved, uploaded=p.uploaded) for p in summary.parties),
+    }

@@ -1,0 +1,102 @@
+"""Invites and enrolment: how a party becomes a member."""
+
+import re
+import secrets
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import structlog
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import InviteError, NameTakenError, UnknownError
+from coordinator.store.rows import Invite, PartyRow
+from coordinator.store.store import Transaction
+from shared.protocol.errors import SignatureError
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.statements import Enrolment, SignedDocument
+
+_PREFIX = "commingle-invite.v1"
+_NAME = re.compile("[a-z0-9_.-]{1,63}")
+_log = structlog.get_logger()
+
+
+def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tuple[str, datetime]:
+    """A new invite for one party, and when it expires. Only its digest is kept.
+
+    Raises:
+        NameTakenError: the party is enrolled already.
+    """
+    now = coordinator.clock()
+    text = f"{_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
+    with coordinator.store.write() as tx:
+        if tx.members.named(party) is not None:
+            raise NameTakenError(f"{party} is enrolled already", remedy="Invite under another name.")
+        tx.members.add_invite(Invite(_digest(text), party, now, now + lifetime))
+    return text, now + lifetime
+
+
+def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, bool]:
+    """Enrol a party; whether it is new. The same enrolment again changes nothing.
+
+    Raises:
+        InviteError, NameTakenError, SignatureError, DocumentError: it is not let in.
+    """
+    document = signed.open(Enrolment, kind="enrolment").document
+    if document.signing_key != signed.signing_key:
+        raise SignatureError(
+            "the enrolment names another key than the one it is signed with", remedy="Enrol again from the agent."
+        )
+    digest = _digest(document.invite)
+    party = PartyRow(
+        name=document.name,
+        signing_key=document.signing_key,
+        sealing_key=document.sealing_key,
+        fingerprint=VerifyingKey.from_hex(document.signing_key).fingerprint,
+        invite=digest,
+        enrolled=coordinator.clock(),
+    )
+    with coordinator.store.write() as tx:
+        present = tx.members.invited_by(digest)
+        if present is not None:
+            return _same(present, party), False
+        _check_invite(tx.members.invite(digest), party)
+        _check_free(tx, party)
+        tx.members.add(party)
+    _log.info("enrolled", party=party.name)
+    return party, True
+
+
+def require_party(tx: Transaction, name: str) -> PartyRow:
+    """The member of that name. Raises UnknownError."""
+    found = tx.members.named(name) if _NAME.fullmatch(name) else None
+    if found is None:
+        raise UnknownError("there is no such party", remedy="GET /v1/parties lists the members.")
+    return found
+
+
+def _same(present: PartyRow, party: PartyRow) -> PartyRow:
+    identity = (present.name, present.signing_key, present.sealing_key)
+    if identity != (party.name, party.signing_key, party.sealing_key):
+        raise InviteError("this invite has been used", remedy="Ask the coordinator's operator for another.")
+    return present
+
+
+def _check_invite(found: Invite | None, party: PartyRow) -> None:
+    remedy = "Ask the coordinator's operator for an invite in this party's name."
+    if found is None:
+        raise InviteError("this coordinator did not issue that invite", remedy=remedy)
+    if found.party != party.name:
+        raise InviteError("the invite is for another party", remedy=remedy)
+    if party.enrolled >= found.expires:
+        raise InviteError("the invite has expired", remedy=remedy)
+
+
+def _check_free(tx: Transaction, party: PartyRow) -> None:
+    if tx.members.named(party.name) is not None:
+        raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
+    if tx.members.with_key(party.fingerprint) is not None:
+        raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,50 @@
+"""What this process counts, and the rounds the database knows, for Prometheus."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from coordinator.store.store import Store
+
+
+class Metrics:
+    """Counters in a registry of their own."""
+
+    def __init__(self, store: Store) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "commingle_coordinator_requests",
+            "Requests answered, by route and status.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.uploaded = Counter(
+            "commingle_coordinator_uploaded_bytes", "Bytes of recorded blocks.", registry=self.registry
+        )
+        self.registry.register(_Rounds(store))
+
+    def text(self) -> bytes:
+        """The exposition format. Raises StorageError."""
+        return generate_latest(self.registry)
+
+
+class _Rounds(Collector):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Known without asking the database."""
+        return [self._family()]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Rounds by state, read when asked for."""
+        family = self._family()
+        with self._store.read() as tx:
+            for state, count in tx.releases.counts().items():
+                family.add_metric([state], count)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily("commingle_coordinator_rounds", "Releases, by state.", labels=["state"])

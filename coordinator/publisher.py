@@ -1,0 +1,100 @@
+"""The background thread that publishes complete releases and ends expired ones.
+
+What is to be done is read from the database every time, so a restart or a crash at any point is recovered by the next
+round of work, whichever replica does it.
+"""
+
+from collections.abc import Callable
+from threading import Event, Thread
+from time import monotonic
+
+import structlog
+
+from coordinator.coordinator import Coordinator
+from coordinator.publishing import expire, publish
+from shared.errors import CommingleError
+
+INTERVAL_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_DOUBLINGS = 10
+_log = structlog.get_logger()
+
+
+class Publisher:
+    """Work on one coordinator's releases.
+
+    Args:
+        coordinator: whose releases.
+        interval_seconds: the pause between looks at the database where nobody calls `wake`.
+        timer: seconds that only grow, for the pauses after a failure.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        timer: Callable[[], float] = monotonic,
+    ) -> None:
+        self._coordinator = coordinator
+        self._interval_seconds = interval_seconds
+        self._timer = timer
+        self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._work = Event()
+        self._stopping = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin working in the background."""
+        self._stopping.clear()
+        self._thread = Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the release at hand and end the thread."""
+        self._stopping.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._work.set()
+
+    def run_once(self) -> None:
+        """Do everything there is to do now. One release's fault delays that release alone."""
+        with self._coordinator.store.read() as tx:
+            overdue = tx.releases.overdue(self._coordinator.clock())
+            complete = tx.releases.complete()
+        for release in overdue:
+            self._attempt(expire, release)
+        for release in complete:
+            if release not in overdue:
+                self._attempt(publish, release)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._work.clear()
+            try:
+                self.run_once()
+            except CommingleError as error:  # the database is away; it was logged where it happened
+                _log.warning("publisher waits", error=error.code)
+            except Exception as error:  # noqa: BLE001 - this thread must outlive any fault
+                _log.error("publisher fault", error=type(error).__name__)
+            self._work.wait(self._interval_seconds)
+
+    def _attempt(self, step: Callable[[Coordinator, str], None], release: str) -> None:
+        if self._stopping.is_set() or self._timer() < self._not_before.get(release, 0.0):
+            return
+        try:
+            step(self._coordinator, release)
+        except Exception as error:  # noqa: BLE001 - a poison release must not stop the others
+            failures = self._failures[release] = self._failures.get(release, 0) + 1
+            pause = min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+            self._not_before[release] = self._timer() + pause
+            _log.error("publishing failed", release=release, error=type(error).__name__, again_in_seconds=pause)
+        else:
+            self._failures.pop(release, None)
+            self._not_before.pop(release, None)

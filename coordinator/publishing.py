@@ -1,0 +1,139 @@
+"""From complete blocks to a published release."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from coordinator.coordinator import Coordinator, record, require_release, spec_of
+from coordinator.store.rows import Files, Release
+from shared import __version__
+from shared.protocol.block import check_block
+from shared.protocol.documents import encode
+from shared.protocol.dsse import Envelope, Verified, seal
+from shared.protocol.errors import ProtocolError
+from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
+from shared.protocol.matrix import assemble, encode_matrix
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.moments import second_moments
+from shared.protocol.rounds import Abort, Publish, Refused, Tick, advance, complete
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import SignedDocument, open_block_statement
+from shared.protocol.verification import verify_release
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The three published files, as bytes."""
+
+    manifest: bytes
+    matrix: bytes
+    moments: bytes
+
+
+def publish(coordinator: Coordinator, release: str) -> None:
+    """Publish a complete release, or end it with the reason why it cannot be.
+
+    Safe to repeat and to race: whoever commits first has published, the others' work is dropped.
+
+    Raises:
+        StorageError: blobs or database do not work; nothing was recorded.
+    """
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    if not complete(found.round):
+        return
+    try:
+        publication = make_publication(coordinator, found)
+    except ProtocolError as error:
+        _abort(coordinator, release, f"the coordinator's check before publishing failed: {error}")
+        return
+    files = Files(
+        manifest=coordinator.blobs.put(publication.manifest),
+        matrix=coordinator.blobs.put(publication.matrix),
+        moments=coordinator.blobs.put(publication.moments),
+    )
+    with coordinator.store.write() as tx:
+        after = advance(require_release(tx, release).round, Publish(), now=coordinator.clock())
+        if isinstance(after, Refused):
+            return
+        record(tx, coordinator, release, after, kind="published", files=files)
+    _log.info("published", release=release, state=after.state)
+
+
+def make_publication(coordinator: Coordinator, release: Release) -> Publication:
+    """Assemble, sign and check the three files of a complete release.
+
+    Raises:
+        ProtocolError: the stored blocks do not make a release that anyone would accept.
+        StorageError: a block cannot be read.
+    """
+    spec = spec_of(release)
+    document = spec.document
+    blocks = [_read_block(coordinator, release, spec, party.name) for party in document.parties]
+    integers = assemble(document, blocks)
+    del blocks
+    matrix = encode_matrix(document, spec.digest, integers)
+    moments = encode(second_moments(document, spec.digest, integers))
+    manifest = Manifest(
+        release=spec.digest,
+        spec=release.spec,
+        proposer_key=release.proposer_key,
+        approvals=_present({name: share.approval for name, share in release.shares.items()}),
+        blocks=_present({name: share.statement for name, share in release.shares.items()}),
+        rows=mechanism_of(document).rows(document),
+        step=published_step(document),
+        columns=published_columns(document),
+        matrix_sha256=sha256(matrix).hexdigest(),
+        moments_sha256=sha256(moments).hexdigest(),
+        privacy=privacy_statement(document),
+        published=coordinator.clock(),
+        software=f"commingle {__version__}",
+    )
+    key = coordinator.key
+    signed = SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(manifest, kind="manifest", key=key))
+    publication = Publication(encode(signed), matrix, moments)
+    verify_release(publication.manifest, matrix, moments, trusted_coordinator=key.fingerprint)
+    return publication
+
+
+def expire(coordinator: Coordinator, release: str) -> None:
+    """End a release whose time has passed."""
+    with coordinator.store.write() as tx:
+        current = require_release(tx, release).round
+        after = advance(current, Tick(), now=coordinator.clock())
+        if isinstance(after, Refused) or after.state is current.state:
+            return
+        record(tx, coordinator, release, after, kind="expired")
+    _log.info("expired", release=release, state=after.state)
+
+
+def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
+    with coordinator.store.write() as tx:
+        current = require_release(tx, release).round
+        if not complete(current):
+            return
+        after = advance(current, Abort(reason), now=coordinator.clock())
+        if isinstance(after, Refused):
+            return
+        record(tx, coordinator, release, after, kind="aborted")
+    _log.error("aborted", release=release, state=after.state)
+
+
+def _read_block(
+    coordinator: Coordinator, release: Release, spec: Verified[ReleaseSpec], party: str
+) -> NDArray[np.int64]:
+    share = release.shares[party]
+    if share.statement is None or share.body is None:
+        raise AssertionError("a complete release has every block")
+    statement = open_block_statement(share.statement, spec.document.party(party), spec=spec.digest)
+    with coordinator.blobs.open(share.body) as file:
+        return check_block(file.read(), statement.document)
+
+
+def _present(envelopes: dict[str, Envelope | None]) -> dict[str, Envelope]:
+    return {name: envelope for name, envelope in envelopes.items() if envelope is not None}

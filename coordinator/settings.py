@@ -1,0 +1,65 @@
+"""What a coordinator's home directory holds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+
+from shared.runtime.errors import SettingsError
+from shared.runtime.settings import Settings
+
+
+class CoordinatorSettings(Settings):
+    """HOME/settings.json.
+
+    Attributes:
+        name: what people call this coordinator.
+        database_url: `postgresql://...`; None means SQLite in the home directory.
+        database_url_file: a file that holds the URL, for deployments that hand out secrets as files.
+        blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=80)] = "coordinator"
+    database_url: SecretStr | None = None
+    database_url_file: Path | None = None
+    blob_directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where things are under one home directory."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        """The settings file."""
+        return self.path / "settings.json"
+
+    @property
+    def signing_key(self) -> Path:
+        """The Ed25519 key manifests and proposals are signed with."""
+        return self.path / "keys" / "signing.key"
+
+    def blobs(self, settings: CoordinatorSettings) -> Path:
+        """The blob directory."""
+        return settings.blob_directory or self.path / "blobs"
+
+    def database_url(self, settings: CoordinatorSettings) -> str:
+        """The database's URL.
+
+        Raises:
+            SettingsError: the file that should hold it cannot be read.
+        """
+        if settings.database_url_file is not None:
+            try:
+                return settings.database_url_file.read_text().strip()
+            except OSError as error:
+                raise SettingsError(
+                    f"cannot read {settings.database_url_file} ({error.strerror})",
+                    remedy="Make the file with the database URL readable, or correct database_url_file in settings.",
+                ) from None
+        if settings.database_url is not None:
+            return settings.database_url.get_secret_value()
+        return f"sqlite:///{self.path.resolve() / 'coordinator.sqlite'}"

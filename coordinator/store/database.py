@@ -1,0 +1,121 @@
+"""Transactions on SQLite and PostgreSQL: any number of readers, one writer at a time.
+
+One writer at a time makes every use case serial (read the round, advance it, write it back with its event) and makes
+event numbers grow in the order of commits, so that nobody who asks for "what came after N" ever misses one. Writes
+are short and few: blobs are stored before a transaction begins.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from coordinator.errors import StorageError
+from shared.runtime.errors import SettingsError
+
+_WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
+_WAIT_SECONDS = 30
+_log = structlog.get_logger()
+_POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": _WAIT_SECONDS}
+
+
+class Database:
+    """One database.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql://...`.
+
+    Raises:
+        SettingsError: another kind of URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = check_url(url)
+        self._sqlite = parsed.get_backend_name() == "sqlite"
+        self._engine = _sqlite_engine(parsed) if self._sqlite else _postgres_engine(parsed)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A consistent view. Raises StorageError."""
+        with _as_storage_error(), self._engine.connect() as connection:
+            if not self._sqlite:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction, alone in writing; committed at the end, undone on any exception. Raises StorageError."""
+        with _as_storage_error(), self._engine.connect() as connection:
+            connection.execution_options(commingle_writes=True)
+            with connection.begin():
+                if not self._sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER})
+                yield connection
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self._engine.dispose()
+
+
+def check_url(url: str) -> URL:
+    """The URL, parsed and mapped to the drivers in use.
+
+    Raises:
+        SettingsError: neither SQLite in a file nor PostgreSQL.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        parsed = None
+    kind = "" if parsed is None else parsed.drivername
+    if parsed is not None and kind in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed is not None and kind == "sqlite" and parsed.database not in {None, "", ":memory:"}:
+        return parsed
+    raise SettingsError(
+        "the database URL is neither sqlite:///FILE nor postgresql://USER:PASSWORD@HOST/DATABASE",
+        remedy="Correct database_url in the coordinator's settings.json.",
+    )
+
+
+def _postgres_engine(url: URL) -> Engine:
+    limits = f"-c lock_timeout={_WAIT_SECONDS}s -c statement_timeout={2 * _WAIT_SECONDS}s"
+    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": limits}, **_POOL)
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": _WAIT_SECONDS}, **_POOL)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's connection
+    connection.isolation_level = None  # transactions begin below, not behind our back
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # a writer that starts as a reader could find its snapshot outdated and fail instead of waiting
+    writes = connection.get_execution_options().get("commingle_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _as_storage_error() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        which = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
+        _log.error("database fault", error=type(cause).__name__, code=which)
+        raise StorageError(
+            f"the database does not work ({type(cause).__name__})",
+            remedy="Nothing was recorded; the operator checks the database, then the call can be repeated.",
+        ) from error

@@ -1,0 +1,74 @@
+"""Invites and parties in the database."""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from coordinator.store.rows import Invite, Page, PartyRow
+from coordinator.store.tables import invites, parties
+
+_COLUMNS = (
+    parties.c.name,
+    parties.c.signing_key,
+    parties.c.sealing_key,
+    parties.c.fingerprint,
+    parties.c.invite,
+    parties.c.enrolled,
+)
+
+
+class Members:
+    """Invites and parties, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add_invite(self, invite: Invite) -> None:
+        """Remember an invite."""
+        self._connection.execute(
+            insert(invites).values(
+                digest=invite.digest, party=invite.party, created=invite.created, expires=invite.expires
+            )
+        )
+
+    def invite(self, digest: str) -> Invite | None:
+        """The invite whose secret has this digest."""
+        row = self._connection.execute(select(invites).where(invites.c.digest == digest)).one_or_none()
+        return None if row is None else Invite(*row)
+
+    def add(self, party: PartyRow) -> None:
+        """Enrol a party."""
+        self._connection.execute(
+            insert(parties).values(
+                name=party.name,
+                signing_key=party.signing_key,
+                sealing_key=party.sealing_key,
+                fingerprint=party.fingerprint,
+                invite=party.invite,
+                enrolled=party.enrolled,
+            )
+        )
+
+    def named(self, name: str) -> PartyRow | None:
+        """The party of that name."""
+        return _party(self._connection.execute(select(*_COLUMNS).where(parties.c.name == name)).one_or_none())
+
+    def with_key(self, fingerprint: str) -> PartyRow | None:
+        """The party whose signing key has that fingerprint."""
+        query = select(*_COLUMNS).where(parties.c.fingerprint == fingerprint)
+        return _party(self._connection.execute(query).one_or_none())
+
+    def invited_by(self, digest: str) -> PartyRow | None:
+        """The party that has used the invite with this digest."""
+        return _party(self._connection.execute(select(*_COLUMNS).where(parties.c.invite == digest)).one_or_none())
+
+    def page(self, *, after: int | None, limit: int) -> Page[PartyRow]:
+        """Parties in the order they enrolled."""
+        query = select(parties.c.seq, *_COLUMNS).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
+        found = self._connection.execute(query.limit(limit + 1)).all()
+        items = tuple(PartyRow(*row[1:]) for row in found[:limit])
+        return Page(items, found[limit - 1].seq if len(found) > limit else None)
+
+
+def _party(row: Row[*tuple[Any, ...]] | None) -> PartyRow | None:
+    return None if row is None else PartyRow(*row)

@@ -1,0 +1,9 @@
+"""Alembic runs this file on the connection that `coordinator.store.migrate` hands over."""  # noqa: INP001 - loaded by path
+
+from alembic import context
+
+from coordinator.store.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

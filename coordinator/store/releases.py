@@ -1,0 +1,140 @@
+"""Releases with their parties' documents in the database."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, exists, func, insert, not_, select, update
+
+from coordinator.store.rows import Facts, Files, Page, Progress, Release, Share, Summary
+from coordinator.store.tables import releases, shares
+from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.rounds import Alignment, Round, State
+
+_FACTS = tuple(releases.c[field.name] for field in fields(Facts))
+_OPEN = tuple(state for state in State if not state.final)
+
+
+class Releases:
+    """Releases, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, facts: Facts, *, spec: Envelope, proposer_key: str, parties: Sequence[str]) -> None:
+        """Record a proposal to these parties."""
+        values = asdict(facts) | {"spec": _text(spec), "proposer_key": proposer_key, "state": State.PROPOSED}
+        self._connection.execute(insert(releases).values(values))
+        self._connection.execute(
+            insert(shares),
+            [{"release": facts.id, "party": name, "position": place} for place, name in enumerate(parties)],
+        )
+
+    def get(self, release: str) -> Release | None:
+        """One release."""
+        row = self._connection.execute(select(releases).where(releases.c.id == release)).one_or_none()
+        if row is None:
+            return None
+        query = select(shares).where(shares.c.release == release).order_by(shares.c.position)
+        parties = {share.party: _share(share) for share in self._connection.execute(query)}
+        return Release(
+            facts=_facts(row),
+            spec=parse_envelope(row.spec.encode()),
+            proposer_key=row.proposer_key,
+            shares=parties,
+            state=State(row.state),
+            reason=row.reason,
+            files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
+        )
+
+    def page(self, *, state: State | None, before: int | None, limit: int) -> Page[Summary]:
+        """Releases, the newest first."""
+        query = select(releases.c.seq, releases.c.state, releases.c.reason, *_FACTS).order_by(releases.c.seq.desc())
+        if state is not None:
+            query = query.where(releases.c.state == state)
+        if before is not None:
+            query = query.where(releases.c.seq < before)
+        found = self._connection.execute(query.limit(limit + 1)).all()
+        progress = self._progress([row.id for row in found[:limit]])
+        items = (Summary(_facts(row), State(row.state), row.reason, progress[row.id]) for row in found[:limit])
+        return Page(tuple(items), found[limit - 1].seq if len(found) > limit else None)
+
+    def overdue(self, now: datetime) -> tuple[str, ...]:
+        """Ids of releases that have expired without it being recorded."""
+        query = select(releases.c.id).where(releases.c.state.in_(_OPEN), releases.c.expires <= now)
+        return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
+
+    def complete(self) -> tuple[str, ...]:
+        """Ids of releases that wait for nothing but their publication."""
+        missing = exists().where(shares.c.release == releases.c.id, shares.c.body.is_(None))
+        query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
+        return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
+
+    def counts(self) -> dict[State, int]:
+        """How many releases are in each state."""
+        query = select(releases.c.state, func.count()).group_by(releases.c.state)
+        found = {State(state): count for state, count in self._connection.execute(query)}
+        return {state: found.get(state, 0) for state in State}
+
+    def save(self, release: str, advanced: Round, files: Files | None = None) -> None:
+        """Write back where a round stands, and what was published."""
+        values: dict[str, object] = {"state": advanced.state, "reason": advanced.reason}
+        if files is not None:
+            values |= asdict(files)
+        self._connection.execute(update(releases).where(releases.c.id == release).values(values))
+
+    def save_approval(self, release: str, party: str, approval: Envelope, alignment: Envelope, to: Alignment) -> None:
+        """Record a party's approval and what it stated about its subjects."""
+        self._save_share(
+            release,
+            party,
+            approval=_text(approval),
+            alignment=_text(alignment),
+            subjects=to.subjects,
+            alignment_digest=to.digest,
+        )
+
+    def save_rejection(self, release: str, party: str, rejection: Envelope) -> None:
+        """Record a party's rejection or withdrawal."""
+        self._save_share(release, party, rejection=_text(rejection))
+
+    def save_block(self, release: str, party: str, statement: Envelope, body: str) -> None:
+        """Record a party's block: its statement and where its bytes are."""
+        self._save_share(release, party, statement=_text(statement), body=body)
+
+    def _save_share(self, release: str, party: str, **values: object) -> None:
+        where = (shares.c.release == release, shares.c.party == party)
+        self._connection.execute(update(shares).where(*where).values(values))
+
+    def _progress(self, ids: Sequence[str]) -> dict[str, tuple[Progress, ...]]:
+        approved, uploaded = shares.c.approval.is_not(None), shares.c.body.is_not(None)
+        query = select(shares.c.release, shares.c.party, approved, uploaded).where(shares.c.release.in_(ids))
+        found: dict[str, tuple[Progress, ...]] = dict.fromkeys(ids, ())
+        for release, party, has_approved, has_uploaded in self._connection.execute(query.order_by(shares.c.position)):
+            found[release] += (Progress(party, bool(has_approved), bool(has_uploaded)),)
+        return found
+
+
+def _facts(row: Row[*tuple[Any, ...]]) -> Facts:
+    return Facts(**{field.name: getattr(row, field.name) for field in fields(Facts)})
+
+
+def _share(row: Row[*tuple[Any, ...]]) -> Share:
+    return Share(
+        party=row.party,
+        approval=_envelope(row.approval),
+        alignment=_envelope(row.alignment),
+        aligned=None if row.alignment_digest is None else Alignment(row.subjects, row.alignment_digest),
+        rejection=_envelope(row.rejection),
+        statement=_envelope(row.statement),
+        body=row.body,
+    )
+
+
+def _text(envelope: Envelope) -> str:
+    return envelope.to_json().decode()
+
+
+def _envelope(text: str | None) -> Envelope | None:
+    return None if text is None else parse_envelope(text.encode())

@@ -1,0 +1,145 @@
+"""What is read from the database: neither wire models nor SQLAlchemy rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from shared.protocol.dsse import Envelope
+from shared.protocol.rounds import Alignment, Round, State
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """Some items, and the number to continue after where there are more."""
+
+    items: tuple[Item, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """An invite as stored: the secret itself is not."""
+
+    digest: str
+    party: str
+    created: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PartyRow:
+    """A member. Keys are hex; `invite` is the digest of the invite it came with."""
+
+    name: str
+    signing_key: str
+    sealing_key: str
+    fingerprint: str
+    invite: str
+    enrolled: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One party's documents in one release, where they are in.
+
+    Attributes:
+        statement: the signed block statement.
+        body: digest of the block's bytes in the blob store.
+    """
+
+    party: str
+    approval: Envelope | None = None
+    alignment: Envelope | None = None
+    aligned: Alignment | None = None
+    rejection: Envelope | None = None
+    statement: Envelope | None = None
+    body: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Digests of what was published."""
+
+    manifest: str
+    matrix: str
+    moments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What of a release never changes, as listed."""
+
+    id: str
+    study: str
+    mechanism: str
+    created: datetime
+    expires: datetime
+    n: int
+    k: int | None
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one party is."""
+
+    name: str
+    approved: bool
+    uploaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A release as listed."""
+
+    facts: Facts
+    state: State
+    reason: str | None
+    parties: tuple[Progress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release with everything recorded about it; `shares` are in the spec's order of parties."""
+
+    facts: Facts
+    spec: Envelope
+    proposer_key: str
+    shares: Mapping[str, Share]
+    state: State
+    reason: str | None
+    files: Files | None
+
+    @property
+    def summary(self) -> Summary:
+        """The release as listed."""
+        parties = (Progress(s.party, s.approval is not None, s.body is not None) for s in self.shares.values())
+        return Summary(self.facts, self.state, self.reason, tuple(parties))
+
+    @property
+    def round(self) -> Round:
+        """The round, as the pure state machine knows it."""
+        return Round(
+            parties=frozenset(self.shares),
+            expires=self.facts.expires,
+            state=self.state,
+            alignments={name: share.aligned for name, share in self.shares.items() if share.aligned is not None},
+            stored=frozenset(name for name, share in self.shares.items() if share.body is not None),
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One line of a release's history. `seq` grows in the order of commits, over all releases."""
+
+    seq: int
+    release: str
+    at: datetime
+    kind: str
+    party: str | None
+    state: State

@@ -1,0 +1,108 @@
+"""The tables, as the newest migration leaves them."""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text, TypeDecorator
+from sqlalchemy.engine import Dialect
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NAME = 80
+_DIGEST = 64
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware datetime as whole microseconds since 1970: exact and ordered alike in both databases."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """To the database."""
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - as above
+        """From the database."""
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+# SQLite numbers rows by itself only in a column of its own INTEGER type
+Sequence = BigInteger().with_variant(Integer(), "sqlite")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+invites = Table(
+    "invites",
+    metadata,
+    Column("digest", String(_DIGEST), primary_key=True),
+    Column("party", String(_NAME), nullable=False),
+    Column("created", Moment, nullable=False),
+    Column("expires", Moment, nullable=False),
+)
+
+parties = Table(
+    "parties",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("name", String(_NAME), nullable=False, unique=True),
+    Column("signing_key", String(_DIGEST), nullable=False),
+    Column("sealing_key", String(_DIGEST), nullable=False),
+    Column("fingerprint", String(_DIGEST), nullable=False, unique=True),
+    Column("invite", ForeignKey("invites.digest"), nullable=False, unique=True),
+    Column("enrolled", Moment, nullable=False),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("id", String(_DIGEST), nullable=False, unique=True),
+    Column("spec", Text, nullable=False),
+    Column("proposer_key", String(_DIGEST), nullable=False),
+    Column("study", Text, nullable=False),
+    Column("mechanism", String(_NAME), nullable=False),
+    Column("created", Moment, nullable=False),
+    Column("expires", Moment, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("k", BigInteger),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("state", String(_NAME), nullable=False, index=True),
+    Column("reason", Text),
+    Column("manifest", String(_DIGEST)),
+    Column("matrix", String(_DIGEST)),
+    Column("moments", String(_DIGEST)),
+)
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("release", ForeignKey("releases.id"), primary_key=True),
+    Column("party", String(_NAME), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("approval", Text),
+    Column("alignment", Text),
+    Column("subjects", BigInteger),
+    Column("alignment_digest", String(_DIGEST)),
+    Column("rejection", Text),
+    Column("statement", Text),
+    Column("body", String(_DIGEST)),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("release", ForeignKey("releases.id"), nullable=False, index=True),
+    Column("at", Moment, nullable=False),
+    Column("kind", String(_NAME), nullable=False),
+    Column("party", String(_NAME)),
+    Column("state", String(_NAME), nullable=False),
+)

@@ -1,0 +1,97 @@
+"""Blocks: checked against the party's signature and the spec, stored, then recorded."""
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import BinaryIO
+
+import structlog
+
+from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
+from coordinator.errors import OtherBytesError
+from coordinator.store.rows import Release
+from shared.protocol.block import check_block, largest_body
+from shared.protocol.dsse import Envelope, Verified
+from shared.protocol.errors import BlockError
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import StoreBlock
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import BlockStatement, approval_set_digest, open_approvals, open_block_statement
+
+_log = structlog.get_logger()
+_one_block_in_memory = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An upload that may begin: its verified statement, and the most bytes its body can have."""
+
+    release: str
+    party: str
+    statement: Verified[BlockStatement]
+    limit: int
+
+
+def expect_block(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> Expected:
+    """Check everything that can be checked before the body is read.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError, BlockError, OtherBytesError, StateError: the upload is refused.
+    """
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    spec = spec_of(found)
+    share = share_of(spec, party)
+    statement = open_block_statement(envelope, share, spec=release)
+    if not _recorded(found, party, statement):
+        advanced(found.round, StoreBlock(party), coordinator)
+        _check_approvals(found, spec, statement.document)
+    plan = plan_block(spec.document, share)
+    signed = statement.document
+    if (signed.rows, signed.columns, signed.sigma) != (plan.rows, plan.columns, plan.sigma):
+        raise BlockError(
+            "the statement's rows, columns or sigma are not those the spec calls for",
+            remedy="Both sides must run the same version; privatise again under this spec.",
+        )
+    return Expected(release, party, statement, largest_body(plan.rows, len(plan.columns)))
+
+
+def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) -> bool:
+    """Check and record a received body; whether it is new. The blob is durable before the transaction begins.
+
+    Raises:
+        BlockError: the body is not what the statement says.
+        OtherBytesError, StateError: something else happened meanwhile.
+    """
+    release, party = expected.release, expected.party
+    with _one_block_in_memory:
+        file.seek(0)
+        body = file.read()
+        check_block(body, expected.statement.document)
+        digest = coordinator.blobs.put(body)
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        if _recorded(found, party, expected.statement):
+            return False
+        after = advanced(found.round, StoreBlock(party), coordinator)
+        tx.releases.save_block(release, party, expected.statement.envelope, digest)
+        record(tx, coordinator, release, after, kind="block", party=party)
+    _log.info("block stored", release=release, party=party, state=after.state)
+    return True
+
+
+def _recorded(found: Release, party: str, statement: Verified[BlockStatement]) -> bool:
+    recorded = found.shares[party].statement
+    if recorded is not None and recorded.digest != statement.digest:
+        raise OtherBytesError(
+            f"another block by {party} is recorded already", remedy="Send the very bytes that were sent before."
+        )
+    return recorded is not None
+
+
+def _check_approvals(found: Release, spec: Verified[ReleaseSpec], statement: BlockStatement) -> None:
+    approvals = {name: share.approval for name, share in found.shares.items() if share.approval is not None}
+    if statement.approvals != approval_set_digest(open_approvals(approvals, spec)):
+        raise BlockError(
+            "the block relies on another set of approvals than the recorded one",
+            remedy="Compare the approvals at GET /v1/releases/{id} with those the debit was made under.",
+        )

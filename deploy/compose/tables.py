@@ -1,0 +1,38 @@
+"""Writes the demonstration's files: a made-up table and schema for every clinic, and the study to propose.
+
+Usage: tables.py DIRECTORY STUDY.json. Nothing here comes from a person; see services/simulation/cohort.py.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from services.simulation.cohort import cohort
+from services.simulation.releases import DATASET, Terms, plan_releases
+from services.simulation.writing import write_party_table
+from shared.privacy.sensitivity import Adjacency
+
+
+def write(directory: Path, study_file: Path) -> None:
+    """One folder per clinic with `table.csv` and `schema.json`, and the study's file."""
+    made_up = cohort(seed=0)
+    for number, share in enumerate(made_up.parties):
+        folder = directory / share.name
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [attribute.name for attribute in share.attributes]
+        write_party_table(folder / "table.csv", made_up.table.only(names), draw=np.random.default_rng(number))
+        schema = [attribute.model_dump(mode="json") for attribute in share.attributes]
+        (folder / "schema.json").write_text(json.dumps(schema, indent=2))
+    terms = Terms(
+        mechanisms=("rmgm",), epsilons=(3.0,), delta=1e-5, k=None, row_norm=None, adjacency=Adjacency.REPLACE_ONE
+    )
+    (planned,) = plan_releases(made_up, terms, n=made_up.table.n)
+    study = planned.study.model_copy(update={"study": "Length of stay, three clinics"})
+    study_file.write_text(study.model_dump_json(indent=2))
+    print(f"wrote the tables of {len(made_up.parties)} clinics, data set name {DATASET}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), Path(sys.argv[2]))

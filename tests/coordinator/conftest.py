@@ -1,0 +1,48 @@
+"""A coordinator on each database, with two enrolled parties."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PostgresServer
+from tests.coordinator.command import Command
+from tests.coordinator.honest import Honest, Hub
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'coordinator.sqlite'}"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    server.empty()
+    return server.url
+
+
+@pytest.fixture
+def open_hub(database_url: str, tmp_path: Path) -> Iterator[Callable[[], Hub]]:
+    """Opens a coordinator over the same database and files: a replica, or the same one restarted."""
+    hubs: list[Hub] = []
+
+    def open_one() -> Hub:
+        hubs.append(Hub(database_url, tmp_path))
+        return hubs[-1]
+
+    yield open_one
+    for hub in hubs:
+        hub.close()
+
+
+@pytest.fixture
+def hub(open_hub: Callable[[], Hub]) -> Hub:
+    return open_hub()
+
+
+@pytest.fixture
+def parties(hub: Hub) -> tuple[Honest, Honest]:
+    return hub.enrolled("clinic"), hub.enrolled("registry")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)

@@ -1,0 +1,282 @@
+"""Honest parties and a coordinator in one process: what the tests drive, attack and restart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from coordinator.blobs import BlobDirectory, Blobs
+from coordinator.coordinator import Coordinator
+from coordinator.feed import Feed
+from coordinator.http.app import create_app
+from coordinator.members import invite
+from coordinator.publisher import Publisher
+from coordinator.store.store import open_store
+from shared.privacy.fixed_point import SCALE
+from shared.privacy.noise import discrete_gaussian
+from shared.protocol.alignment import alignment_digest
+from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
+from shared.protocol.documents import encode
+from shared.protocol.dsse import Envelope, parse_envelope, seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.plan import plan_block
+from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    BlockStatement,
+    Enrolment,
+    Rejection,
+    RejectionReason,
+    SignedDocument,
+    approval_set_digest,
+    open_approval,
+)
+from shared.protocol.study import Member, Study, build_spec
+from tests.services.in_process import InProcess
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ROWS = 40
+LINKAGE = b"only the parties know this"
+HEAD = "0" * 64
+ATTRIBUTES: Mapping[str, list[dict[str, Any]]] = {
+    "clinic": [
+        {"kind": "numeric", "name": "age", "lower": 0.0, "upper": 100.0},
+        {"kind": "numeric", "name": "weight", "lower": 30.0, "upper": 200.0},
+    ],
+    "registry": [
+        {"kind": "binary", "name": "smoker", "levels": ["no", "yes"]},
+        {"kind": "categorical", "name": "region", "levels": ["north", "south", "west"]},
+    ],
+}
+
+
+@dataclass
+class SetClock:
+    """A clock that stands until it is moved."""
+
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A spec with its signature."""
+
+    spec: ReleaseSpec
+    envelope: Envelope
+
+    @property
+    def id(self) -> str:
+        return self.envelope.digest
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a party uploads."""
+
+    body: bytes
+    statement: BlockStatement
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Honest:
+    """A party that follows the protocol, with made-up rows."""
+
+    name: str
+    key: SigningKey
+    sealing_key: str = "11" * 32
+    subjects: Sequence[str] = tuple(f"subject-{i:03}" for i in range(ROWS))
+
+    def enrolment(self, text: str, *, key: SigningKey | None = None) -> SignedDocument:
+        signer = key or self.key
+        raw = signer.verifying_key.raw.hex()
+        document = Enrolment(invite=text, name=self.name, signing_key=raw, sealing_key=self.sealing_key)
+        return SignedDocument(signing_key=raw, envelope=seal(document, kind="enrolment", key=signer))
+
+    def approval(
+        self, proposed: Proposed, *, key: SigningKey | None = None, head: str = HEAD, about: str | None = None
+    ) -> ApprovalRequest:
+        release, signer = about or proposed.id, key or self.key
+        approval = Approval(spec=release, party=self.name, created=START, ledger_head=head)
+        digest = alignment_digest(
+            LINKAGE,
+            spec_digest=release,
+            subjects=len(self.subjects),
+            sorted_ids=sorted(subject.encode() for subject in self.subjects),
+        )
+        alignment = AlignmentStatement(spec=release, party=self.name, subjects=len(self.subjects), digest=digest)
+        return ApprovalRequest(
+            approval=seal(approval, kind="approval", key=signer),
+            alignment=seal(alignment, kind="alignment", key=signer),
+        )
+
+    def rejection(self, proposed: Proposed, reason: RejectionReason = "operator", head: str = HEAD) -> Envelope:
+        document = Rejection(spec=proposed.id, party=self.name, reason=reason, created=START, ledger_head=head)
+        return seal(document, kind="rejection", key=self.key)
+
+    def share(self, proposed: Proposed) -> PartySpec:
+        return proposed.spec.party(self.name)
+
+    def block(self, proposed: Proposed, approvals: Mapping[str, Envelope], /, **changes: Any) -> Block:
+        spec, share = proposed.spec, self.share(proposed)
+        plan = plan_block(spec, share)
+        rows = np.random.default_rng(len(self.name)).integers(-SCALE, SCALE + 1, (spec.n, len(plan.columns)))
+        mixer = mechanism_of(spec).mixer(spec, len(plan.columns))
+        mixer.add(np.arange(spec.n), rows)
+        noise = discrete_gaussian(plan.sigma, plan.rows * len(plan.columns))
+        integers = mixer.total() + noise.reshape(plan.rows, len(plan.columns))
+        opened = {p.name: open_approval(approvals[p.name], p, spec=proposed.id) for p in spec.parties}
+        body = encode_block(integers, plan.columns)
+        statement = BlockStatement(
+            spec=proposed.id,
+            approvals=approval_set_digest(opened),
+            party=self.name,
+            rows=plan.rows,
+            columns=plan.columns,
+            sigma=plan.sigma,
+            body_sha256=sha256(body).hexdigest(),
+            content_sha256=content_digest(integers),
+            ledger_head=HEAD,
+        )
+        return self.signed(body, statement.model_copy(update=changes))
+
+    def signed(self, body: bytes, statement: BlockStatement, key: SigningKey | None = None) -> Block:
+        return Block(body, statement, seal(statement, kind="block", key=key or self.key))
+
+
+def key_of(name: str) -> SigningKey:
+    return SigningKey(sha256(name.encode()).digest())
+
+
+@dataclass
+class Hub:
+    """A coordinator over files that outlive it, called without a socket. The publisher runs when told to."""
+
+    url: str
+    home: Path
+    clock: SetClock = field(default_factory=SetClock)
+    key: SigningKey = field(default_factory=lambda: key_of("the coordinator"))
+    blobs: Blobs | None = None
+
+    def __post_init__(self) -> None:
+        self.store = open_store(self.url)
+        blobs = self.blobs or BlobDirectory(self.home / "blobs")
+        self.coordinator = Coordinator("hub", self.key, self.store, blobs, self.clock)
+        self.publisher = Publisher(self.coordinator)
+        self.app = create_app(self.coordinator, self.publisher, Feed(self.coordinator.store))
+        self.http = httpx.Client(transport=InProcess(self.app), base_url="http://hub")
+
+    def close(self) -> None:
+        self.http.close()
+        self.store.close()
+
+    def enrolled(self, name: str) -> Honest:
+        party = Honest(name, key_of(name))
+        answer = self.enrol(party.enrolment(self.invited(name)))
+        assert answer.status_code == 201, answer.text
+        return party
+
+    def invited(self, name: str, *, hours: float = 72) -> str:
+        return invite(self.coordinator, party=name, lifetime=timedelta(hours=hours))[0]
+
+    def enrol(self, document: SignedDocument) -> httpx.Response:
+        return self.http.post("/v1/parties", content=encode(document))
+
+    def spec(self, parties: Sequence[Honest], *, mechanism: str = "rmgm", **changes: Any) -> ReleaseSpec:
+        study = {
+            "study": "smoking and weight",
+            "mechanism": mechanism,
+            "k": 16 if mechanism == "rmgm" else None,
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "n": ROWS,
+            "parties": tuple({"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties),
+        }
+        members = {p.name: Member(p.key.verifying_key.raw.hex(), p.sealing_key) for p in parties}
+        return build_spec(
+            Study.model_validate(study | changes, strict=False),
+            members=members,
+            proposer=self.key.fingerprint,
+            seed=bytes(32),
+            now=self.clock(),
+        )
+
+    def signed(self, spec: ReleaseSpec, key: SigningKey | None = None) -> Proposed:
+        return Proposed(spec, seal(spec, kind="spec", key=key or self.key))
+
+    def propose(self, proposed: Proposed) -> httpx.Response:
+        return self.http.post("/v1/releases", content=proposed.envelope.to_json())
+
+    def proposed(self, parties: Sequence[Honest], *, mechanism: str = "rmgm", **changes: Any) -> Proposed:
+        proposed = self.signed(self.spec(parties, mechanism=mechanism, **changes))
+        assert self.propose(proposed).status_code == 201
+        return proposed
+
+    def approve(self, proposed: Proposed, party: str, request: ApprovalRequest) -> httpx.Response:
+        return self.http.put(f"/v1/releases/{proposed.id}/approvals/{party}", content=encode(request))
+
+    def reject(self, proposed: Proposed, party: str, envelope: Envelope) -> httpx.Response:
+        return self.http.put(f"/v1/releases/{proposed.id}/rejections/{party}", content=envelope.to_json())
+
+    def approved(self, parties: Sequence[Honest], *, mechanism: str = "rmgm") -> Proposed:
+        proposed = self.proposed(parties, mechanism=mechanism)
+        for party in parties:
+            assert self.approve(proposed, party.name, party.approval(proposed)).status_code == 201
+        return proposed
+
+    def approvals(self, proposed: Proposed) -> dict[str, Envelope]:
+        found = self.show(proposed)["approvals"]
+        return {name: parse_envelope(httpx.Response(200, json=value).content) for name, value in found.items()}
+
+    def block(self, proposed: Proposed, party: Honest, /, **changes: Any) -> Block:
+        return party.block(proposed, self.approvals(proposed), **changes)
+
+    def upload(self, proposed: Proposed, party: str, block: Block, body: bytes | None = None) -> httpx.Response:
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": block.envelope.to_json().decode()}
+        content = block.body if body is None else body
+        return self.http.put(f"/v1/releases/{proposed.id}/blocks/{party}", content=content, headers=headers)
+
+    def complete(self, parties: Sequence[Honest], *, mechanism: str = "rmgm") -> Proposed:
+        proposed = self.approved(parties, mechanism=mechanism)
+        for party in parties:
+            answer = self.upload(proposed, party.name, self.block(proposed, party))
+            assert answer.status_code == 201, answer.text
+        return proposed
+
+    def show(self, proposed: Proposed) -> dict[str, Any]:
+        answer = self.http.get(f"/v1/releases/{proposed.id}")
+        assert answer.status_code == 200, answer.text
+        shown: dict[str, Any] = answer.json()
+        return shown
+
+    def state(self, proposed: Proposed) -> str:
+        state: str = self.show(proposed)["state"]
+        return state
+
+    def kinds(self, proposed: Proposed) -> list[str]:
+        items = self.http.get("/v1/events").json()["items"]
+        return [item["kind"] for item in items if item["release"] == proposed.id]
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    """Status and code of a problem document, checked to be one."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    document = answer.json()
+    assert document["detail"]
+    assert document["remedy"]
+    assert document["status"] == answer.status_code
+    return answer.status_code, document["type"].removeprefix("urn:commingle:problem:")

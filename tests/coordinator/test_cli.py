@@ -1,0 +1,122 @@
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from coordinator.settings import CoordinatorSettings, Home
+from shared.runtime.errors import SettingsError
+from shared.runtime.settings import load_settings
+from tests.coordinator.command import Command
+
+
+def test_init_makes_private_settings_and_key(command: Command, tmp_path: Path) -> None:
+    home = tmp_path / "hub"
+    printed = command.json("init", "--home", home, "--name", "hub.example.org")
+    assert printed["name"] == "hub.example.org"
+    assert len(printed["fingerprint"]) == 64
+    for file in (home / "settings.json", home / "keys" / "signing.key"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_init_again_is_refused_and_keeps_the_key(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    before = (tmp_path / "keys" / "signing.key").read_bytes()
+    code, _, err = command("init", "--home", tmp_path)
+    assert code == 1
+    assert "holds a coordinator already" in err
+    assert (tmp_path / "keys" / "signing.key").read_bytes() == before
+
+
+def test_init_refuses_unusable_options(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("init", "--home", tmp_path, "--database-url", "mysql://user:hunter2@host/db")
+    assert code == 1
+    assert "postgresql://" in err
+    assert "hunter2" not in err
+    code, _, err = command("init", "--home", tmp_path, "--database-url", "postgresql://h/d", "--database-url-file", "f")
+    assert code == 2
+    code, _, err = command("init", "--home", tmp_path, "--name", "")
+    assert code == 1
+    assert "name:" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_database_url_is_a_secret_and_can_come_from_a_file(command: Command, tmp_path: Path) -> None:
+    url = "postgresql://commingle:hunter2@host/db"
+    command.json("init", "--home", tmp_path / "a", "--database-url", url)
+    settings = load_settings(CoordinatorSettings, tmp_path / "a" / "settings.json")
+    assert "hunter2" not in repr(settings)
+    assert Home(tmp_path).database_url(settings) == url
+    (tmp_path / "secret").write_text(url + "\n")
+    command.json("init", "--home", tmp_path / "b", "--database-url-file", tmp_path / "secret")
+    assert "hunter2" not in (tmp_path / "b" / "settings.json").read_text()
+    assert Home(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json")) == url
+    (tmp_path / "secret").unlink()
+    with pytest.raises(SettingsError, match="cannot read"):
+        Home(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
+
+
+def test_invite_names_the_coordinator_and_the_party(command: Command, tmp_path: Path) -> None:
+    made = command.json("init", "--home", tmp_path)
+    printed = command.json("invite", "--home", tmp_path, "--party", "clinic-a", "--expires-hours", 1)
+    version, number, fingerprint, secret = printed["invite"].split(".")
+    assert (version, number, fingerprint) == ("commingle-invite", "v1", made["fingerprint"])
+    assert len(secret) == 43
+    assert printed["party"] == "clinic-a"
+    code, out, _ = command("invite", "--home", tmp_path, "--party", "clinic-a")
+    assert code == 0
+    assert out.startswith(f"commingle-invite.v1.{made['fingerprint']}.")
+    assert max(len(line) for line in out.splitlines()) > 100  # never wrapped
+
+
+def test_invite_refuses_names_no_document_could_hold(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    for name in ("", "Clinic A", "a" * 64, "-a"):
+        code, _, err = command("invite", "--home", tmp_path, f"--party={name}")
+        assert code == 2, name
+        assert "--party" in err
+
+
+@pytest.mark.parametrize("arguments", [["invite", "--party", "a"], ["releases"]])
+def test_home_without_coordinator_is_one_clear_message(command: Command, tmp_path: Path, arguments: list[str]) -> None:
+    code, _, err = command(*arguments, "--home", tmp_path)
+    assert code == 1
+    assert "cannot read" in err
+    assert "init" in err
+    assert "Traceback" not in err
+
+
+def test_settings_with_unknown_keys_are_refused_by_name(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    (tmp_path / "settings.json").write_text('{"nmae": "x"}')
+    code, _, err = command("invite", "--home", tmp_path, "--party", "a")
+    assert code == 1
+    assert "nmae" in err
+
+
+def test_faulty_study_names_the_field(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    study = tmp_path / "study.json"
+    study.write_text("{")
+    code, out, err = command("propose", study, "--home", tmp_path)
+    assert (code, out) == (1, "")
+    assert "Invalid JSON" in err
+    study.write_text('{"study": "x", "epsilon": "one", "delta": 1e-5, "n": 10, "parties": []}')
+    code, out, err = command("propose", study, "--home", tmp_path, "--json")
+    assert code == 1
+    assert "epsilon" in err
+    assert json.loads(out)["error"]["remedy"]
+
+
+def test_coordinator_that_does_not_answer_is_one_clear_message(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    code, _, err = command("releases", "--home", tmp_path, "--coordinator", "http://127.0.0.1:9")
+    assert code == 1
+    assert "no answer from http://127.0.0.1:9" in err
+
+
+def test_every_command_shows_examples(command: Command) -> None:
+    for name in ("init", "serve", "invite", "propose", "releases"):
+        code, out, _ = command(name, "--help")
+        assert code == 0
+        assert f"commingle coordinator {name}" in out

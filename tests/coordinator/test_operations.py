@@ -1,0 +1,64 @@
+from pathlib import Path
+
+from tests.coordinator.honest import Honest, Hub, problem
+
+
+def test_health_and_readiness_of_a_working_coordinator(hub: Hub) -> None:
+    assert hub.http.get("/healthz").json() == {"status": "ok"}
+    assert hub.http.get("/readyz").json() == {"status": "ready"}
+
+
+def test_database_that_does_not_work_is_503_everywhere_but_healthz(hub: Hub) -> None:
+    with hub.store._database.writing() as connection:
+        connection.exec_driver_sql("DROP TABLE events")
+    assert problem(hub.http.get("/readyz")) == (503, "storage")
+    assert problem(hub.http.get("/v1/events")) == (503, "storage")
+    assert hub.http.get("/healthz").status_code == 200
+
+
+def test_metrics_count_requests_rounds_and_bytes(hub: Hub) -> None:
+    parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
+    proposed = hub.approved(parties)
+    block = hub.block(proposed, parties[0])
+    hub.upload(proposed, "clinic", block)
+    hub.upload(proposed, "clinic", block)
+    hub.http.get("/v1/releases/nonsense")
+    hub.http.get("/nowhere")
+    text = hub.http.get("/metrics").text
+    assert 'commingle_coordinator_rounds{state="collecting"} 1.0' in text
+    assert 'commingle_coordinator_rounds{state="published"} 0.0' in text
+    assert f"commingle_coordinator_uploaded_bytes_total {float(len(block.body))}" in text
+    requests = "commingle_coordinator_requests_total"
+    assert f'{requests}{{method="GET",route="/v1/releases/{{release}}",status="404"}} 1.0' in text
+    assert f'{requests}{{method="PUT",route="/v1/releases/{{release}}/blocks/{{party}}",status="201"}} 1.0' in text
+    assert f'{requests}{{method="GET",route="none",status="404"}} 1.0' in text
+
+
+def test_unknown_paths_and_methods_are_problems(hub: Hub) -> None:
+    assert problem(hub.http.get("/v2/releases")) == (404, "http")
+    assert problem(hub.http.delete("/v1/parties")) == (405, "http")
+
+
+def test_openapi_describes_every_endpoint_with_resolvable_references(hub: Hub) -> None:
+    document = hub.http.get("/openapi.json").json()
+    assert "/v1/releases/{release}/blocks/{party}" in document["paths"]
+    references: set[str] = set()
+
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            references.update([node["$ref"]] if "$ref" in node else [])
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(document)
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert references
+    assert references <= known
+
+
+def test_readiness_probe_leaves_nothing_behind(hub: Hub, tmp_path: Path) -> None:
+    assert hub.http.get("/readyz").status_code == 200
+    assert list((tmp_path / "blobs").iterdir()) == []

@@ -1,0 +1,133 @@
+import json
+from base64 import b64encode
+from datetime import timedelta
+from typing import Any
+
+from shared.protocol.dsse import payload_type
+from shared.protocol.keys import SigningKey
+from tests.coordinator.honest import Honest, Hub, key_of, problem
+
+Parties = tuple[Honest, Honest]
+
+
+def envelope_of(payload: bytes, key: SigningKey) -> dict[str, Any]:
+    """A valid signature over whatever bytes."""
+    kind = payload_type("spec")
+    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
+    return {
+        "payload": b64encode(payload).decode(),
+        "payloadType": kind,
+        "signatures": [{"keyid": key.fingerprint, "sig": b64encode(signature).decode()}],
+    }
+
+
+def test_proposal_is_recorded_and_shown(hub: Hub, parties: Parties) -> None:
+    proposed = hub.proposed(parties)
+    shown = hub.show(proposed)
+    assert (shown["id"], shown["state"], shown["k"], shown["n"]) == (proposed.id, "proposed", 16, 40)
+    assert shown["spec"] == json.loads(proposed.envelope.to_json())
+    waiting = {"approved": False, "uploaded": False}
+    assert shown["parties"] == [{"name": "clinic", **waiting}, {"name": "registry", **waiting}]
+    assert "alignment" not in json.dumps(shown).replace("commingle.alignment", "")
+
+
+def test_same_proposal_again_is_200_and_makes_no_event(hub: Hub, parties: Parties) -> None:
+    proposed = hub.proposed(parties)
+    assert hub.propose(proposed).status_code == 200
+    assert hub.kinds(proposed) == ["proposal"]
+
+
+def test_member_may_propose(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    spec = hub.spec(parties).model_copy(update={"proposer": clinic.key.fingerprint})
+    assert hub.propose(hub.signed(spec, clinic.key)).status_code == 201
+
+
+def test_stranger_may_not_propose(hub: Hub, parties: Parties) -> None:
+    stranger = key_of("stranger")
+    spec = hub.spec(parties).model_copy(update={"proposer": stranger.fingerprint})
+    assert problem(hub.propose(hub.signed(spec, stranger))) == (403, "signature")
+
+
+def test_spec_that_names_another_proposer_is_refused(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    assert problem(hub.propose(hub.signed(hub.spec(parties), clinic.key))) == (403, "signature")
+
+
+def test_altered_payload_is_refused(hub: Hub, parties: Parties) -> None:
+    envelope = json.loads(hub.signed(hub.spec(parties)).envelope.to_json())
+    envelope["payload"] = b64encode(b"{}").decode()
+    assert problem(hub.http.post("/v1/releases", json=envelope)) == (403, "signature")
+
+
+def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    stranger = Honest("clinic", key_of("somebody else"))
+    assert problem(hub.propose(hub.signed(hub.spec([stranger, registry])))) == (422, "spec")
+    other_sealing = Honest("clinic", clinic.key, sealing_key="33" * 32)
+    assert problem(hub.propose(hub.signed(hub.spec([other_sealing, registry])))) == (422, "spec")
+    names = hub.spec([clinic, registry]).model_dump(mode="json")
+    names["parties"][0]["name"] = "nobody"
+    refused = hub.http.post("/v1/releases", json=envelope_of(json.dumps(names).encode(), hub.key))
+    assert problem(refused) == (422, "spec")
+    assert "nobody is not enrolled" in refused.json()["detail"]
+
+
+def test_expired_and_distant_specs_are_refused(hub: Hub, parties: Parties) -> None:
+    spec = hub.spec(parties)
+    far = spec.model_copy(update={"expires": spec.expires + timedelta(days=400)})
+    assert problem(hub.propose(hub.signed(far))) == (422, "spec")
+    ancient = spec.model_copy(update={"created": spec.created - timedelta(days=400)})
+    assert problem(hub.propose(hub.signed(ancient))) == (422, "spec")
+    hub.clock.move(hours=73)
+    assert problem(hub.propose(hub.signed(spec))) == (422, "spec")
+
+
+NONSENSE = [
+    ("epsilon", "NaN"),
+    ("epsilon", "1e309"),
+    ("epsilon", "-1"),
+    ("epsilon", "0"),
+    ("delta", "Infinity"),
+    ("n", "1e3"),
+    ("n", "9" * 5000),
+    ("k", "17.5"),
+    ("created", '"0001-01-01T00:00:00+14:00"'),
+    ("expires", '"9999-12-31T23:59:59-14:00"'),
+    ("expires", '"2026-03-02"'),
+    ("study", '"\\u0000"'),
+    ("study", '"\\ud800"'),
+    ("version", "2"),
+    ("parties", "[]"),
+    ("extra", "1"),
+]
+
+
+def test_signed_nonsense_is_a_422_problem(hub: Hub, parties: Parties) -> None:
+    for field, value in NONSENSE:
+        spec = hub.spec(parties).model_dump(mode="json") | {field: "here"}
+        payload = json.dumps(spec).replace('"here"', value).encode()
+        answer = hub.http.post("/v1/releases", json=envelope_of(payload, hub.key))
+        assert problem(answer)[0] == 422, (field, value)
+    assert hub.http.get("/v1/releases").json()["items"] == []
+
+
+def test_releases_are_listed_newest_first_by_state_and_in_pages(hub: Hub, parties: Parties) -> None:
+    proposed = [hub.proposed(parties, study=f"study {i}") for i in range(3)]
+    clinic, _ = parties
+    assert hub.reject(proposed[1], "clinic", clinic.rejection(proposed[1])).status_code == 201
+    first = hub.http.get("/v1/releases", params={"limit": 2}).json()
+    second = hub.http.get("/v1/releases", params={"limit": 2, "cursor": first["next"]}).json()
+    assert [item["id"] for item in first["items"] + second["items"]] == [p.id for p in reversed(proposed)]
+    assert second["next"] is None
+    rejected = hub.http.get("/v1/releases", params={"state": "rejected"}).json()["items"]
+    assert [item["id"] for item in rejected] == [proposed[1].id]
+    full = hub.show(proposed[1])
+    assert {name: full[name] for name in rejected[0]} == rejected[0]
+    assert problem(hub.http.get("/v1/releases?state=nowhere")) == (422, "request")
+
+
+def test_unknown_releases_are_404_whatever_they_are_called(hub: Hub) -> None:
+    for release in ("0" * 64, "%00", "nonsense", "A" * 64):
+        assert problem(hub.http.get(f"/v1/releases/{release}")) == (404, "unknown")
+        assert problem(hub.http.get(f"/v1/releases/{release}/events")) == (404, "unknown")

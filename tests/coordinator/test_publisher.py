@@ -1,0 +1,166 @@
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from coordinator.blobs import BlobDirectory
+from coordinator.coordinator import Coordinator
+from coordinator.errors import StorageError
+from coordinator.publisher import Publisher
+from coordinator.publishing import publish
+from shared.protocol.verification import verify_release
+from tests.coordinator.honest import Honest, Hub, Proposed, problem
+
+Parties = tuple[Honest, Honest]
+
+
+class CrashError(BaseException):
+    """The process dies here."""
+
+
+class CountingBlobs(BlobDirectory):
+    """A blob directory that dies after storing some blobs, or cannot open some."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.puts_before_crash: int | None = None
+        self.broken: set[str] = set()
+        self.opened = 0
+
+    def put(self, data: bytes) -> str:
+        if self.puts_before_crash == 0:
+            raise CrashError
+        if self.puts_before_crash is not None:
+            self.puts_before_crash -= 1
+        return super().put(data)
+
+    def open(self, digest: str) -> BinaryIO:
+        self.opened += 1
+        if digest in self.broken:
+            raise RuntimeError(digest)
+        return super().open(digest)
+
+
+def on(hub: Hub, blobs: BlobDirectory) -> Coordinator:
+    return replace(hub.coordinator, blobs=blobs)
+
+
+def verified(hub: Hub, proposed: Proposed) -> None:
+    manifest, matrix, moments = (
+        hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
+    )
+    verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint)
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2])
+def test_crash_between_blobs_and_commit_is_recovered_after_restart(
+    hub: Hub, open_hub: Callable[[], Hub], parties: Parties, tmp_path: Path, stored: int
+) -> None:
+    proposed = hub.complete(parties)
+    blobs = CountingBlobs(tmp_path / "blobs")
+    blobs.puts_before_crash = stored
+    with pytest.raises(CrashError):
+        publish(on(hub, blobs), proposed.id)
+    hub.close()
+    restarted = open_hub()
+    assert restarted.state(proposed) == "collecting"
+    restarted.publisher.run_once()
+    verified(restarted, proposed)
+    assert restarted.kinds(proposed).count("published") == 1
+
+
+def test_two_replicas_publish_once(hub: Hub, open_hub: Callable[[], Hub], parties: Parties) -> None:
+    replica = open_hub()
+    proposed = hub.complete(parties)
+    replica.clock.move(minutes=1)  # so that their manifests differ
+    both = threading.Barrier(2)
+
+    def work(coordinator: Coordinator) -> None:
+        both.wait()
+        publish(coordinator, proposed.id)
+
+    threads = [threading.Thread(target=work, args=(h.coordinator,)) for h in (hub, replica)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert hub.kinds(proposed).count("published") == 1
+    verified(hub, proposed)
+    verified(replica, proposed)
+
+
+def test_poison_release_delays_itself_alone_and_ever_longer(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    poisoned, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
+    blobs = CountingBlobs(tmp_path / "blobs")
+    with hub.store.read() as tx:
+        release = tx.releases.get(poisoned.id)
+    assert release is not None
+    blobs.broken = {share.body for share in release.shares.values() if share.body is not None}
+    seconds = 0.0
+    publisher = Publisher(on(hub, blobs), interval_seconds=1.0, timer=lambda: seconds)
+    publisher.run_once()
+    assert (hub.state(poisoned), hub.state(healthy)) == ("collecting", "published")
+    tried = []
+    for tick in range(20):
+        seconds, before = float(tick), blobs.opened
+        publisher.run_once()
+        if blobs.opened > before:
+            tried.append(tick)
+    assert tried == [2, 6, 14]
+    blobs.broken = set()
+    seconds = 1000.0
+    publisher.run_once()
+    assert hub.state(poisoned) == "published"
+
+
+def test_corrupt_stored_block_aborts_with_a_clear_reason(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    proposed = hub.complete(parties)
+    block = next(path for path in (tmp_path / "blobs").rglob("*") if path.is_file())
+    block.write_bytes(b"flipped" + block.read_bytes()[7:])
+    hub.publisher.run_once()
+    shown = hub.show(proposed)
+    assert shown["state"] == "aborted"
+    assert "check before publishing failed: the uploaded bytes have another digest" in shown["reason"]
+    assert hub.kinds(proposed)[-1] == "aborted"
+    assert problem(hub.http.get(f"/v1/releases/{proposed.id}/manifest")) == (409, "not-published")
+
+
+def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    proposed = hub.complete(parties)
+    (tmp_path / "blobs").rename(tmp_path / "unmounted")
+    with pytest.raises(StorageError):
+        publish(hub.coordinator, proposed.id)
+    hub.publisher.run_once()
+    assert hub.state(proposed) == "collecting"
+    (tmp_path / "unmounted").rename(tmp_path / "blobs")
+    publish(hub.coordinator, proposed.id)
+    assert hub.state(proposed) == "published"
+
+
+def test_background_thread_publishes_when_woken_and_survives_faults(hub: Hub, parties: Parties) -> None:
+    proposed = hub.complete(parties)
+    publisher = Publisher(hub.coordinator, interval_seconds=60)
+    publisher.start()
+    try:
+        second = hub.complete(parties, mechanism="dgm")
+        publisher.wake()
+        waited = threading.Event()
+        for _ in range(100):
+            if hub.state(proposed) == hub.state(second) == "published":
+                break
+            waited.wait(0.05)
+        assert hub.state(second) == "published"
+    finally:
+        publisher.stop()
+
+
+def test_incomplete_rounds_are_left_alone(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    proposed = hub.approved(parties)
+    hub.upload(proposed, "clinic", hub.block(proposed, clinic))
+    hub.publisher.run_once()
+    publish(hub.coordinator, proposed.id)
+    assert hub.state(proposed) == "collecting"

@@ -1,0 +1,101 @@
+"""The coordinator as it is deployed: a process of its own on a socket of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.protocol.block import ARROW_STREAM
+from shared.protocol.documents import decode, encode
+from shared.protocol.dsse import parse_envelope
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.verification import verify_release
+from tests.coordinator.command import Command
+from tests.coordinator.honest import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
+
+_COMMAND = [sys.executable, "-c", "from shared.runtime.cli import main; main()", "coordinator"]
+
+
+@pytest.fixture
+def home(command: Command, tmp_path: Path) -> Path:
+    command.json("init", "--home", tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def url(home: Path) -> Iterator[str]:
+    command = [*_COMMAND, "serve", "--home", str(home), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+            assert process.wait(20) in {0, -signal.SIGTERM}
+
+
+def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest:
+    party = Honest(name, key_of(name))
+    invited = command.json("invite", "--home", home, "--party", name)["invite"]
+    assert http.post("/v1/parties", content=encode(party.enrolment(invited))).status_code == 201
+    return party
+
+
+@pytest.mark.slow
+def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, tmp_path: Path) -> None:
+    with httpx.Client(base_url=url, timeout=20) as http:
+        parties = [enrol(http, command, home, name) for name in ATTRIBUTES]
+        study = tmp_path / "study.json"
+        asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
+        study.write_text(
+            json.dumps({"study": "real", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "k": 16, "parties": asked})
+        )
+        shown = command.json("propose", study, "--home", home, "--coordinator", url)
+        proposed = proposed_from(shown)
+        told: list[str] = []
+        listening = threading.Thread(target=follow, args=(url, proposed.id, told))
+        listening.start()
+        take_part(http, parties, proposed)
+        listening.join(30)
+        kinds = ["proposal", "approval", "approval", "block", "block", "published"]
+        assert [line for line in told if line.startswith("event")] == [f"event: {kind}" for kind in kinds]
+        files = [http.get(f"/v1/releases/{proposed.id}/{name}") for name in ("manifest", "matrix", "moments")]
+        fingerprint = http.get("/v1/coordinator").json()["fingerprint"]
+        released = verify_release(*(file.content for file in files), trusted_coordinator=fingerprint)
+        assert released.release == proposed.id
+    listed = command.json("releases", "--home", home, "--coordinator", url, "--state", "published")
+    assert [item["id"] for item in listed["items"]] == [proposed.id]
+
+
+def proposed_from(shown: dict[str, Any]) -> Proposed:
+    envelope = parse_envelope(json.dumps(shown["spec"]).encode())
+    return Proposed(decode(ReleaseSpec, envelope.payload_bytes), envelope)
+
+
+def follow(url: str, release: str, told: list[str]) -> None:
+    with httpx.stream("GET", f"{url}/v1/releases/{release}/events", timeout=30) as answer:
+        told.extend(answer.iter_lines())
+
+
+def take_part(http: httpx.Client, parties: list[Honest], proposed: Proposed) -> None:
+    base = f"/v1/releases/{proposed.id}"
+    for party in parties:
+        body = encode(party.approval(proposed))
+        assert http.put(f"{base}/approvals/{party.name}", content=body).status_code == 201
+    approvals = http.get(base).json()["approvals"]
+    envelopes = {name: parse_envelope(json.dumps(value).encode()) for name, value in approvals.items()}
+    for party in parties:
+        block = party.block(proposed, envelopes)
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": block.envelope.to_json().decode()}
+        path = f"{base}/blocks/{party.name}"
+        oversize = (b"\0" * 65536 for _ in range(640))  # 40 MiB without an announced length
+        assert problem(http.put(path, content=oversize, headers=headers)) == (413, "too-large")
+        assert problem(http.put(path, content=bytes(40 << 20), headers=headers)) == (413, "too-large")
+        assert http.put(path, content=block.body, headers=headers).status_code == 201

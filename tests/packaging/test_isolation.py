@@ -1,0 +1,32 @@
+"""A process loads only its own package and `shared` (ADR 1)."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+ROOMS = {"party_agent", "coordinator", "services"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own"),
+    [
+        (["party", "--help"], {"party_agent"}),
+        (["coordinator", "--help"], {"coordinator"}),
+        (["learner", "--help"], {"services"}),
+        (["simulate", "--help"], {"services"}),
+        (["fit", "--help"], {"services"}),
+        (["--help"], set()),
+    ],
+)
+def test_command_loads_only_its_own_room(arguments: list[str], own: set[str]) -> None:
+    script = (
+        "import sys, json\n"
+        "from shared.runtime.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    loaded = set(json.loads(run.stdout.splitlines()[-1]))
+    assert loaded & ROOMS == own
