@@ -2,13 +2,13 @@
 
 CommingleError                  a fault with a stable code, a message for people and a remedy
 ├── shared.privacy.errors       PrivacyError and what derives from it
-├── shared.mixing.errors        MixingError
 ├── shared.protocol.errors      ProtocolError and what derives from it
 ├── party_agent.errors
 ├── coordinator.errors
 └── services.errors
 
-Expected refusals (a budget that does not suffice, a proposal that a policy declines) are values, not errors.
+Faults of a caller inside the house are plain ValueErrors (`shared.mixing.errors.MixingError`). Expected refusals (a
+budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """
 
 from typing import ClassVar

@@ -39,7 +39,13 @@ ZERO = Rho(0)
 
 
 def gaussian_loss(*, squared_sensitivity: int, sigma: int) -> Rho:
-    """Rho = Delta^2 / (2 sigma^2) of the discrete Gaussian mechanism, rounded up (CKS 2020, theorem 14)."""
+    """Rho = Delta^2 / (2 sigma^2) of the discrete Gaussian mechanism, rounded up (CKS 2020, theorem 14).
+
+    Raises:
+        ParameterError: a negative sensitivity or no noise.
+    """
+    if squared_sensitivity < 0 or sigma < 1:
+        raise ParameterError(f"no loss for sensitivity^2 {squared_sensitivity}, sigma {sigma}", remedy="Report this.")
     return Rho(-(-squared_sensitivity * RHO_UNITS // (2 * sigma * sigma)))
 
 

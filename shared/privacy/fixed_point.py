@@ -54,7 +54,14 @@ def clip_rows(q: NDArray[np.int64], squared_limit: int) -> NDArray[np.int64]:
 
     For ||q||^2 > M: g = isqrt(floor(M 4^24 / ||q||^2)) < 2^24, each |q| becomes (|q| g) >> 24, sign kept. Then
     ||q'||^2 <= ||q||^2 g^2 / 4^24 <= M.
+
+    Raises:
+        EncodingRangeError: an entry exceeds 2^f, beyond which squares could leave int64.
     """
+    if q.size and max(-int(q.min()), int(q.max())) > SCALE:
+        raise EncodingRangeError(
+            "an encoded value lies outside [-2^f, 2^f]", remedy="Report this: values are clipped before encoding."
+        )
     squared = np.einsum("ij,ij->i", q, q)
     over = squared > squared_limit
     if not over.any():

@@ -41,13 +41,15 @@ def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
         VerificationError: not Parquet, or not the columns and rows the spec calls for.
     """
     remedy = "Download the matrix again."
+    expected = pa.schema([(column.name, pa.int64()) for column in spec.columns])
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
+        # before reading: what a small file claims to hold may not fit this machine
+        if not file.schema_arrow.equals(expected) or file.metadata.num_rows != mechanism_of(spec).rows(spec):
+            raise VerificationError("the matrix has another shape than its spec calls for", remedy=remedy)
+        table = file.read()
     except (pa.ArrowException, OSError, ValueError):
         raise VerificationError("the matrix is not a readable Parquet file", remedy=remedy) from None
-    expected = pa.schema([(column.name, pa.int64()) for column in spec.columns])
-    if not table.schema.equals(expected) or table.num_rows != mechanism_of(spec).rows(spec):
-        raise VerificationError("the matrix has another shape than its spec calls for", remedy=remedy)
     if any(column.null_count for column in table.columns):
         raise VerificationError("the matrix has empty cells", remedy=remedy)
     return np.column_stack([column.to_numpy() for column in table.columns])

@@ -110,12 +110,14 @@ class Refused:
 
 
 def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
-    """The round after an event, or why the event is refused. Time ends a round before anything else can happen."""
+    """The round after an event, or why the event is refused. Time ends a round before anything else but publishing."""
     if current.state.final:
         return current if isinstance(event, Tick) else Refused(f"the release is {current.state} already")
-    if now >= current.expires:
+    if now >= current.expires and not complete(current):  # what everybody has paid for is published all the same
         expired = replace(current, state=State.EXPIRED, reason="the spec expired before every block was in")
         return expired if isinstance(event, Tick) else Refused("the release has expired")
+    if isinstance(event, Approve | Reject | StoreBlock) and event.party not in current.parties:
+        return Refused(f"{event.party} is not a party of this release")
     return _apply(current, event)
 
 

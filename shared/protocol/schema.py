@@ -11,6 +11,7 @@ from shared.protocol.errors import SpecError
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
+_LEAST_WIDTH = 1e-300
 Missing = Literal["error", "midpoint"]
 
 
@@ -49,6 +50,8 @@ class NumericAttribute(WireModel):
             raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
         if not (self.upper - self.lower) < float("inf"):
             raise ValueError("the bounds are too far apart")
+        if (self.upper - self.lower) < _LEAST_WIDTH:
+            raise ValueError("the bounds are too close together")
         return self
 
     @property

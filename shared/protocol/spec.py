@@ -4,6 +4,7 @@ The bytes of the spec, as signed by the proposer, have a SHA-256 digest; that di
 other document refers to.
 """
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal, NewType, Self
 
@@ -80,8 +81,8 @@ class ReleaseSpec(WireModel):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        for problem in _problems(self):
-            raise ValueError(problem)
+        if problems := _problems(self):
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -111,7 +112,7 @@ class ReleaseSpec(WireModel):
         return now >= self.expires
 
 
-def _problems(spec: ReleaseSpec) -> "list[str]":
+def _problems(spec: ReleaseSpec) -> list[str]:
     found = []
     width = len(spec.columns)
     if spec.expires <= spec.created:
@@ -125,7 +126,7 @@ def _problems(spec: ReleaseSpec) -> "list[str]":
             found.append(f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}")
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
-    found += _duplicates("attribute", [a.name for a in spec.attributes])
+    found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
     if width > MAX_COLUMNS:
         found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
     try:
@@ -138,5 +139,5 @@ def _problems(spec: ReleaseSpec) -> "list[str]":
 
 
 def _duplicates(what: str, names: list[str]) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     return [f"{what} {name!r} appears twice" for name in twice]

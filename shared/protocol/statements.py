@@ -25,7 +25,7 @@ class Enrolment(WireModel):
 
     type: Literal["commingle/enrolment"] = "commingle/enrolment"
     version: Literal[1] = 1
-    invite: Annotated[str, Field(min_length=16, max_length=200)]
+    invite: Annotated[str, Field(min_length=16, max_length=200, repr=False)]
     name: Name
     signing_key: Hex32
     sealing_key: Hex32

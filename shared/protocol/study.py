@@ -11,11 +11,11 @@ from shared.privacy.calibration import Calibration, calibrated_rho
 from shared.privacy.errors import PrivacyError
 from shared.privacy.fixed_point import SCALE
 from shared.privacy.sensitivity import Adjacency, squared_sensitivity
-from shared.protocol.documents import Name, WireModel, explain
+from shared.protocol.documents import Count, Name, WireModel, explain
 from shared.protocol.errors import SpecError
 from shared.protocol.keys import Fingerprint
 from shared.protocol.schema import Attribute
-from shared.protocol.spec import MAX_COLUMNS, PartySpec, ReleaseSpec, Title
+from shared.protocol.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec, ReleaseSpec, Title
 
 _ASSUMED_EIGENVALUE = 0.1
 _REMEDY = "Correct the study file and propose it again."
@@ -40,9 +40,9 @@ class Study(WireModel):
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
     epsilon: float
     delta: float
-    n: int
+    n: Annotated[Count, Field(ge=2)]
     lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
-    parties: tuple[StudyParty, ...]
+    parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,10 @@ def default_k(study: Study) -> int:
         / (SCALE**2 * 2 * rho)
         for party in study.parties
     )
-    balanced = float((columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3))
-    wanted: float = min(balanced, study.n ** (2 / 3))
+    paper: float = study.n ** (2 / 3)
+    # a row_norm below the resolution of fixed point leaves nothing to hide
+    balanced: float = (columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3) if noise else paper
+    wanted = min(balanced, paper)
     return min(study.n, max(3 * columns, round(wanted)))
 
 

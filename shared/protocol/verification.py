@@ -166,14 +166,16 @@ def _verify_moments(spec: Verified[ReleaseSpec], moments: SecondMoments, matrix:
     )
     _require(described == expected, "the moments describe another release")
     _require(
-        np.allclose(moments.noise_variance, variances, rtol=_TOLERANCE, atol=0),
+        len(moments.noise_variance) == len(variances)
+        and np.allclose(moments.noise_variance, variances, rtol=_TOLERANCE, atol=0),
         "the moments' noise does not follow from the spec",
     )
     computed = gram(matrix, step)
     shape_fits = len(moments.gram) == len(computed) and all(len(row) == len(computed) for row in moments.gram)
-    scale = float(np.max(np.abs(computed))) * _TOLERANCE
+    # each entry at its own scale: |G_ij| <= sqrt(G_ii G_jj), and columns may differ by orders of magnitude
+    allowed = _TOLERANCE * np.sqrt(np.outer(np.diag(computed), np.diag(computed)))
     _require(
-        shape_fits and np.allclose(moments.gram, computed, rtol=0, atol=scale),
+        shape_fits and bool(np.all(np.abs(np.array(moments.gram) - computed) <= allowed)),
         "the moments are not those of the matrix",
     )
 

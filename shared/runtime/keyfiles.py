@@ -33,7 +33,7 @@ def load_secret(path: Path) -> bytes:
         KeyFileError: missing, malformed or readable by others.
     """
     try:
-        text = path.read_text().strip()
+        text = path.read_bytes().strip()
         mode = path.stat().st_mode
     except OSError as error:
         raise KeyFileError(
@@ -42,7 +42,7 @@ def load_secret(path: Path) -> bytes:
     if mode & _OTHERS:
         raise KeyFileError(f"{path} can be read by others", remedy=f"Run: chmod 600 {path}")
     try:
-        secret = bytes.fromhex(text)
+        secret = bytes.fromhex(text.decode("ascii"))
     except ValueError:
         secret = b""
     if len(secret) != _SECRET_BYTES:

@@ -13,6 +13,7 @@ from shared.errors import CommingleError
 from shared.runtime.remote import PROBLEM_TYPE
 
 PROBLEM_JSON = "application/problem+json"
+_STATUSES = frozenset(map(int, HTTPStatus))
 _log = structlog.get_logger()
 
 
@@ -20,7 +21,7 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
     """A problem document. `type` is stable; `detail` and `remedy` are for people."""
     body = {
         "type": PROBLEM_TYPE + code,
-        "title": HTTPStatus(status).phrase,
+        "title": HTTPStatus(status).phrase if status in _STATUSES else "Error",
         "status": status,
         "detail": detail,
         "remedy": remedy,

@@ -67,7 +67,7 @@ def json_of(response: httpx.Response) -> object:
     """The response's JSON. Raises NonsenseError where it is none."""
     try:
         value: object = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NonsenseError(
             f"{response.url} did not answer with JSON", remedy="Check that the address is a Commingle service."
         ) from None
@@ -77,7 +77,7 @@ def json_of(response: httpx.Response) -> object:
 def _problem_of(response: httpx.Response, where: str) -> Exception:
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "detail" not in document:
         return NonsenseError(

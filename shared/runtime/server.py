@@ -47,6 +47,8 @@ def serve(
     Raises:
         PortInUseError: the address is taken or is not one of this machine's.
     """
+    if not 0 <= port < 1 << 16:
+        raise PortInUseError(f"there is no port {port}", remedy="Choose one from 0 to 65535 with --port.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=256)

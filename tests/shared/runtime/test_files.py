@@ -1,0 +1,154 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shared.protocol.keys import SigningKey
+from shared.runtime.errors import KeyFileError, SettingsError
+from shared.runtime.files import remove_durably, write_durably
+from shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
+from shared.runtime.settings import Settings, load_settings
+
+
+def test_file_is_written_in_full_for_its_owner_only_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file"
+    write_durably(path, b"one")
+    write_durably(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_mode_asked_for_is_set_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_durably(tmp_path / "file", b"", mode=0o644)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+    with pytest.raises(TypeError):
+        write_durably(path, "not bytes")  # type: ignore[arg-type] # the failure is the point
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write_durably(folder, b"data")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_removing_is_idempotent_also_where_the_folder_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, b"")
+    for _ in range(2):
+        remove_durably(path)
+    assert not path.exists()
+    remove_durably(tmp_path / "no folder" / "file")
+
+
+def test_secret_is_stored_once_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    secret = create_secret(path)
+    assert len(secret) == 32
+    assert load_secret(path) == secret
+    assert load_signing_key(path).fingerprint == SigningKey(secret).fingerprint
+    with pytest.raises(KeyFileError, match="exists already"):
+        create_secret(path)
+    assert load_secret(path) == secret
+
+
+def test_fresh_secrets_differ(tmp_path: Path) -> None:
+    assert create_secret(tmp_path / "one") != create_secret(tmp_path / "two")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o610, 0o666, 0o644])
+def test_key_file_that_others_can_touch_is_refused_with_the_command_that_mends_it(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    create_secret(path)
+    path.chmod(mode)
+    with pytest.raises(KeyFileError, match="read by others") as refused:
+        load_secret(path)
+    assert f"chmod 600 {path}" in refused.value.remedy
+
+
+SECRET = "5e" * 32
+
+
+@pytest.mark.parametrize("content", ["", SECRET[:-2], SECRET + "00", SECRET[:-2] + "zz", SECRET[:-1]])
+def test_malformed_key_file_is_refused_without_showing_its_content(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "key"
+    write_durably(path, content.encode())
+    with pytest.raises(KeyFileError, match="64 hex digits") as refused:
+        load_secret(path)
+    assert "5e5e" not in refused.value.diagnostics()
+
+
+def test_key_file_of_raw_bytes_is_refused_as_malformed(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    write_durably(path, b"\xff" * 32)
+    with pytest.raises(KeyFileError, match="64 hex digits"):
+        load_secret(path)
+
+
+@pytest.mark.parametrize("make", [str, Path.mkdir], ids=["missing", "folder"])
+def test_key_file_that_cannot_be_read_is_a_key_file_error(tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    make(tmp_path / "key")
+    with pytest.raises(KeyFileError, match="cannot read"):
+        load_secret(tmp_path / "key")
+
+
+def test_sealing_public_key_is_that_of_the_rfc_7748_vector() -> None:
+    # section 6.1, Alice
+    secret = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+    assert sealing_public_key(secret).hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+
+
+class Example(Settings):
+    name: str
+    port: int = 8000
+
+
+def test_settings_are_read_with_their_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"name": "clinic"}')
+    assert load_settings(Example, path) == Example(name="clinic", port=8000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "JSON"),
+        ("[]", "object|Example"),
+        ('{"name": 5}', "name"),
+        ('{"name": "a", "prot": 1}', "prot"),
+        ("{}", "name"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        load_settings(Example, path)
+
+
+def test_missing_settings_name_the_path(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="absent"):
+        load_settings(Example, tmp_path / "absent")
+
+
+def test_settings_refusal_does_not_repeat_a_value(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"name": "a", "port": "postgresql://user:secret@host"}')
+    with pytest.raises(SettingsError) as refused:
+        load_settings(Example, path)
+    assert "secret" not in refused.value.diagnostics()

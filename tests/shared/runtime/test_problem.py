@@ -1,0 +1,89 @@
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException
+
+from shared.errors import CommingleError
+from shared.protocol.errors import BlockError, ProtocolError, SignatureError
+from shared.runtime.problem import PROBLEM_JSON, install_problems
+from shared.runtime.remote import PROBLEM_TYPE
+
+FAULTS: dict[str, Exception] = {
+    "ours": ProtocolError("does not follow", remedy="Follow."),
+    "derived": BlockError("bad block", remedy="Send another."),
+    "mapped": SignatureError("bad signature", remedy="Sign."),
+    "unmapped": CommingleError("something", remedy="Something else."),
+    "http": HTTPException(418, "teapot", headers={"x-tea": "green"}),
+    "unexpected": RuntimeError("patient 4711"),
+    "odd": HTTPException(499, "gone away"),
+}
+
+
+def app() -> FastAPI:
+    made = FastAPI()
+    install_problems(made, {ProtocolError: 422, SignatureError: 403})
+
+    @made.get("/fault/{name}")
+    def fault(name: str) -> None:
+        raise FAULTS[name]
+
+    @made.get("/number/{number}")
+    def number(number: int) -> int:
+        return number
+
+    return made
+
+
+def ask(path: str) -> httpx.Response:
+    async def once() -> httpx.Response:
+        transport = httpx.ASGITransport(app(), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return await client.get(path)
+
+    return asyncio.run(once())
+
+
+def get(path: str) -> tuple[int, dict[str, Any]]:
+    response = ask(path)
+    assert response.headers["content-type"] == PROBLEM_JSON
+    body: dict[str, Any] = response.json()
+    assert body["status"] == response.status_code
+    assert set(body) == {"type", "title", "status", "detail", "remedy"}
+    return response.status_code, body
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code", "detail"),
+    [
+        ("ours", 422, "protocol", "does not follow"),
+        ("derived", 422, "block", "bad block"),
+        ("mapped", 403, "signature", "bad signature"),
+        ("unmapped", 500, "fault", "something"),
+        ("http", 418, "http", "teapot"),
+        ("unexpected", 500, "fault", "an unexpected fault"),
+        pytest.param("odd", 499, "http", "gone away"),
+    ],
+)
+def test_every_fault_becomes_a_problem_document(name: str, status: int, code: str, detail: str) -> None:
+    answered, body = get(f"/fault/{name}")
+    assert answered == status
+    assert body["type"] == PROBLEM_TYPE + code
+    assert body["detail"] == detail
+    assert body["remedy"]
+
+
+def test_invalid_request_names_the_field_and_not_the_value() -> None:
+    status, body = get("/number/secret")
+    assert status == 422
+    assert "path.number" in body["detail"]
+    assert "secret" not in body["detail"]
+
+
+def test_unknown_path_is_a_problem_document() -> None:
+    assert get("/nowhere")[0] == 404
+
+
+def test_headers_of_an_http_fault_are_kept() -> None:
+    assert ask("/fault/http").headers["x-tea"] == "green"

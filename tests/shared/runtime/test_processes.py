@@ -1,0 +1,171 @@
+"""What only shows in a process of its own: what gets imported, printed, logged and returned."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+import httpx
+import pytest
+from click.testing import CliRunner
+from fastapi import FastAPI
+
+from shared.errors import CommingleError
+from shared.runtime.cli import LazyGroup, commingle, main
+from shared.runtime.errors import PortInUseError
+from shared.runtime.server import serve
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_command_line_loads_no_room_but_shared() -> None:
+    script = (
+        "import sys, shared.runtime.cli\n"
+        "from click.testing import CliRunner\n"
+        "assert CliRunner().invoke(shared.runtime.cli.commingle, ['--help']).exit_code == 0\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules}))\n"
+    )
+    done = run("-c", script)
+    assert done.returncode == 0, done.stderr
+    rooms = {"coordinator", "party_agent", "services", "benchmarks"}
+    assert not rooms & set(json.loads(done.stdout.replace("'", '"')))
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_command_with_its_purpose(flag: str) -> None:
+    result = CliRunner().invoke(commingle, [flag])
+    assert result.exit_code == 0
+    for name in ("simulate", "fit", "verify", "coordinator", "party", "learner"):
+        assert f"  {name} " in result.output
+
+
+def test_module_answers_with_its_version() -> None:
+    done = run("-c", "from shared.runtime.cli import main; main(['--version'])")
+    assert done.returncode == 0
+    assert done.stdout.startswith("commingle, version ")
+
+
+def test_lazy_group_imports_a_command_when_it_is_asked_for() -> None:
+    group = LazyGroup(name="group", commands_at={"later": ("no.such.module", "command", "Comes later.")})
+    context = click.Context(group)
+    assert group.list_commands(context) == ["later"]
+    assert group.get_command(context, "unknown") is None
+    with pytest.raises(ModuleNotFoundError):
+        group.get_command(context, "later")
+
+
+@contextmanager
+def failing_command(error: BaseException) -> Iterator[None]:
+    @click.command("fail")
+    @click.option("--json", "as_json", is_flag=True)
+    def fail(**_: object) -> None:
+        raise error
+
+    commingle.add_command(fail)
+    try:
+        yield
+    finally:
+        del commingle.commands["fail"]
+
+
+def exit_code(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code
+
+
+def test_fault_is_a_message_with_its_remedy_and_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with failing_command(CommingleError("it broke", remedy="Mend it.")):
+        assert exit_code("fail") == 1
+    output = capsys.readouterr()
+    assert output.err == "Error: it broke\n  Mend it.\n"
+    assert output.out == ""
+
+
+def test_fault_with_json_is_also_one_document_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with failing_command(CommingleError("it broke", remedy="Mend it.")):
+        assert exit_code("fail", "--json") == 1
+    said = {"error": {"code": "fault", "message": "it broke", "remedy": "Mend it."}}
+    assert json.loads(capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=lambda error: type(error).__name__)
+def test_interruption_is_exit_code_130(error: BaseException) -> None:
+    with failing_command(error):
+        assert exit_code("fail") == 130
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"]])
+def test_unknown_command_or_option_is_exit_code_two(arguments: list[str]) -> None:
+    assert exit_code(*arguments) == 2
+
+
+def test_port_in_use_is_our_error_that_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
+            serve(FastAPI(), host="127.0.0.1", port=port)
+
+
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_impossible_port_is_our_error(port: int) -> None:
+    with pytest.raises(PortInUseError):
+        serve(FastAPI(), host="127.0.0.1", port=port)
+
+
+def test_address_of_another_machine_is_our_error() -> None:
+    with pytest.raises(PortInUseError, match=r"192\.0\.2\.1"):
+        serve(FastAPI(), host="192.0.2.1", port=0)
+
+
+SERVICE = """
+from fastapi import FastAPI
+from shared.runtime.logging import configure_logging
+from shared.runtime.problem import install_problems
+from shared.runtime.server import serve
+
+app = FastAPI()
+install_problems(app, {})
+
+@app.get("/boom")
+def boom() -> None:
+    raise RuntimeError("patient 4711")
+
+configure_logging(service="test")
+serve(app, host="127.0.0.1", port=0)
+"""
+
+
+@pytest.fixture(scope="module")
+def service() -> tuple[dict[str, str], int, str, int]:
+    """A service that was asked for a fault: its announcement, the status, its log, its exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout
+        announced: dict[str, str] = json.loads(process.stdout.readline())
+        status = httpx.get(f"{announced['url']}/boom", timeout=30).status_code
+        process.terminate()
+        _, log = process.communicate(timeout=30)
+    return announced, status, log, process.returncode
+
+
+def test_service_announces_its_address_serves_and_stops_when_told(
+    service: tuple[dict[str, str], int, str, int],
+) -> None:
+    announced, status, log, code = service
+    assert announced["event"] == "listening"
+    assert announced["url"].startswith("http://127.0.0.1:")
+    assert status == 500
+    assert "unexpected fault" in log
+    assert code in (0, -15)
+
+
+def test_message_of_an_unexpected_fault_stays_out_of_the_log(service: tuple[dict[str, str], int, str, int]) -> None:
+    assert "4711" not in service[2]
