@@ -1,16 +1,17 @@
 """From (epsilon, delta) to zCDP and back (design: protocol.md section 4; vectors: reference/calibration.json)."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from math import exp, isfinite, log, log1p, sqrt
 from sys import float_info
-
-from scipy.optimize import brentq, minimize_scalar
 
 from shared.privacy.errors import ParameterError
 
 _CLASSICAL_EPSILON_LIMIT = 1.0
 _RHO_RANGE = (1e-18, 1e9)
-_SLACK = 1e-12
+_GOLDEN = (sqrt(5) - 1) / 2
+_WIDTH = 1e-8  # the valley is flat: its depth is then exact to 1e-16
+_HALVINGS = 64
 
 
 class Calibration(StrEnum):
@@ -57,10 +58,21 @@ def epsilon_of_rho(rho: float, delta: float) -> float:
         return rho * (1 + excess) + (log(1 / delta) - log1p(excess)) / excess + log_excess - log1p(excess)
 
     guess = 0.5 * log(log(1 / delta) / rho + 1e-300)
-    found = minimize_scalar(
-        bound, bounds=(min(guess, 0) - 8, max(guess, 0) + 8), method="bounded", options={"xatol": 1e-12}
-    )
-    return max(float(found.fun), 0.0)
+    return max(bound(_minimiser(bound, min(guess, 0) - 8, max(guess, 0) + 8)), 0.0)
+
+
+def _minimiser(function: Callable[[float], float], low: float, high: float) -> float:
+    """Golden-section search for the least point of a function with one valley."""
+    inner = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    values = function(inner[0]), function(inner[1])
+    while high - low > _WIDTH:
+        if values[0] < values[1]:
+            high, point = inner[1], inner[1] - _GOLDEN * (inner[1] - low)
+            inner, values = (point, inner[0]), (function(point), values[0])
+        else:
+            low, point = inner[0], inner[0] + _GOLDEN * (high - inner[0])
+            inner, values = (inner[1], point), (values[1], function(point))
+    return (low + high) / 2
 
 
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
@@ -74,10 +86,10 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
     low, high = _RHO_RANGE
     if epsilon_of_rho(low, delta) > epsilon or epsilon_of_rho(high, delta) < epsilon:
         raise ParameterError(f"epsilon {epsilon!r} cannot be calibrated", remedy="Use an epsilon of usual size.")
-    root = exp(float(brentq(lambda x: epsilon_of_rho(exp(x), delta) - epsilon, log(low), log(high), xtol=1e-15)))
-    while epsilon_of_rho(root, delta) > epsilon:
-        root *= 1 - _SLACK
-    return root
+    for _ in range(_HALVINGS):  # geometric bisection: epsilon grows with rho, and `low` always keeps the promise
+        middle = sqrt(low * high)
+        low, high = (middle, high) if epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
+    return low
 
 
 def classical_rho(epsilon: float, delta: float) -> float:
