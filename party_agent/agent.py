@@ -12,7 +12,7 @@ import structlog
 
 from party_agent.coordinator_client import CoordinatorClient, ReleaseView
 from party_agent.datasets import Dataset, Datasets
-from party_agent.errors import ConflictError, DataError, StaleLedgerError
+from party_agent.errors import ConflictError, DataChangedError, DataError, StaleLedgerError
 from party_agent.home import Coordinator, Home, Identity
 from party_agent.jobs import Jobs, Stage
 from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
@@ -24,9 +24,9 @@ from party_agent.store import Store
 from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
 from shared.protocol.block import content_digest, encode_block
-from shared.protocol.dsse import Envelope, Verified, seal
+from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
 from shared.protocol.errors import DocumentError
-from shared.protocol.plan import plan_block
+from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.rounds import State
 from shared.protocol.spec import PartySpec, ReleaseSpec
 from shared.protocol.statements import (
@@ -39,11 +39,16 @@ from shared.protocol.statements import (
     approval_set_digest,
     open_approvals,
     open_spec,
+    require_about,
 )
 from shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
-_OWN_KINDS = (("approval", "approvals"), ("block", "blocks"), ("rejection", "rejections"))
+_OWN_KINDS: tuple[tuple[str, str, type[Approval | BlockStatement | Rejection]], ...] = (
+    ("approval", "approvals", Approval),
+    ("block", "blocks", BlockStatement),
+    ("rejection", "rejections", Rejection),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,20 @@ class Agent:
     clock: Clock
     draw: Sampler
 
-    def step(self, attend: Callable[[str, Callable[[], None]], None]) -> None:
+    def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
         """Look at every release that concerns this party and do what is due.
 
         Args:
             attend: runs the work on one release and decides what its failure means.
+            over_too: also look at releases that are over and were never seen to end here. That is how a ledger
+                restored from a backup shows, even where every release since then has been published.
 
         Raises:
             RemoteError: the coordinator cannot be asked.
         """
-        releases = dict.fromkeys([*self.client.open_releases(self.identity.name), *self.proposals.unfinished()])
-        for release in releases:
+        ended = self.proposals.finished() if over_too else frozenset()
+        listed = self.client.releases(self.identity.name, over_too=over_too)
+        for release in dict.fromkeys([*(r for r in listed if r not in ended), *self.proposals.unfinished()]):
             attend(release, partial(self._look, release))
 
     def _look(self, release: str) -> None:
@@ -126,22 +134,27 @@ class Agent:
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
-        if self.ledger.signature(release, "rejection") is None:
-            with self.store.transaction() as db:
-                self.ledger.withdraw(db, release)
-                statement = Rejection(
-                    spec=release,
-                    party=self.identity.name,
-                    reason=reason,
-                    created=self.clock(),
-                    ledger_head=self.ledger.head(db),
-                )
-                self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
-                self.proposals.decide(db, release, Decision.REJECTED)
+        if self._sign_rejection(release, reason):
             self.outbox.clear(release)
             _log.info("rejected", release=release, reason=reason)
         self._send_rejection(release)
         return self.proposals.get(release)
+
+    def _sign_rejection(self, release: str, reason: RejectionReason) -> bool:
+        with self.store.transaction() as db:
+            if self.ledger.signature(release, "rejection") is not None:
+                return False
+            self.ledger.withdraw(db, release)
+            statement = Rejection(
+                spec=release,
+                party=self.identity.name,
+                reason=reason,
+                created=self.clock(),
+                ledger_head=self.ledger.head(db),
+            )
+            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
+            self.proposals.decide(db, release, Decision.REJECTED)
+        return True
 
     def _open_spec(self, view: ReleaseView, release: str) -> Verified[ReleaseSpec]:
         trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
@@ -154,14 +167,18 @@ class Agent:
         own = spec.document.party(self.identity.name)
         if own.verifying_key != self.identity.signing_key.verifying_key:
             raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
+        plan_blocks(spec.document)  # raises where no noise level serves it
         return spec
 
     def _require_known_signatures(self, view: ReleaseView, release: str) -> None:
         """A signature of ours that the ledger does not have means that the ledger was set back."""
-        for kind, where in _OWN_KINDS:
+        for kind, where, model in _OWN_KINDS:
             shown: Envelope | None = getattr(view, where).get(self.identity.name)
             known = self.ledger.signature(release, kind)
             if shown is not None and (known is None or known.digest != shown.digest):
+                # what is not ours at all is the coordinator's mistake, and no reason to halt
+                statement = open_envelope(shown, model, kind=kind, keys=[self.identity.signing_key.verifying_key])
+                require_about(statement, party=self.identity.name, spec=release)
                 raise StaleLedgerError(
                     f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
                     "does not know",
@@ -209,8 +226,16 @@ class Agent:
         )
         plan = plan_block(spec, party)
         with self.store.transaction() as db:
+            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
             reserved = self.ledger.reserve(
-                db, release, plan.charge, dataset=dataset.name, study=spec.study, expires=spec.expires
+                db,
+                release,
+                plan.charge,
+                dataset=dataset.name,
+                data_sha256=_data_digest(dataset, party),
+                study=spec.study,
+                expires=spec.expires,
             )
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
@@ -230,6 +255,12 @@ class Agent:
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
             request = self._request(spec.document)
             dataset = self.datasets.get(request.party.dataset)
+            if _data_digest(dataset, request.party) != charge.data_sha256:
+                self.reject(release, "data_changed")
+                raise DataChangedError(
+                    "the data set was registered again with other rows since the release was approved",
+                    remedy="Nothing is to be done: the release was given up.",
+                )
             debit = self._debit(view, spec, charge, dataset)
             if isinstance(debit, Refused):
                 _log.warning("not debited", release=release, reason=debit.reason)
@@ -330,3 +361,7 @@ class Agent:
 
     def _seal(self, document: Approval | AlignmentStatement | BlockStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)
+
+
+def _data_digest(dataset: Dataset, party: PartySpec) -> str:
+    return dataset.digest.of(attribute.name for attribute in party.attributes)

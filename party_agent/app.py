@@ -1,7 +1,7 @@
 """The agent's local HTTP API, for the party's own systems: loopback by default, bearer token always."""
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -59,7 +59,7 @@ class Desk:
     """What the API works on. `loop` is None where a command runs the API in its own process."""
 
     agent: Agent
-    token: str
+    token: str = field(repr=False)
     loop: Loop | None
 
 

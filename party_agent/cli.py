@@ -10,6 +10,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from party_agent.app import Desk, create_app
@@ -22,7 +23,7 @@ from shared.protocol.documents import explain
 from shared.protocol.schema import parse_attributes
 from shared.runtime.cli import emit, json_option
 from shared.runtime.errors import SettingsError
-from shared.runtime.files import write_durably
+from shared.runtime.files import remove_durably, write_durably
 from shared.runtime.keyfiles import load_secret
 from shared.runtime.logging import configure_logging
 from shared.runtime.server import serve as serve_app
@@ -42,6 +43,7 @@ home_option = click.option(
 @click.group()
 def party() -> None:
     """Run and operate a party's agent, beside the party's own data."""
+    configure_logging(service="party", level="warning")  # to standard error: output is for results
 
 
 @party.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
@@ -138,9 +140,13 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
             write_durably(place.running, RunningAgent(url=url).model_dump_json().encode())
             thread.start()
 
-        serve_app(create_app(Desk(agent, place.token(), loop)), host=host, port=port, on_listening=started)
-        loop.stop.set()
-        thread.join(_JOIN_SECONDS)
+        try:
+            serve_app(create_app(Desk(agent, place.token(), loop)), host=host, port=port, on_listening=started)
+        finally:
+            remove_durably(place.running)  # another process may listen there next, and would be sent our token
+            loop.stop.set()
+            if thread.is_alive():
+                thread.join(_JOIN_SECONDS)
         if loop.halted is not None:
             raise loop.halted
 
@@ -154,7 +160,7 @@ def status(*, home: Path, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         for key, said in value.items():
-            console.print(f"{key.replace('_', ' ')}: {said}", soft_wrap=True)
+            console.print(f"{key.replace('_', ' ')}: {escape(str(said))}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)
 
@@ -239,7 +245,7 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
         table = Table("name", "subjects", "attributes", "source")
         for item in value["items"]:
             names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            table.add_row(item["name"], str(item["n"]), names, item["source"])
+            table.add_row(item["name"], str(item["n"]), names, escape(item["source"]))
         console.print(table)
 
     emit(value, as_json=as_json, text=text)
@@ -285,7 +291,7 @@ def ledger(*, home: Path, as_json: bool) -> None:
         table = Table("release", "study", "state", "epsilon", "rho")
         for charge in value["charges"]:
             figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
-            table.add_row(charge["release"][:16], charge["study"], charge["state"], *figures)
+            table.add_row(charge["release"][:16], escape(charge["study"]), charge["state"], *figures)
         console.print(table)
         console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
         console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
@@ -311,7 +317,7 @@ def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
 
 def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     k = f", k = {item['k']}" if item["k"] else ""
-    console.print(f"[bold]{item['study']}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
+    console.print(f"[bold]{escape(item['study'])}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
     console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
     console.print(
@@ -321,4 +327,4 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     )
     console.print(f"  {item['protects']}\n  {item['usefulness']}", soft_wrap=True)
     for finding in item["findings"]:
-        console.print(f"  [red]speaks against it:[/red] {finding}", soft_wrap=True)
+        console.print(f"  [red]speaks against it:[/red] {escape(finding)}", soft_wrap=True)

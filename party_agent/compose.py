@@ -41,6 +41,7 @@ def compose_agent(home: Home) -> Iterator[Agent]:
     Raises:
         SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
         AgentRunningError: another process has it.
+        LedgerError: the ledger is damaged.
     """
     settings, identity = home.settings(), home.identity()
     if settings.coordinator is None:
@@ -51,13 +52,15 @@ def compose_agent(home: Home) -> Iterator[Agent]:
     store = Store(home.database)
     try:
         with httpx.Client(base_url=settings.coordinator.url, timeout=_COORDINATOR_TIMEOUT_SECONDS) as http:
+            ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
+            ledger.entries()  # a chain that was altered is told before anything is spent on it
             yield Agent(
                 home=home,
                 identity=identity,
                 coordinator=settings.coordinator,
                 client=CoordinatorClient(http),
                 store=store,
-                ledger=Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint),
+                ledger=ledger,
                 datasets=Datasets(store),
                 proposals=Proposals(store),
                 outbox=Outbox(home.outbox),
@@ -81,6 +84,8 @@ def ask(
         with compose_agent(home) as agent:
             return asyncio.run(_in_process(Desk(agent, home.token(), None), method, path, body, params))
     except AgentRunningError:
+        if not home.running.exists():  # another command, or an agent that has only just started
+            raise
         running = load_settings(RunningAgent, home.running)
     headers = _headers(home.token())
     with reaching(running.url), httpx.Client(base_url=running.url, timeout=None, headers=headers) as client:  # noqa: S113 - reading a large table takes as long as it takes

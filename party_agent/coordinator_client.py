@@ -98,9 +98,9 @@ class CoordinatorClient:
             if (cursor := page.next) is None:
                 return keys
 
-    def open_releases(self, party: str) -> Iterator[str]:
-        """Ids of releases that name this party and are not over."""
-        for state in _OPEN_STATES:
+    def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
+        """Ids of releases that name this party: those that are not over, or all of them."""
+        for state in State if over_too else _OPEN_STATES:
             cursor: str | None = None
             while True:
                 params = {"state": state.value, **_cursor(cursor)}

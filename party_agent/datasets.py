@@ -1,7 +1,9 @@
 """Registered data sets: where the rows are, their public schema, and what a full reading found."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from party_agent.errors import ConflictError, UnknownError
 from party_agent.private.digest import TableDigest
@@ -31,8 +33,8 @@ class Dataset(WireModel):
     n: Count
     clipped: dict[str, Count]
     missing: dict[str, Count]
-    subjects_digest: Digest
-    attribute_digests: dict[str, Digest]
+    subjects_digest: Annotated[Digest, Field(repr=False)]
+    attribute_digests: Annotated[dict[str, Digest], Field(repr=False)]
 
     @property
     def digest(self) -> TableDigest:

@@ -11,6 +11,7 @@ from party_agent.home import Coordinator, Home
 from shared.protocol.dsse import seal
 from shared.protocol.statements import Enrolment, SignedDocument
 from shared.runtime.errors import SettingsError
+from shared.runtime.remote import reaching
 
 _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 
@@ -27,7 +28,7 @@ def enrol(home: Home, *, url: str, invite: str) -> Coordinator:
     if match is None:
         raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
     settings, identity = home.settings(), home.identity()
-    with httpx.Client(base_url=url) as http:
+    with reaching(url), httpx.Client(base_url=url) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
         coordinator = Coordinator(url=url, signing_key=shown.signing_key)

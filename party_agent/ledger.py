@@ -60,6 +60,7 @@ class Charge:
     state: ChargeState
     attempt: int
     dataset: str
+    data_sha256: str = field(repr=False)
     study: str
     expires: datetime
     approvals: str | None
@@ -99,9 +100,21 @@ class Ledger:
         self.cap = cap
 
     def reserve(
-        self, db: sqlite3.Connection, release: str, rho: Rho, *, dataset: str, study: str, expires: datetime
+        self,
+        db: sqlite3.Connection,
+        release: str,
+        rho: Rho,
+        *,
+        dataset: str,
+        data_sha256: str,
+        study: str,
+        expires: datetime,
     ) -> Charge | Refused:
-        """Set budget aside for an approval, in the transaction that also records its signature."""
+        """Set budget aside for an approval, in the transaction that also records its signature.
+
+        `data_sha256` says which rows the approval was about. It is no part of the chain: heads are published, and
+        whoever can guess a row must not be able to test the guess against one.
+        """
         if rho.units <= 0:
             return Refused("a charge must be positive")
         if (known := self._find(db, release)) is not None:
@@ -109,8 +122,17 @@ class Ledger:
         if (short := self._shortfall(db, rho)) is not None:
             return short
         db.execute(
-            "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, ?, ?, ?, NULL, NULL)",
-            (self._coordinator, release, self.cap.population, str(rho.units), dataset, study, expires.isoformat()),
+            "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, ?, ?, ?, ?, NULL, NULL)",
+            (
+                self._coordinator,
+                release,
+                self.cap.population,
+                str(rho.units),
+                dataset,
+                data_sha256,
+                study,
+                expires.isoformat(),
+            ),
         )
         self._append(db, "reserved", release, rho_units=str(rho.units), population=self.cap.population)
         return self.charge_in(db, release)
@@ -231,8 +253,9 @@ class Ledger:
         previous = GENESIS
         found: list[Mapping[str, Any]] = []
         for row in rows:
-            body = json.loads(row["body"])
-            if body["previous"] != previous or sha256(row["body"].encode()).hexdigest() != row["digest"]:
+            intact = sha256(row["body"].encode()).hexdigest() == row["digest"]
+            body = json.loads(row["body"]) if intact else {}
+            if body.get("previous") != previous:
                 raise LedgerError(
                     f"entry {row['seq']} of the ledger's chain was altered", remedy="Restore the ledger's backup."
                 )
@@ -292,6 +315,7 @@ def _charge(row: sqlite3.Row) -> Charge:
         state=ChargeState(row["state"]),
         attempt=row["attempt"],
         dataset=row["dataset"],
+        data_sha256=row["data_sha256"],
         study=row["study"],
         expires=datetime.fromisoformat(row["expires"]),
         approvals=row["approvals"],

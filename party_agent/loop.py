@@ -10,7 +10,7 @@ from threading import Event
 import structlog
 
 from party_agent.agent import Agent
-from party_agent.errors import StaleLedgerError
+from party_agent.errors import AgentError, StaleLedgerError
 from shared.errors import CommingleError
 from shared.runtime.errors import RemoteError
 
@@ -52,6 +52,7 @@ class Loop:
     _coordinator: Backoff = field(default_factory=Backoff)
     _releases: dict[str, Backoff] = field(default_factory=dict)
     _last: int = 0
+    _looked_back: bool = False
 
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
@@ -64,18 +65,26 @@ class Loop:
                 on_halt()
                 return
             except RemoteError as error:
-                self.trouble = error
-                delay = self._coordinator.fail(time.monotonic())
-                _log.warning("coordinator unavailable", error=error.code, retry_seconds=round(delay, 1))
-                self.stop.wait(delay)
+                self._pause(error, "coordinator unavailable")
+            except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
+                self._pause(_fault(error), "unexpected fault")
+
+    def _pause(self, error: CommingleError, what: str) -> None:
+        self.trouble = error
+        delay = self._coordinator.fail(time.monotonic())
+        _log.warning(what, error=error.code, retry_seconds=round(delay, 1))
+        self.stop.wait(delay)
 
     def turn(self) -> None:
         """One look and one wait."""
-        self.agent.step(self._attend)
+        self.agent.step(self._attend, over_too=not self._looked_back)
+        self._looked_back = True
         self.trouble = None
         self._coordinator = Backoff()
-        soonest = min((backoff.until for backoff in self._releases.values()), default=float("inf"))
-        seconds = max(0.0, min(_WAIT_SECONDS, soonest - time.monotonic()))
+        now = time.monotonic()
+        # what is due and was not tried just now is not listed any more: nothing to hurry for
+        soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
+        seconds = min(_WAIT_SECONDS, soonest - now)
         if seconds < 1:
             self.stop.wait(seconds)
         else:
@@ -100,9 +109,20 @@ class Loop:
         except sqlite3.Error as error:
             said = f"the ledger cannot be written ({error})\n  Mend the disk; nothing was sent and it is retried."
             self._postpone(release, backoff, "ledger", said)
+        except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
+            fault = _fault(error)
+            self._postpone(release, backoff, fault.code, fault.diagnostics())
 
     def _postpone(self, release: str, backoff: Backoff, code: str, said: str) -> None:
         delay = backoff.fail(time.monotonic())
         self._releases[release] = backoff
         self.agent.jobs.fail(release, said)
         _log.warning("postponed", release=release, error=code, retry_seconds=round(delay, 1))
+
+
+def _fault(error: Exception) -> AgentError:
+    """A bug, without the message, which could quote a row."""
+    _log.error("unexpected fault", fault=type(error).__name__)
+    return AgentError(
+        f"an unexpected fault ({type(error).__name__})", remedy="It is retried; report it if it persists."
+    )

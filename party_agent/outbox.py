@@ -21,10 +21,13 @@ class Outbox:
         return digest
 
     def get(self, release: str, digest: str) -> bytes | None:
-        """The stored bytes, or None where they are lost or no longer what was recorded."""
+        """The stored bytes, or None where they are lost or no longer what was recorded.
+
+        A disk that cannot be read just now raises OSError: it is not lost yet.
+        """
         try:
             body = (self.root / release / f"{digest}.arrow").read_bytes()
-        except OSError:
+        except FileNotFoundError:
             return None
         return body if sha256(body).hexdigest() == digest else None
 

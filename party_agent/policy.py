@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -84,7 +84,7 @@ def approves_itself(policy: Policy, *, proposer: str, plan: BlockPlan) -> bool:
 
 def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy = situation.policy
-    lifetime = spec.expires - spec.created
+    lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
     cells = plan.rows * len(plan.columns)
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
@@ -94,7 +94,7 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
         ("max_cells", cells <= policy.max_cells, f"a block of {cells} cells > {policy.max_cells}"),
         (
             "max_lifetime_hours",
-            lifetime <= timedelta(hours=policy.max_lifetime_hours),
+            lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
             f"it stays open for {lifetime}, longer than {policy.max_lifetime_hours:g} hours",
         ),
     )

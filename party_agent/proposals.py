@@ -12,6 +12,8 @@ from shared.protocol.documents import decode
 from shared.protocol.dsse import Verified
 from shared.protocol.spec import ReleaseSpec
 
+_UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
+
 
 class Decision(StrEnum):
     """What the party said."""
@@ -77,7 +79,15 @@ class Proposals:
 
     def unfinished(self) -> list[str]:
         """Releases that were not over when last seen."""
-        return [p.release for p in self._select("WHERE state IN ('proposed', 'approved', 'collecting')")]
+        with self.store.reading() as db:
+            rows = db.execute(f"SELECT release FROM proposals WHERE {_UNFINISHED}").fetchall()  # noqa: S608 - ours
+        return [row["release"] for row in rows]
+
+    def finished(self) -> frozenset[str]:
+        """Releases that were seen to be over."""
+        with self.store.reading() as db:
+            rows = db.execute(f"SELECT release FROM proposals WHERE NOT {_UNFINISHED}").fetchall()  # noqa: S608 - ours
+        return frozenset(row["release"] for row in rows)
 
     def _select(self, clause: str, *values: str) -> list[Proposal]:
         with self.store.reading() as db:

@@ -19,8 +19,8 @@ CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE charges (
     coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
-    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, study TEXT NOT NULL, expires TEXT NOT NULL,
-    approvals TEXT, body_sha256 TEXT, PRIMARY KEY (coordinator, release));
+    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, data_sha256 TEXT NOT NULL,
+    study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));
@@ -51,6 +51,7 @@ class Store:
                 f"another agent works on {path.parent}", remedy="Stop it first: one agent process per ledger."
             ) from None
         self._guard = RLock()
+        path.touch(mode=0o600)  # it holds database passwords and digests of the data
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         try:
@@ -69,10 +70,11 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite has rolled back by itself where the disk was full
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -1,7 +1,8 @@
 """What a table contained, as digests. Holds no row and stays on the party's machine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,9 @@ class TableDigest:
         """Whether `other`, a reading of some of the attributes, saw the same rows."""
         same = all(self.attributes.get(name) == digest for name, digest in other.attributes.items())
         return same and self.subjects == other.subjects
+
+    def of(self, attributes: Iterable[str]) -> str:
+        """One digest, hex, of the subjects and some of the attributes."""
+        return sha256(
+            "".join([self.subjects, *(self.attributes.get(name, "") for name in attributes)]).encode()
+        ).hexdigest()

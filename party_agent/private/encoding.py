@@ -1,6 +1,5 @@
 """Raw columns to fixed-point integers (protocol.md section 1). Errors name a column and a count, never a value."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,8 @@ from party_agent.errors import DataError
 from party_agent.private.rows import Cells
 from shared.privacy.fixed_point import SCALE, quantise
 from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+
+_LARGEST_WHOLE = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,29 @@ def encode_attribute(attribute: Attribute, values: Cells) -> EncodedAttribute:
     return EncodedAttribute(np.where(codes < 0, 0, signs)[:, None], missing=missing)
 
 
-def as_text(values: Cells) -> Cells:
-    """Values as people write them: 1.0 and 1 are "1", text is stripped."""
+def as_text(name: str, values: Cells) -> Cells:
+    """Values as people write them, each by itself: 1.0 and 1 are "1", text is stripped, NaN is missing.
+
+    Raises:
+        DataError: values that have no text, such as lists or bytes.
+    """
     plain = _plain(values)
-    if pa.types.is_floating(plain.type):
-        with suppress(pa.ArrowInvalid):  # numbers that are not whole keep their decimals
-            plain = plain.cast(pa.int64())
-    return pc.utf8_trim_whitespace(plain.cast(pa.string()))
+    try:
+        text = _number_text(plain) if pa.types.is_floating(plain.type) else plain.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(
+            f"column {name}: values of type {plain.type} cannot be read as text",
+            remedy="Store numbers or text in this column.",
+        ) from None
+    return pc.utf8_trim_whitespace(text)
+
+
+def _number_text(numbers: Cells) -> Cells:
+    exact = numbers.cast(pa.float64())
+    whole = pc.and_(pc.equal(pc.floor(exact), exact), pc.less_equal(pc.abs(exact), pa.scalar(_LARGEST_WHOLE)))
+    integers = pc.if_else(whole, exact, None).cast(pa.int64()).cast(pa.string())
+    others = pc.if_else(pc.is_nan(exact), pa.scalar(None, numbers.type), numbers).cast(pa.string())
+    return pc.coalesce(integers, others)
 
 
 def _plain(values: Cells) -> Cells:
@@ -110,7 +127,7 @@ def _is_number(value: object) -> bool:
 
 def _level_codes(attribute: BinaryAttribute | CategoricalAttribute, values: Cells) -> NDArray[np.int64]:
     """Index of each value among the levels, -1 where missing."""
-    text = as_text(values)
+    text = as_text(attribute.name, values)
     codes = pc.index_in(text, value_set=pa.array(attribute.levels, pa.string()))
     unknown = codes.null_count - values.null_count
     if unknown:

@@ -54,30 +54,39 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
 def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
     wanted = list(dict.fromkeys(columns))
     try:
-        reader = pc.open_csv(
-            path,
-            read_options=pc.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
-            convert_options=pc.ConvertOptions(
-                column_types=dict.fromkeys(wanted, pa.string()),
-                null_values=_MISSING,
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
+        with _open_csv(path, pc.ConvertOptions()) as reader:
+            require_columns(columns, reader.schema.names)
+        convert = pc.ConvertOptions(
+            column_types=dict.fromkeys(wanted, pa.string()),
+            include_columns=wanted,  # nobody cares what is in the others
+            null_values=_MISSING,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
         )
-        require_columns(columns, reader.schema.names)
-        for batch in reader:
-            yield _raw(batch.select(wanted))
-    except (OSError, pa.ArrowException) as error:
+        with _open_csv(path, convert) as reader:
+            for batch in reader:
+                yield _raw(batch)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
+
+
+def _open_csv(path: Path, convert: pc.ConvertOptions) -> pc.CSVStreamingReader:
+    return pc.open_csv(
+        path,
+        read_options=pc.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
+        parse_options=pc.ParseOptions(newlines_in_values=True),
+        convert_options=convert,
+    )
 
 
 def require_columns(wanted: Sequence[str], present: Sequence[str]) -> None:
     """Raise DataError unless every wanted column is present exactly once."""
     missing = [name for name in wanted if name not in present]
     if missing:
+        # the names that are there may be the first row of a file without a header, so they are only counted
         raise DataError(
-            f"the source has no column {', '.join(missing)}; it has {', '.join(present)}",
-            remedy="Check the spelling in the schema and of --subject-id.",
+            f"the source has no column {', '.join(missing)} among its {len(present)}",
+            remedy="Check the spelling in the schema and of --subject-id; a CSV needs a header line.",
         )
     twice = [name for name in wanted if list(present).count(name) > 1]
     if twice:

@@ -1,7 +1,8 @@
 """Rows from a database, by any SQLAlchemy URL. The only module of the agent that knows SQLAlchemy."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -38,7 +39,7 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {quote(source.order_by)}"  # noqa: S608 - the party's own query on its own database
     try:
         with engine.connect().execution_options(stream_results=True) as connection:
-            result = connection.execute(text(statement))
+            result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here
             for rows in result.partitions(_ROWS_AT_ONCE):
                 values = zip(*rows, strict=True)
                 yield RawBatch({name: _array(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
@@ -54,15 +55,17 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
 def _engine(url: str) -> Engine:
     try:
         return create_engine(url)
-    except (ArgumentError, NoSuchModuleError, ImportError):
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError):
         raise SourceError(
             "the database URL cannot be used",
             remedy="Give an SQLAlchemy URL such as postgresql+psycopg://user@host/db or sqlite:////path/file.db.",
         ) from None
 
 
-def _array(values: tuple[object, ...]) -> Cells:
-    try:
-        return pa.array(values)
-    except pa.ArrowException:
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+def _array(values: tuple[Any, ...]) -> Cells:
+    with suppress(pa.ArrowException, OverflowError):
+        array: Cells = pa.array(values)
+        if not isinstance(array.type, pa.BaseExtensionType):
+            return array
+    # of several types, beyond 64 bits, or UUIDs
+    return pa.array([None if value is None else str(value) for value in values], pa.string())

@@ -113,7 +113,7 @@ class Ranks:
 
 def canonical_ids(name: str, values: Cells) -> list[bytes]:
     """Canonical subject ids of some rows. Raises DataError for missing or empty ones."""
-    ids = [canonical_subject(text or "") for text in as_text(values).to_pylist()]
+    ids = [canonical_subject(text or "") for text in as_text(name, values).to_pylist()]
     empty = sum(not identifier for identifier in ids)
     if empty:
         raise DataError(f"column {name}: {empty} subject ids are missing", remedy="Every row needs its subject id.")

@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.party_agent.consortium import Consortium, consortium_of
+
+
+@pytest.fixture(autouse=True)
+def fresh_logging() -> Iterator[None]:
+    """Commands configure logging for their process; tests share one."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Consortium:
+    """A clinic and an insurer that approve by themselves."""
+    return consortium_of(tmp_path, "clinic", "insurer")

@@ -1,0 +1,240 @@
+"""Three parties with homes on disk, their tables, and agents over them with collaborators of the test's choice."""
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party_agent.agent import Agent
+from party_agent.coordinator_client import CoordinatorClient
+from party_agent.datasets import DatasetRequest, Datasets
+from party_agent.home import Coordinator, Home, PartySettings
+from party_agent.jobs import Jobs
+from party_agent.ledger import Charge, Ledger
+from party_agent.outbox import Outbox
+from party_agent.policy import AutoApproval, Policy
+from party_agent.private.sources import FileSource
+from party_agent.proposals import Proposals
+from party_agent.store import Store
+from shared.privacy.noise import Sampler
+from shared.protocol.keys import SigningKey
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.study import Member, Study, StudyParty, build_spec
+from tests.party_agent.fake_coordinator import NOW, URL, FakeCoordinator
+
+N = 40
+LINKAGE = b"\x11" * 32
+NAMES = ("clinic", "insurer", "lab")
+AUTOMATIC = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=100),))
+BY_HAND = Policy()
+SCHEMAS: dict[str, tuple[Attribute, ...]] = {
+    "clinic": (
+        NumericAttribute(name="age", lower=20, upper=80, unit="years"),
+        NumericAttribute(name="bmi", lower=15, upper=45),
+    ),
+    "insurer": (NumericAttribute(name="charges", lower=0, upper=200),),
+    "lab": (
+        BinaryAttribute(name="smoker", levels=("no", "yes")),
+        CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB")),
+    ),
+}
+
+
+class CrashError(Exception):
+    """Power is cut here."""
+
+
+@dataclass
+class Noise:
+    """A sampler that remembers what it drew and may fail."""
+
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    drawn: list[NDArray[np.int64]] = field(default_factory=list)
+    crash: bool = False
+    meanwhile: Callable[[], object] = lambda: None
+
+    def __call__(self, sigma: int, count: int) -> NDArray[np.int64]:
+        self.calls.append((sigma, count))
+        self.meanwhile()
+        if self.crash:
+            raise CrashError
+        noise = np.random.default_rng(len(self.calls)).integers(-sigma, sigma + 1, count, dtype=np.int64)
+        self.drawn.append(noise)
+        return noise.copy()
+
+
+def rows_of(party: str, n: int = N) -> list[dict[str, str]]:
+    """Rows of the party's table, in an order of its own."""
+    draw = np.random.default_rng(NAMES.index(party))
+    values: dict[str, Callable[[], str]] = {
+        "age": lambda: f"{draw.uniform(18, 82):.2f}",
+        "bmi": lambda: f"{draw.uniform(15, 45):.2f}",
+        "charges": lambda: f"{draw.uniform(0, 210):.2f}",
+        "smoker": lambda: str(draw.choice(["no", "yes"])),
+        "blood": lambda: str(draw.choice(["0", "A", "B", "AB"])),
+    }
+    columns = [a.name for a in SCHEMAS[party]]
+    rows = [{"subject": f"s{i}", **{c: values[c]() for c in columns}} for i in range(n)]
+    return [rows[i] for i in draw.permutation(n)]
+
+
+def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@dataclass
+class Consortium:
+    """Homes of all parties under one directory and the coordinator they are enrolled with."""
+
+    root: Path
+    coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
+    homes: dict[str, Home] = field(default_factory=dict)
+    clock_shows: datetime = NOW
+
+    def add(self, name: str, *, policy: Policy = AUTOMATIC, epsilon_cap: float = 10.0) -> Home:
+        home = Home(self.root / name)
+        where = Coordinator(url=URL, signing_key=self.coordinator.key.verifying_key.raw.hex())
+        settings = PartySettings(name=name, epsilon_cap=epsilon_cap, coordinator=where)
+        home.create(settings, policy=policy, linkage_key=LINKAGE)
+        self.homes[name] = home
+        return home
+
+    def pin_everybody(self) -> None:
+        for home in self.homes.values():
+            for name, other in self.homes.items():
+                home.pin(name, other.identity().signing_key.fingerprint)
+
+    def table(self, name: str) -> Path:
+        return self.root / f"{name}.csv"
+
+    def register(self, agent: Agent, *, replace: bool = False, attributes: tuple[Attribute, ...] | None = None) -> None:
+        name = agent.identity.name
+        request = DatasetRequest(
+            name="main",
+            source=FileSource(path=str(self.table(name))),
+            subject_id="subject",
+            attributes=attributes or SCHEMAS[name],
+        )
+        agent.datasets.register(request, replace=replace)
+
+    def spec(
+        self,
+        *,
+        mechanism: Literal["rmgm", "dgm"] = "rmgm",
+        title: str = "study",
+        epsilon: float = 1.0,
+        n: int = N,
+        proposer: SigningKey | None = None,
+        row_norm: float | None = None,
+        schemas: dict[str, tuple[Attribute, ...]] | None = None,
+        names: tuple[str, ...] | None = None,
+        now: datetime = NOW,
+    ) -> ReleaseSpec:
+        names = names or tuple(self.homes)
+        members = {
+            name: Member(
+                self.homes[name].identity().signing_key.verifying_key.raw.hex(), self.homes[name].sealing_key().hex()
+            )
+            for name in names
+        }
+        study = Study(
+            study=title,
+            mechanism=mechanism,
+            k=16 if mechanism == "rmgm" else None,
+            epsilon=epsilon,
+            delta=1e-5,
+            n=n,
+            parties=tuple(
+                StudyParty(name=name, dataset="main", attributes=(schemas or SCHEMAS)[name], row_norm=row_norm)
+                for name in names
+            ),
+        )
+        return build_spec(
+            study,
+            members=members,
+            proposer=(proposer or self.coordinator.key).fingerprint,
+            seed=bytes(range(32)),
+            now=now,
+        )
+
+    def propose(self, **choices: Any) -> str:
+        return self.coordinator.propose(self.spec(**choices))
+
+    @contextmanager
+    def agent(
+        self,
+        name: str,
+        *,
+        draw: Sampler | None = None,
+        outbox: Outbox | None = None,
+        home: Home | None = None,
+        store: Store | None = None,
+    ) -> Iterator[Agent]:
+        """As `party_agent.compose` puts one together, over the fake coordinator."""
+        home = home or self.homes[name]
+        settings, identity = home.settings(), home.identity()
+        assert settings.coordinator is not None
+        store = store or Store(home.database)
+        try:
+            with self.coordinator.client() as http:
+                yield Agent(
+                    home=home,
+                    identity=identity,
+                    coordinator=settings.coordinator,
+                    client=CoordinatorClient(http),
+                    store=store,
+                    ledger=Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint),
+                    datasets=Datasets(store),
+                    proposals=Proposals(store),
+                    outbox=outbox or Outbox(home.outbox),
+                    jobs=Jobs(),
+                    clock=lambda: self.clock_shows,
+                    draw=draw or Noise(),
+                )
+        finally:
+            store.close()
+
+    def step(self, name: str, **choices: Any) -> None:
+        """One look at everything by a fresh agent process; failures come out."""
+        with self.agent(name, **choices) as agent:
+            agent.step(strictly)
+
+    def charge(self, name: str, release: str) -> Charge | None:
+        with self.agent(name) as agent:
+            return agent.ledger.charge(release)
+
+    def state(self, release: str) -> str:
+        return self.coordinator.releases[release].round.state
+
+
+def strictly(_: str, work: Callable[[], None]) -> None:
+    work()
+
+
+def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consortium:
+    """Homes, tables, registered data sets and pins of these parties."""
+    consortium = Consortium(root)
+    for name in names:
+        consortium.add(name, policy=policy)
+        write_csv(consortium.table(name), rows_of(name))
+        with consortium.agent(name) as agent:
+            consortium.register(agent)
+    consortium.pin_everybody()
+    return consortium
+
+
+def soon(consortium: Consortium, *, hours: float) -> None:
+    """Time passes for everybody."""
+    consortium.clock_shows += timedelta(hours=hours)
+    consortium.coordinator.now = consortium.clock_shows

@@ -1,0 +1,265 @@
+"""A coordinator in memory behind httpx's own transport interface: honest unless a test tells it to lie or to fail."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from shared.errors import CommingleError
+from shared.protocol.block import check_block
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, parse_envelope, seal
+from shared.protocol.errors import SignatureError
+from shared.protocol.keys import SigningKey
+from shared.protocol.rounds import (
+    Alignment,
+    Approve,
+    Publish,
+    Refused,
+    Reject,
+    Round,
+    StoreBlock,
+    Tick,
+    advance,
+    complete,
+)
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import (
+    ApprovalRequest,
+    Enrolment,
+    SignedDocument,
+    approval_set_digest,
+    open_alignment,
+    open_approval,
+    open_approvals,
+    open_block_statement,
+    open_rejection,
+    open_spec,
+)
+
+URL = "http://coordinator.test"
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+_KIND_OF = {"approvals": "approval", "rejections": "rejection", "blocks": "block"}
+
+Fault = Callable[[httpx.Request], httpx.Response | None]
+"""Looks at a request: returns an answer of its own, raises an httpx error, or leaves it to the coordinator."""
+
+
+def no_fault(_: httpx.Request) -> None:
+    return None
+
+
+def unreachable(method: str, part: str) -> Fault:
+    """Nobody answers requests of that method whose path contains `part`."""
+
+    def fault(request: httpx.Request) -> None:
+        if request.method == method and part in request.url.path:
+            raise httpx.ConnectError("refused", request=request)
+
+    return fault
+
+
+def answering(status: int, body: bytes, *, part: str, content_type: str = "application/json") -> Fault:
+    """That very answer to every request whose path contains `part`."""
+
+    def fault(request: httpx.Request) -> httpx.Response | None:
+        if part not in request.url.path:
+            return None
+        return httpx.Response(status, content=body, headers={"Content-Type": content_type})
+
+    return fault
+
+
+@dataclass
+class Release:
+    spec: Envelope
+    document: ReleaseSpec
+    round: Round
+    approvals: dict[str, Envelope] = field(default_factory=dict)
+    alignments: dict[str, Envelope] = field(default_factory=dict)
+    rejections: dict[str, Envelope] = field(default_factory=dict)
+    blocks: dict[str, Envelope] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class FakeCoordinator:
+    """Keeps the rules of the wire interface; lists one item to a page, so that paging is always exercised.
+
+    Attributes:
+        before: asked before a request is handled; after: asked when it has been handled and committed.
+        shown: changes what is shown of a release.
+        requests: method and path of everything that was asked.
+        received: the bodies of every upload attempt that arrived, by party.
+    """
+
+    key: SigningKey = field(default_factory=lambda: SigningKey(b"\xc0" * 32))
+    members: dict[str, Enrolment] = field(default_factory=dict)
+    releases: dict[str, Release] = field(default_factory=dict)
+    before: Fault = no_fault
+    after: Fault = no_fault
+    shown: Callable[[dict[str, Any]], dict[str, Any]] = lambda view: view
+    requests: list[str] = field(default_factory=list)
+    received: dict[str, list[bytes]] = field(default_factory=dict)
+    now: datetime = NOW
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(transport=httpx.MockTransport(self.handle), base_url=URL)
+
+    def propose(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
+        envelope = seal(spec, kind="spec", key=key or self.key)
+        parties = frozenset(party.name for party in spec.parties)
+        self.releases[envelope.digest] = Release(envelope, spec, Round(parties, spec.expires))
+        return envelope.digest
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(f"{request.method} {request.url.path}")
+        if (answer := self.before(request)) is not None:
+            return answer
+        try:
+            response = self._route(request)
+        except SignatureError as error:
+            response = _problem(403, error.code, str(error))
+        except CommingleError as error:
+            response = _problem(422, error.code, str(error))
+        lie = self.after(request)
+        return response if lie is None else lie
+
+    def _route(self, request: httpx.Request) -> httpx.Response:  # noqa: PLR0911 - one for each route
+        match [request.method, *request.url.path.strip("/").split("/")[1:]]:
+            case ["GET", "coordinator"]:
+                return _json({"name": "fake", "signing_key": self.key.verifying_key.raw.hex(), "software": "1"})
+            case ["GET", "parties"]:
+                return self._page(request, [_member(m) for m in self.members.values()])
+            case ["POST", "parties"]:
+                return self._enrol(request)
+            case ["GET", "releases"]:
+                state = request.url.params.get("state")
+                found = [r for r in self.releases if state in {None, self.releases[r].round.state}]
+                return self._page(request, [self._summary(release) for release in found])
+            case ["GET", "events"]:
+                return _json({"items": [], "last": len(self.requests)})
+            case [method, "releases", release, *rest]:
+                if release not in self.releases:
+                    return _problem(404, "unknown", "there is no such release")
+                return self._on_release(request, method, release, rest)
+        return _problem(404, "http", "Not Found")
+
+    def _on_release(self, request: httpx.Request, method: str, release: str, rest: list[str]) -> httpx.Response:
+        match [method, *rest]:
+            case ["GET"]:
+                return _json(self.shown(self._view(release)))
+            case ["PUT", "approvals", party]:
+                return self._approve(release, party, request.content)
+            case ["PUT", "rejections", party]:
+                return self._reject(release, party, request.content)
+            case ["PUT", "blocks", party]:
+                return self._store(release, party, request)
+        return _problem(404, "http", "Not Found")
+
+    def _enrol(self, request: httpx.Request) -> httpx.Response:
+        statement = decode(SignedDocument, request.content).open(Enrolment, kind="enrolment").document
+        if not statement.invite.endswith("good-and-long-enough"):
+            return _problem(403, "invite", "the invite is not valid")
+        self.members[statement.name] = statement
+        return _json(_member(statement), 201)
+
+    def _approve(self, release: str, party: str, body: bytes) -> httpx.Response:
+        found, sent = self.releases[release], decode(ApprovalRequest, body)
+        share = found.document.party(party)
+        open_approval(sent.approval, share, spec=release)
+        alignment = open_alignment(sent.alignment, share, spec=release).document
+        if party in found.approvals:
+            same = found.approvals[party] == sent.approval and found.alignments[party] == sent.alignment
+            return _json(self._view(release)) if same else _problem(409, "other-bytes", "another approval")
+        event = Approve(party, Alignment(alignment.subjects, alignment.digest))
+        return self._advance(release, event, lambda: self._keep(found, party, sent))
+
+    def _keep(self, found: Release, party: str, sent: ApprovalRequest) -> None:
+        found.approvals[party], found.alignments[party] = sent.approval, sent.alignment
+
+    def _reject(self, release: str, party: str, body: bytes) -> httpx.Response:
+        found, envelope = self.releases[release], parse_envelope(body)
+        reason = open_rejection(envelope, found.document.party(party), spec=release).document.reason
+        if party in found.rejections:
+            same = found.rejections[party] == envelope
+            return _json(self._view(release)) if same else _problem(409, "other-bytes", "another rejection")
+        return self._advance(release, Reject(party, reason), lambda: found.rejections.update({party: envelope}))
+
+    def _store(self, release: str, party: str, request: httpx.Request) -> httpx.Response:
+        found, body = self.releases[release], request.content
+        self.received.setdefault(party, []).append(body)
+        assert request.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+        envelope = parse_envelope(request.headers["Commingle-Block"].encode("ascii"))
+        statement = open_block_statement(envelope, found.document.party(party), spec=release).document
+        check_block(body, statement)
+        opened = open_spec(found.spec, [self.key.verifying_key])
+        assert statement.approvals == approval_set_digest(open_approvals(found.approvals, opened))
+        if party in found.blocks:
+            same = found.blocks[party] == envelope and found.bodies[party] == body
+            return _json(self._view(release)) if same else _problem(409, "other-bytes", "another block")
+
+        def keep() -> None:
+            found.blocks[party], found.bodies[party] = envelope, body
+
+        response = self._advance(release, StoreBlock(party), keep)
+        if complete(found.round):
+            self._advance(release, Publish(), lambda: None)
+        return response
+
+    def _advance(
+        self, release: str, event: Approve | Reject | StoreBlock | Publish, keep: Callable[[], None]
+    ) -> httpx.Response:
+        found = self.releases[release]
+        after = advance(found.round, event, now=self.now)
+        if isinstance(after, Refused):
+            return _problem(409, "state", after.reason)
+        found.round = after
+        keep()
+        return _json(self._view(release), 201)
+
+    def _summary(self, release: str) -> dict[str, Any]:
+        found = self.releases[release]
+        names = [party.name for party in found.document.parties]
+        parties = [{"name": n, "approved": n in found.approvals, "uploaded": n in found.blocks} for n in names]
+        return {"id": release, "state": found.round.state, "reason": found.round.reason, "parties": parties}
+
+    def _view(self, release: str) -> dict[str, Any]:
+        found = self.releases[release]
+        kinds: dict[str, dict[str, Envelope]] = {
+            "approvals": found.approvals,
+            "rejections": found.rejections,
+            "blocks": found.blocks,
+        }
+        shown = {kind: {p: e.model_dump(mode="json") for p, e in by.items()} for kind, by in kinds.items()}
+        return {**self._summary(release), "spec": found.spec.model_dump(mode="json"), **shown}
+
+    def _page(self, request: httpx.Request, items: list[dict[str, Any]]) -> httpx.Response:
+        start = int(request.url.params.get("cursor", "0"))
+        more = str(start + 1) if start + 1 < len(items) else None
+        return _json({"items": items[start : start + 1], "next": more})
+
+
+def end(coordinator: FakeCoordinator, release: str, event: Reject | Tick) -> None:
+    """The round ends because of somebody else, or of time."""
+    found = coordinator.releases[release]
+    after = advance(found.round, event, now=coordinator.now)
+    assert not isinstance(after, Refused)
+    found.round = after
+
+
+def _member(member: Enrolment) -> dict[str, Any]:
+    return {"name": member.name, "signing_key": member.signing_key, "sealing_key": member.sealing_key}
+
+
+def _json(value: object, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, content=json.dumps(value).encode(), headers={"Content-Type": "application/json"})
+
+
+def _problem(status: int, code: str, detail: str) -> httpx.Response:
+    body = {"type": f"urn:commingle:problem:{code}", "title": "x", "status": status, "detail": detail, "remedy": "y"}
+    content_type = {"Content-Type": "application/problem+json"}
+    return httpx.Response(status, content=json.dumps(body).encode(), headers=content_type)

@@ -1,0 +1,177 @@
+"""Encoding against integers worked out by hand (protocol.md section 1): q = trunc(x 2^15)."""
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from party_agent.errors import DataError
+from party_agent.private.encoding import as_text, encode_attribute
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
+
+MIDPOINT = NumericAttribute(name="x", lower=0, upper=10, missing="midpoint")
+BINARY_MIDPOINT = BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint")
+
+
+def encoded(attribute: Attribute, values: "pa.Array[Any]") -> list[Any]:
+    columns = encode_attribute(attribute, values).columns
+    assert columns.dtype == np.int64
+    assert columns.ndim == 2
+    listed: list[Any] = columns[:, 0].tolist() if columns.shape[1] == 1 else columns.tolist()
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, -32768),
+        (10, 32768),
+        (5, 0),
+        (2.5, -16384),
+        (7.5, 16384),
+        (1, -26214),  # -0.8 * 32768 = -26214.4, toward zero
+        (9, 26214),
+        (-3, -32768),
+        (11, 32768),
+    ],
+)
+def test_number_is_scaled_clipped_and_truncated_toward_zero(value: float, expected: int) -> None:
+    assert encoded(NUMBER, column([value], pa.float64())) == [expected]
+
+
+def test_bounds_of_any_size_stay_within_the_unit_interval() -> None:
+    for lower, upper in ((-1e300, 1e7), (0.1, 0.3), (-1e-300, 1e-300), (1e15, 1e15 + 1)):
+        attribute = NumericAttribute(name="x", lower=lower, upper=upper)
+        assert encoded(attribute, column([lower, upper, -1.7e308, 1.7e308])) == [-32768, 32768, -32768, 32768]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        column([1, 9], pa.int8()),
+        column([1, 9], pa.uint64()),
+        column([1.0, 9.0], pa.float32()),
+        column([Decimal("1.00"), Decimal("9.00")]),
+        column([" 1", "9.0 "], pa.string()),
+        column(["1", "9e0"], pa.large_string()),
+        column(["1", "9"]).dictionary_encode(),
+        column([1, 9]).dictionary_encode(),
+    ],
+    ids=lambda v: str(v.type),
+)
+def test_numbers_of_every_type_encode_alike(values: "pa.Array[Any]") -> None:
+    assert encoded(NUMBER, values) == [-26214, 26214]
+
+
+def test_booleans_are_zero_and_one() -> None:
+    unit = NumericAttribute(name="x", lower=0, upper=1)
+    assert encoded(unit, column([False, True])) == [-32768, 32768]
+
+
+def test_clipped_values_are_counted_and_bounds_are_not() -> None:
+    found = encode_attribute(NUMBER, column([0.0, 10.0, -0.001, 10.001, 5.0, 1e300]))
+    assert (found.clipped, found.missing) == (3, 0)
+
+
+def test_missing_midpoint_is_zero_and_counted() -> None:
+    found = encode_attribute(MIDPOINT, column([None, 10.0, 99.0, None]))
+    assert (found.columns[:, 0].tolist(), found.missing, found.clipped) == ([0, 32768, 32768, 0], 2, 1)
+    found = encode_attribute(BINARY_MIDPOINT, column(["no", None, "yes"]))
+    assert (found.columns[:, 0].tolist(), found.missing) == ([-32768, 0, 32768], 1)
+
+
+def test_column_of_missing_values_only_is_all_midpoint() -> None:
+    for values in (column([None, None]), column([None, None], pa.string()), column([None, None], pa.float64())):
+        assert encoded(MIDPOINT, values) == [0, 0]
+
+
+@pytest.mark.parametrize("attribute", [NUMBER, BINARY, LEVELS], ids=lambda a: a.kind)
+def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) -> None:
+    with pytest.raises(DataError, match=f"column {attribute.name}: 2 missing values"):
+        encode_attribute(attribute, column([None, None]))
+
+
+@pytest.mark.parametrize("attribute", [NUMBER, MIDPOINT], ids=["strict", "midpoint"])
+@pytest.mark.parametrize(
+    "values",
+    [column([float("nan"), float("inf"), 1.0]), column(["nan", "-inf", "1"])],
+    ids=["numbers", "text"],
+)
+def test_nan_and_infinity_are_refused_with_count(attribute: Attribute, values: "pa.Array[Any]") -> None:
+    with pytest.raises(DataError, match="column x: 2 values are NaN or infinite"):
+        encode_attribute(attribute, values)
+
+
+def test_nan_beside_missing_values_is_not_taken_for_missing() -> None:
+    with pytest.raises(DataError, match="1 values are NaN"):
+        encode_attribute(MIDPOINT, column([None, float("nan"), 1.0]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [column(["1", "two", "3,5"]), column([["a"], ["b"], ["c"]]), column([b"\xff", b"1", b"2"])],
+    ids=lambda v: str(v.type),
+)
+def test_text_in_a_number_is_refused_and_counted(values: "pa.Array[Any]") -> None:
+    with pytest.raises(DataError, match=r"column x: [1-3] values are not numbers"):
+        encode_attribute(NUMBER, values)
+
+
+def test_binary_is_minus_one_and_plus_one() -> None:
+    assert encoded(BINARY, column(["no", "yes", " yes "])) == [-32768, 32768, 32768]
+
+
+def test_categorical_is_one_hot_against_the_first_level() -> None:
+    assert encoded(LEVELS, column(["r", "s", "t", "s"])) == [[0, 0], [32768, 0], [0, 32768], [32768, 0]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        column([1, 2]),
+        column([1.0, 2.0]),
+        column(["1", "2"]),
+        column(["1", "2"]).dictionary_encode(),
+        column([1, 2], pa.uint8()),
+    ],
+    ids=lambda v: str(v.type),
+)
+def test_levels_of_every_type_are_read_as_people_write_them(values: "pa.Array[Any]") -> None:
+    assert encoded(BinaryAttribute(name="b", levels=("1", "2")), values) == [-32768, 32768]
+
+
+def test_booleans_are_the_levels_false_and_true() -> None:
+    assert encoded(BinaryAttribute(name="b", levels=("false", "true")), column([False, True])) == [-32768, 32768]
+
+
+def test_fractions_are_levels_too() -> None:
+    levels = CategoricalAttribute(name="c", levels=("1", "2.5", "3"))
+    assert encoded(levels, column([1.0, 2.5])) == [[0, 0], [32768, 0]]
+
+
+@pytest.mark.parametrize("attribute", [BINARY, BINARY_MIDPOINT, LEVELS], ids=["binary", "midpoint", "categorical"])
+def test_unknown_level_is_refused_with_count_and_known_levels(attribute: Attribute) -> None:
+    with pytest.raises(DataError, match=r"column \w: 2 values are not among the levels") as refused:
+        encode_attribute(attribute, column(["zebra", "lion"]))
+    assert "zebra" not in refused.value.diagnostics()
+
+
+def test_levels_that_cannot_be_text_are_refused() -> None:
+    for values in (column([["no"]]), column([b"\xff"])):
+        with pytest.raises(DataError, match=r"column b: values of type .* cannot be read as text"):
+            encode_attribute(BINARY, values)
+
+
+def test_whole_number_reads_alike_whatever_stands_beside_it() -> None:
+    alone = as_text("x", column([123456789012.0])).to_pylist()
+    beside = as_text("x", column([123456789012.0, 0.5, float("nan"), 1e300, None])).to_pylist()
+    assert alone == ["123456789012"]
+    assert beside == ["123456789012", "0.5", None, "1e+300", None]
+
+
+def test_no_rows_encode_to_no_rows() -> None:
+    for attribute, width in ((NUMBER, 1), (BINARY, 1), (LEVELS, 2)):
+        assert encode_attribute(attribute, column([], pa.string())).columns.shape == (0, width)

@@ -1,0 +1,89 @@
+"""Whatever is wrong with a table, no error, repr or log line repeats what is in it."""
+
+import logging
+import sqlite3
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from party_agent.datasets import DatasetRequest, Datasets
+from party_agent.private.sources import FileSource
+from party_agent.private.sql_store import SqlSource
+from party_agent.store import Store
+from shared.errors import CommingleError
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+
+SENTINEL = "XyZZy73519"
+ATTRIBUTES: dict[str, Attribute] = {
+    "n": NumericAttribute(name="v", lower=0, upper=1),
+    "m": NumericAttribute(name="v", lower=0, upper=1, missing="midpoint"),
+    "b": BinaryAttribute(name="v", levels=("no", "yes")),
+    "c": CategoricalAttribute(name="v", levels=("p", "q", "r")),
+}
+CELLS: list[Any] = [
+    SENTINEL,
+    f" {SENTINEL}",
+    f"{SENTINEL},\n",
+    f'"{SENTINEL}',
+    f"{SENTINEL}\x00",
+    7351973519,
+    73519.73519,
+]
+JUNK: list[Any] = ["", None, "1", "no", "a", 0.5, float("nan")]
+
+
+def write(source: str, directory: Path, ids: list[Any], values: list[Any]) -> FileSource | SqlSource:
+    if source == "sql":
+        path = directory / "t.db"
+        db = sqlite3.connect(path)
+        db.execute("CREATE TABLE t (id, v)")
+        db.executemany("INSERT INTO t VALUES (?, ?)", list(zip(ids, values, strict=True)))
+        db.commit()
+        db.close()
+        return SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t", order_by="id")
+    if source == "parquet":
+        path = directory / "t.parquet"
+        pq.write_table(pa.table({"id": _same_type(ids), "v": _same_type(values)}), path)
+    else:
+        path = directory / "t.csv"
+        lines = [f"{i},{v}" for i, v in zip(ids, values, strict=True)]
+        path.write_bytes("\n".join(["id,v", *lines]).encode())
+    return FileSource(path=str(path))
+
+
+def _same_type(values: list[Any]) -> Any:
+    kinds = {type(v) for v in values if v is not None}
+    return pa.array(values) if len(kinds) == 1 else pa.array([None if v is None else str(v) for v in values])
+
+
+@given(
+    source=st.sampled_from(["csv", "parquet", "sql"]),
+    attribute=st.sampled_from(sorted(ATTRIBUTES)),
+    ids=st.lists(st.sampled_from(CELLS + JUNK), min_size=2, max_size=4),
+    values=st.lists(st.sampled_from(CELLS + JUNK), min_size=4, max_size=4),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_value_of_a_bad_table_is_told(
+    caplog: pytest.LogCaptureFixture, source: str, attribute: str, ids: list[Any], values: list[Any]
+) -> None:
+    with TemporaryDirectory() as name, caplog.at_level(logging.DEBUG), capture_logs() as logs:
+        where = write(source, Path(name), ids, values[: len(ids)])
+        request = DatasetRequest(name="d", source=where, subject_id="id", attributes=(ATTRIBUTES[attribute],))
+        store = Store(Path(name) / "ledger.sqlite")
+        told = repr(request)
+        try:
+            told += repr(Datasets(store).register(request, replace=False))
+        except CommingleError as error:
+            told += f"{error!r}{error.diagnostics()}{error.__cause__!r}"
+        finally:
+            store.close()
+    told += f"{logs}{caplog.text}"
+    assert SENTINEL not in told
+    assert "73519" not in told

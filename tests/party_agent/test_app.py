@@ -1,0 +1,284 @@
+"""The local API: who may ask, what is answered, and what is never told."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from party_agent.app import Desk, create_app
+from party_agent.loop import Loop
+from shared.runtime.errors import UnreachableError
+from tests.party_agent.consortium import (
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    Noise,
+    consortium_of,
+    rows_of,
+    strictly,
+    write_csv,
+)
+from tests.party_agent.fake_coordinator import unreachable
+from tests.services.in_process import InProcess
+
+TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
+AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
+RELEASE = "0" * 64
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+
+
+@pytest.fixture
+def desk(consortium: Consortium) -> Iterator[Desk]:
+    with consortium.agent("clinic") as agent:
+        yield Desk(agent, TOKEN, None)
+
+
+@pytest.fixture
+def api(desk: Desk) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=InProcess(create_app(desk)), base_url="http://agent", headers=AUTHORISED) as client:
+        yield client
+
+
+def registration(path: Path, **changes: object) -> dict[str, Any]:
+    attributes = [a.model_dump(mode="json") for a in SCHEMAS["clinic"]]
+    source = {"kind": "file", "path": str(path)}
+    return {"name": "more", "source": source, "subject_id": "subject", "attributes": attributes, **changes}
+
+
+def is_problem(response: httpx.Response, status: int, code: str) -> bool:
+    document = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert {"type", "title", "status", "detail", "remedy"} <= document.keys()
+    return (response.status_code, document["status"], document["type"]) == (
+        status,
+        status,
+        f"urn:commingle:problem:{code}",
+    )
+
+
+def test_every_route_under_v1_asks_for_the_token(desk: Desk, api: httpx.Client) -> None:
+    paths = api.get("/openapi.json").json()["paths"]
+    routes = [(m.upper(), path.replace("{release}", RELEASE)) for path, by in paths.items() for m in by]
+    private = [(method, path) for method, path in routes if path.startswith("/v1")]
+    assert len(private) >= 10
+    assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
+    wrong = ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer ä"]
+    with httpx.Client(transport=InProcess(create_app(desk)), base_url="http://agent") as stranger:
+        for method, path in private:
+            assert is_problem(stranger.request(method, path), 401, "unauthorised")
+            for header in wrong:
+                refused = stranger.request(method, path, headers=[(b"Authorization", header.encode("latin-1"))])
+                assert is_problem(refused, 401, "unauthorised"), header
+        for path in ("/healthz", "/readyz"):
+            assert stranger.get(path).json() == {"status": "ok"}
+
+
+def test_status_says_who_this_is(api: httpx.Client, desk: Desk) -> None:
+    said = api.get("/v1/status").json()
+    assert said["name"] == "clinic"
+    assert said["fingerprint"] == desk.agent.identity.signing_key.fingerprint
+    assert (said["running"], said["trouble"]) == (False, None)
+
+
+def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -> None:
+    with consortium.agent("clinic") as agent:
+        loop = Loop(agent)
+        app = create_app(Desk(agent, TOKEN, loop))
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=AUTHORISED) as client:
+            assert client.get("/readyz").status_code == 200
+            loop.trouble = UnreachableError("no answer", remedy="Check the network.")
+            response = client.get("/readyz")
+            assert (response.status_code, response.json()) == (503, {"status": "unreachable"})
+            assert client.get("/v1/status").json()["trouble"] == "no answer\n  Check the network."
+            assert client.get("/healthz").status_code == 200
+
+
+def test_data_set_is_registered_listed_and_replaced(api: httpx.Client, consortium: Consortium) -> None:
+    path = consortium.table("clinic")
+    made = api.post("/v1/datasets", json=registration(path))
+    assert made.status_code == 201
+    view = made.json()
+    ages = [float(row["age"]) for row in rows_of("clinic")]
+    assert (view["name"], view["n"], view["source"]) == ("more", 40, str(path))
+    assert view["clipped"]["age"] == sum(not 20 <= age <= 80 for age in ages) > 0
+    assert view["missing"] == {"age": 0, "bmi": 0}
+    assert [item["name"] for item in api.get("/v1/datasets").json()["items"]] == ["main", "more"]
+    assert is_problem(api.post("/v1/datasets", json=registration(path)), 409, "conflict")
+    assert api.post("/v1/datasets?replace=true", json=registration(path)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"name": "Bad Name"}, 422, "protocol"),
+        ({"source": {"kind": "carrier pigeon"}}, 422, "protocol"),
+        ({"source": {"kind": "file", "path": "/absent.csv"}}, 422, "source"),
+        ({"attributes": []}, 409, "conflict"),
+        ({"subject_id": "age"}, 409, "conflict"),
+        ({"subject_id": "absent"}, 422, "data"),
+        ({"more": 1}, 422, "protocol"),
+        ({"attributes": [{"kind": "numeric", "name": "age", "lower": 3, "upper": 3}]}, 422, "protocol"),
+        ({"attributes": [{"kind": "binary", "name": "age", "levels": ["a", "b"]}]}, 422, "data"),
+        ({"source": {"kind": "sql", "url": "nonsense", "query": "q", "order_by": "x"}}, 422, "source"),
+        ({"source": {"kind": "sql", "url": "sqlite://me:hunter2@/x", "query": "q", "order_by": "x"}}, 422, "source"),
+    ],
+)
+def test_registration_that_cannot_be_is_a_problem_and_registers_nothing(
+    api: httpx.Client, consortium: Consortium, changes: dict[str, object], status: int, code: str
+) -> None:
+    response = api.post("/v1/datasets", json=registration(consortium.table("clinic"), **changes))
+    accepted = {code, "document"} if code == "protocol" else {code}
+    assert any(is_problem(response, status, c) for c in accepted), response.text
+    assert "hunter2" not in response.text
+    assert len(api.get("/v1/datasets").json()["items"]) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_body_that_is_no_registration_is_a_problem(api: httpx.Client, body: bytes) -> None:
+    assert api.post("/v1/datasets", content=body).status_code == 422
+
+
+def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client, consortium: Consortium) -> None:
+    rows = [{**row, "age": "SENTINEL"} for row in rows_of("clinic")]
+    path = write_csv(consortium.root / "bad.csv", rows)
+    response = api.post("/v1/datasets", json=registration(path))
+    assert is_problem(response, 422, "data")
+    assert response.json()["detail"] == "column age: 40 values are not numbers"
+
+
+def test_proposals_are_shown_with_cost_and_findings_and_decided(
+    api: httpx.Client, desk: Desk, consortium: Consortium
+) -> None:
+    first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
+    desk.agent.step(strictly)
+    items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
+    assert {item["decision"] for item in items.values()} == {"waiting"}
+    one = items["one"]
+    assert (one["attributes"], one["parties"], one["k"]) == (["age", "bmi"], ["clinic", "insurer"], 16)
+    assert one["cost"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert one["per_subject_epsilon"] > one["cost"]["epsilon"]
+    assert api.put(f"/v1/proposals/{first}/approval").json()["decision"] == "approved"
+    assert api.put(f"/v1/proposals/{second}/rejection").json()["decision"] == "rejected"
+    assert is_problem(api.put(f"/v1/proposals/{second}/approval"), 409, "conflict")
+    assert api.get(f"/v1/proposals/{first}").json()["decision"] == "approved"
+    for method, path in (("GET", ""), ("PUT", "/approval"), ("PUT", "/rejection")):
+        assert is_problem(api.request(method, f"/v1/proposals/{RELEASE}{path}"), 404, "unknown")
+
+
+def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
+    api: httpx.Client, desk: Desk, consortium: Consortium
+) -> None:
+    release = consortium.propose()
+    desk.agent.step(strictly)
+    consortium.coordinator.before = unreachable("PUT", "/approvals/")
+    assert is_problem(api.put(f"/v1/proposals/{release}/approval"), 502, "unreachable")
+    assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
+
+
+def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+    assert api.get("/v1/ledger").json()["charges"] == []
+    release = consortium.propose()
+    desk.agent.step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    said = api.get("/v1/ledger").json()
+    assert said["cap"]["epsilon"] == 10.0
+    assert said["spent"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert said["spent"]["rho"] + said["remaining"]["rho"] == pytest.approx(said["cap"]["rho"])
+    (charge,) = said["charges"]
+    assert (charge["release"], charge["state"], charge["dataset"]) == (release, "reserved", "main")
+
+
+def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+    release = consortium.propose()
+    desk.agent.step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    with desk.agent.store.transaction() as db:
+        db.execute("UPDATE entries SET body = '{}' WHERE seq = 1")
+    assert is_problem(api.get("/v1/ledger"), 500, "ledger")
+
+
+def test_jobs_show_progress_and_errors(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+    release = consortium.propose()
+    assert api.get("/v1/jobs").json() == {"items": []}
+    assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
+    desk.agent.step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    assert api.get(f"/v1/jobs/{release}").json() == {
+        "release": release, "stage": "approved", "done": 40, "total": 40, "error": None,
+    }  # fmt: skip
+    desk.agent.jobs.fail(release, "a reason")
+    assert api.get("/v1/jobs").json()["items"][0]["error"] == "a reason"
+
+
+def test_unexpected_fault_is_a_problem_without_its_message(desk: Desk) -> None:
+    app = create_app(desk)
+
+    @app.get("/v1/broken")
+    def broken() -> None:
+        raise ValueError("SENTINEL")
+
+    with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+        response = client.get("/v1/broken")
+    assert is_problem(response, 500, "fault")
+    assert "SENTINEL" not in response.text
+
+
+def test_no_response_tells_a_secret(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+    path = consortium.root / "password-hunter2.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (subject, age, bmi)")
+        db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
+    db.close()
+    url = f"sqlite:///{path}"
+    source = {"kind": "sql", "url": url, "query": "SELECT * FROM t", "order_by": "subject"}
+    assert api.post("/v1/datasets", json=registration(path, name="db", source=source)).status_code == 201
+    no_such_table = {**source, "query": "SELECT * FROM absent"}
+    refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
+    assert is_problem(refused, 422, "source")
+    release = consortium.propose()
+    desk.agent.step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
+    said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
+    home, identity = desk.agent.home, desk.agent.identity
+    secrets = {
+        "password": "hunter2",
+        "token": TOKEN,
+        "stored token": home.token(),
+        "linkage key": identity.linkage_key.hex(),
+        "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
+        "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
+        "subjects": desk.agent.datasets.get("main").subjects_digest,
+        "rows": desk.agent.datasets.get("main").attribute_digests["age"],
+    }
+    assert [name for name, secret in secrets.items() if secret in said] == []
+
+
+def test_desk_does_not_show_its_token(desk: Desk) -> None:
+    assert TOKEN not in repr(desk)
+
+
+def test_openapi_describes_the_registration(api: httpx.Client) -> None:
+    document = api.get("/openapi.json").json()
+    body = document["paths"]["/v1/datasets"]["post"]["requestBody"]
+    assert body["required"]
+    assert "subject_id" in json.dumps(body)
+
+
+def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None:
+    release = consortium.propose()
+    with consortium.agent("clinic", draw=Noise()) as agent:
+        agent.step(strictly)
+        app = create_app(Desk(agent, TOKEN, Loop(agent)))
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=AUTHORISED) as client:
+            assert client.put(f"/v1/proposals/{release}/approval").status_code == 200
+            assert client.put(f"/v1/proposals/{release}/rejection").status_code == 200
+            assert client.get("/v1/ledger").json()["spent"]["rho"] == 0.0

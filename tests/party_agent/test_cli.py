@@ -1,0 +1,324 @@
+"""The operator's commands, without and with a running agent."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from party_agent.home import Home
+from shared.runtime.cli import main
+from shared.runtime.clock import system_clock
+from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.party_agent.fake_coordinator import FakeCoordinator
+from tests.party_agent.sockets import on_a_socket
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["party", *map(str, arguments)])
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    """Commands live in the present, so this coordinator does too."""
+    made = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    made.clock_shows = made.coordinator.now = system_clock()
+    return made
+
+
+def at(consortium: Consortium, url: str) -> None:
+    """The homes know the coordinator under its real address."""
+    for home in consortium.homes.values():
+        settings = home.settings()
+        assert settings.coordinator is not None
+        moved = settings.coordinator.model_copy(update={"url": url})
+        home.save_settings(settings.model_copy(update={"coordinator": moved}))
+
+
+def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
+    path = tmp_path / f"{party}.schema.json"
+    path.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[party]]))
+    return path
+
+
+def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_path: Path) -> None:
+    home, coordinator = tmp_path / "ward", FakeCoordinator()
+    code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
+    assert code == 0
+    made = json.loads(out)
+    assert made == {
+        "home": str(home), "name": "clinic", "fingerprint": Home(home).identity().signing_key.fingerprint,
+    }  # fmt: skip
+    invite = f"commingle-invite.v1.{coordinator.key.fingerprint}.good-and-long-enough"
+    with on_a_socket(coordinator) as url:
+        code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
+    assert (code, json.loads(out)) == (0, {"coordinator": url, "fingerprint": coordinator.key.fingerprint})
+    code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
+    assert (code, json.loads(out)) == (0, {"member": "lab", "fingerprint": "ab" * 32})
+    table = write_csv(tmp_path / "t.csv", rows_of("clinic"))
+    add = ("datasets", "add", "main", "--home", home, "--source", table, "--subject-id", "subject")
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--json")
+    assert (code, json.loads(out)["n"], sorted(json.loads(out)["clipped"])) == (0, 40, ["age", "bmi"])
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path))
+    assert code == 1
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
+    assert code == 0
+    assert "Data set main: 40 subjects." in out
+    code, out, _ = run("datasets", "list", "--home", home, "--json")
+    assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
+    code, out, _ = run("ledger", "--home", home, "--json")
+    assert json.loads(out)["cap"]["epsilon"] == 6.0
+    code, out, _ = run("status", "--home", home, "--json")
+    assert (json.loads(out)["running"], json.loads(out)["fingerprint"]) == (False, made["fingerprint"])
+
+
+def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Run, tmp_path: Path) -> None:
+    run("init", "--home", tmp_path / "a", "--name", "a")
+    key = tmp_path / "a" / "keys" / "linkage.key"
+    code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
+    assert code == 0
+    assert "Hand" not in out
+    assert Home(tmp_path / "a").identity().linkage_key == Home(tmp_path / "b").identity().linkage_key
+    key.chmod(0o644)
+    code, _, err = run("init", "--home", tmp_path / "c", "--name", "c", "--linkage-key", key)
+    assert (code, "can be read by others" in err, (tmp_path / "c").exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--epsilon-cap", "nan"),
+        ("--epsilon-cap", "0"),
+        ("--epsilon-cap=-1",),
+        ("--epsilon-cap", "1e309"),
+        ("--epsilon-cap", "1e300"),
+        ("--delta-cap", "0"),
+        ("--delta-cap", "1"),
+        ("--delta-cap", "nan"),
+        ("--name", "Bad Name"),
+        ("--name", ""),
+        ("--population", "Bad Name"),
+    ],
+    ids=str,
+)
+def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
+    run: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    name = () if "--name" in options else ("--name", "ward")
+    code, out, err = run("init", "--home", tmp_path / "h", *name, *options, "--json")
+    assert code == 1
+    assert err.startswith("Error: ")
+    assert json.loads(out)["error"].keys() == {"code", "message", "remedy"}
+    assert not (tmp_path / "h").exists()
+
+
+def test_init_twice_keeps_the_first(run: Run, tmp_path: Path) -> None:
+    first = json.loads(run("init", "--home", tmp_path / "h", "--name", "a", "--json")[1])
+    code, _, err = run("init", "--home", tmp_path / "h", "--name", "b")
+    assert (code, "is a party's home already" in err) == (1, True)
+    assert Home(tmp_path / "h").identity().signing_key.fingerprint == first["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("datasets", "list"), ("proposals",), ("approve", "ab"), ("reject", "ab"), ("ledger",), ("serve",), ("status",)],
+)
+def test_party_that_is_not_enrolled_says_so(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    code, _, err = run(*command, "--home", tmp_path / "h")
+    assert (code, "this party is not enrolled" in err) == (1, True)
+    code, _, err = run(*command, "--home", tmp_path / "absent")
+    assert (code, err.startswith("Error: cannot read")) == (1, True)
+
+
+@pytest.mark.parametrize("fingerprint", ["garbage", "0" * 63, "g" * 64])
+def test_pin_of_garbage_is_refused(run: Run, tmp_path: Path, fingerprint: str) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    code, _, err = run("pin", "--home", tmp_path / "h", "lab", fingerprint)
+    assert (code, "64 hex digits" in err) == (1, True)
+
+
+@pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
+def test_enrol_with_a_wrong_invite_is_refused(run: Run, tmp_path: Path, invite: str) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    with on_a_socket(FakeCoordinator()) as url:
+        code, _, err = run("enrol", "--home", tmp_path / "h", "--coordinator", url, "--invite", invite)
+    assert (code, "not an invite" in err or "another key" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--source", "a.csv", "--database-url", "sqlite://"),
+        ("--database-url", "sqlite://"),
+        ("--query", "SELECT 1"),
+    ],
+)
+def test_data_set_needs_exactly_one_source(
+    run: Run, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
+    assert (code, "--source" in err) == (2, True)
+
+
+def test_schema_that_cannot_be_read_is_a_clear_error(run: Run, consortium: Consortium, tmp_path: Path) -> None:
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    table = ("--source", consortium.table("clinic"))
+    assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
+    (tmp_path / "bad.json").write_text("{}")
+    code, _, err = run(*add, *table, "--schema", tmp_path / "bad.json")
+    assert (code, "not a valid attribute schema" in err) == (1, True)
+
+
+def propose(consortium: Consortium, title: str = "study") -> str:
+    return consortium.propose(title=title, now=consortium.clock_shows)
+
+
+def seen(consortium: Consortium) -> None:
+    for name in consortium.homes:
+        consortium.step(name)
+
+
+def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: Run, consortium: Consortium) -> None:
+    first, second = propose(consortium, "[/bold] one"), propose(consortium, "two [red]")
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    with on_a_socket(consortium.coordinator) as url:
+        at(consortium, url)
+        code, out, err = run("approve", first[:20], *home, "--json")
+        assert (code, json.loads(out)["decision"], err) == (0, "approved", "")
+        code, out, _ = run("reject", second, *home)
+        assert (code, "here rejected" in out) == (0, True)
+    code, out, _ = run("proposals", *home)
+    assert code == 0
+    for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1"):
+        assert expected in out
+    code, out, _ = run("ledger", *home)
+    assert (code, "reserved" in out, "[/bold] one" in out.replace("\n", "")) == (0, True, True)
+    assert consortium.state(second) == "rejected"
+    code, _, err = run("approve", "ffff", *home)
+    assert (code, "no such proposal" in err) == (1, True)
+    code, _, err = run("approve", "", *home)
+    assert (code, "several releases" in err) == (2, True)
+
+
+def test_approval_without_a_coordinator_is_told_and_kept(run: Run, consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    at(consortium, "http://127.0.0.1:1")
+    home = ("--home", consortium.homes["clinic"].root)
+    code, _, err = run("approve", release, *home)
+    assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
+    assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "approved"
+
+
+def test_altered_ledger_is_told_before_anything_else(run: Run, consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    with consortium.agent("clinic") as agent:
+        agent.approve(release)
+        with agent.store.transaction() as db:
+            db.execute("UPDATE entries SET body = replace(body, 'reserved', 'released')")
+    code, _, err = run("proposals", "--home", consortium.homes["clinic"].root)
+    assert (code, "was altered" in err) == (1, True)
+
+
+def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Run, consortium: Consortium) -> None:
+    with consortium.agent("clinic"):
+        code, _, err = run("ledger", "--home", consortium.homes["clinic"].root)
+    assert (code, "another agent works on" in err) == (1, True)
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    code = "from shared.runtime.cli import main; main()"
+    arguments = [sys.executable, "-c", code, "party", "serve", "--home", str(home), "--port", "0"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield process, json.loads(line)["url"] if line else ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.slow
+def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, consortium: Consortium) -> None:
+    release = propose(consortium)
+    consortium.homes["insurer"].save_policy(AUTOMATIC)
+    home = consortium.homes["clinic"]
+    found = consortium.coordinator.releases[release]
+
+    def answer(*command: object) -> Any:
+        code, out, err = run(*command, "--home", home.root, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def published() -> bool:
+        consortium.step("insurer")
+        return found.round.state == "published"
+
+    with on_a_socket(consortium.coordinator) as url:
+        at(consortium, url)
+        with serving(home.root) as (clinic, where):
+            assert within(20, lambda: bool(answer("proposals")["items"]))
+            assert answer("status")["running"] is True
+            assert httpx.get(f"{where}/v1/ledger").status_code == 401
+            code, _, err = run("serve", "--home", home.root, "--port", "0")
+            assert (code, "another agent works on" in err) == (1, True)
+            assert answer("approve", release)["decision"] == "approved"
+            assert within(20, published), found.round
+            assert within(20, lambda: answer("ledger")["charges"][0]["state"] == "acked")
+            clinic.send_signal(signal.SIGTERM)
+            _, err = clinic.communicate(timeout=20)
+    assert clinic.returncode == 0, err
+    assert not home.running.exists()
+    logged = [json.loads(line) for line in err.splitlines()]
+    done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
+    assert done == ["approved", "stored", "uploaded"]
+    values = {row["age"] for row in rows_of("clinic")} | {home.token(), home.identity().linkage_key.hex()}
+    assert not any(value in err for value in values)
+
+
+@pytest.mark.slow
+def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    with consortium.agent("clinic") as agent:
+        agent.approve(release)
+    consortium.homes["clinic"].database.unlink()
+    with on_a_socket(consortium.coordinator) as url:
+        at(consortium, url)
+        with serving(consortium.homes["clinic"].root) as (process, _):
+            _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Restore the newest ledger" in err

@@ -1,0 +1,507 @@
+"""Power cuts, full disks and lost answers at every step, each followed by a new agent over the same home.
+
+The invariants: what was spent is never under-counted, noise is drawn only after the debit, and whatever is sent again
+is sent again byte for byte.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from party_agent.agent import Agent
+from party_agent.errors import ConflictError, DataChangedError, SourceError
+from party_agent.ledger import ChargeState
+from party_agent.outbox import Outbox
+from party_agent.proposals import Decision
+from party_agent.store import Store
+from shared.privacy.accounting import ZERO
+from shared.protocol.dsse import open_envelope
+from shared.protocol.rounds import Reject
+from shared.protocol.schema import NumericAttribute
+from shared.protocol.statements import Rejection
+from shared.runtime.errors import UnreachableError
+from tests.party_agent.consortium import (
+    SCHEMAS,
+    Consortium,
+    CrashError,
+    Noise,
+    consortium_of,
+    rows_of,
+    soon,
+    strictly,
+    write_csv,
+)
+from tests.party_agent.fake_coordinator import end, no_fault, unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class FullOutbox(Outbox):
+    """A disk without space: part of the file is written, then nothing more."""
+
+    def put(self, release: str, body: bytes) -> str:
+        folder = self.root / release
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".partial.arrow").write_bytes(body[:10])
+        raise OSError(28, "No space left on device")
+
+
+@dataclass(frozen=True, slots=True)
+class CrashingOutbox(Outbox):
+    """Power is cut right after the file is in place and before it is recorded."""
+
+    def put(self, release: str, body: bytes) -> str:
+        Outbox.put(self, release, body)
+        raise CrashError
+
+
+def lost_answer(method: str, part: str, coordinator: Consortium) -> None:
+    """The coordinator commits, but its answer never arrives."""
+
+    def fault(request: httpx.Request) -> None:
+        if request.method == method and part in request.url.path:
+            raise httpx.ReadTimeout("lost", request=request)
+
+    coordinator.coordinator.after = fault
+
+
+def approved_by_all(pair: Consortium, **choices: object) -> str:
+    release = pair.propose(**choices)
+    pair.step("clinic")
+    pair.step("insurer")
+    assert pair.state(release) == "approved"
+    return release
+
+
+def stored(pair: Consortium) -> str:
+    """A release whose block is stored at the clinic and has not reached the coordinator."""
+    release = approved_by_all(pair)
+    pair.coordinator.before = unreachable("PUT", "/blocks/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.before = no_fault
+    assert state_of(pair, release) == "stored"
+    return release
+
+
+def state_of(pair: Consortium, release: str, party: str = "clinic") -> ChargeState | None:
+    charge = pair.charge(party, release)
+    return charge.state if charge else None
+
+
+def spent(pair: Consortium, party: str = "clinic") -> int:
+    with pair.agent(party) as agent:
+        return agent.ledger.spent().units
+
+
+def reason_of(pair: Consortium, release: str) -> str:
+    found = pair.coordinator.releases[release]
+    keys = [found.document.party("clinic").verifying_key]
+    return open_envelope(found.rejections["clinic"], Rejection, kind="rejection", keys=keys).document.reason
+
+
+def test_approval_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.coordinator.before = unreachable("PUT", "/approvals/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    assert state_of(pair, release) == "reserved"
+    with pair.agent("clinic") as agent:
+        signed = agent.ledger.signature(release, "approval")
+    pair.coordinator.before = no_fault
+    soon(pair, hours=1)
+    pair.step("clinic")
+    assert pair.coordinator.releases[release].approvals["clinic"] == signed
+
+
+def test_approval_whose_answer_was_lost_is_not_made_again(pair: Consortium) -> None:
+    release = pair.propose()
+    lost_answer("PUT", "/approvals/", pair)
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.after = no_fault
+    before = spent(pair)
+    pair.step("clinic")
+    assert pair.coordinator.requests.count(f"PUT /v1/releases/{release}/approvals/clinic") == 1
+    assert spent(pair) == before > 0
+
+
+def test_crash_during_noise_keeps_the_charge_and_draws_again_under_it(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    reserved = spent(pair)
+    crashing = Noise(crash=True)
+    with pytest.raises(CrashError):
+        pair.step("clinic", draw=crashing)
+    assert len(crashing.calls) == 1
+    assert (state_of(pair, release), spent(pair)) == ("debited", reserved)
+    pair.step("clinic")
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, charge.attempt, charge.rho.units) == (ChargeState.ACKED, 2, reserved)
+    assert len(pair.coordinator.received["clinic"]) == 1
+
+
+def test_noise_is_drawn_after_the_debit_is_on_disk(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    copied: list[str] = []
+    home = pair.homes["clinic"]
+
+    def look_at_the_disk() -> None:
+        # what another process would find after a power cut at this very moment
+        copy = pair.root / "copy"
+        shutil.copytree(home.root, copy)
+        with pair.agent("clinic", home=type(home)(copy)) as other:
+            charge = other.ledger.charge(release)
+            copied.append(charge.state if charge else "none")
+
+    pair.step("clinic", draw=Noise(meanwhile=look_at_the_disk))
+    assert copied == ["debited"]
+
+
+@pytest.mark.parametrize("outbox", [FullOutbox, CrashingOutbox], ids=["disk full", "renamed but unrecorded"])
+def test_block_that_was_not_recorded_is_never_sent_and_drawn_again(pair: Consortium, outbox: type[Outbox]) -> None:
+    release = approved_by_all(pair)
+    home = pair.homes["clinic"]
+    first, second = Noise(), Noise(calls=[(0, 0)])
+    with pytest.raises((CrashError, OSError)):
+        pair.step("clinic", draw=first, outbox=outbox(home.outbox))
+    assert state_of(pair, release) == "debited"
+    assert len(list((home.outbox / release).iterdir())) == 1
+    assert "clinic" not in pair.coordinator.received
+    pair.coordinator.before = unreachable("PUT", "/blocks/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic", draw=second)
+    (file,) = (home.outbox / release).iterdir()
+    body = file.read_bytes()
+    pair.coordinator.before = no_fault
+    pair.step("clinic")
+    assert pair.coordinator.received["clinic"] == [body]
+    assert (first.drawn[0] != second.drawn[0]).any()
+    assert state_of(pair, release) == "acked"
+
+
+def test_disk_that_is_full_for_long_costs_the_charge_once(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    reserved = spent(pair)
+    for _ in range(5):
+        with pytest.raises(OSError, match="No space"):
+            pair.step("clinic", outbox=FullOutbox(pair.homes["clinic"].outbox))
+    assert spent(pair) == reserved
+    pair.step("clinic")
+    assert state_of(pair, release) == "acked"
+    assert spent(pair) == reserved
+
+
+def test_outbox_that_cannot_be_written_is_an_os_error_and_nothing_is_sent(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.homes["clinic"].outbox.write_text("a file where the folder should be")
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        pair.step("clinic")
+    assert (state_of(pair, release), pair.coordinator.received) == ("debited", {})
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before the coordinator has it", "after"])
+def test_upload_that_failed_is_repeated_with_the_stored_bytes_and_no_new_noise(
+    pair: Consortium, committed: bool
+) -> None:
+    release = approved_by_all(pair)
+    if committed:
+        lost_answer("PUT", "/blocks/", pair)
+    else:
+        pair.coordinator.before = unreachable("PUT", "/blocks/")
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            pair.step("clinic")
+    (file,) = (pair.homes["clinic"].outbox / release).iterdir()
+    body = file.read_bytes()
+    pair.coordinator.before = pair.coordinator.after = no_fault
+    noise = Noise()
+    soon(pair, hours=1)
+    pair.step("clinic", draw=noise)
+    assert noise.calls == []
+    assert set(pair.coordinator.received["clinic"]) == {body}
+    assert len(pair.coordinator.received["clinic"]) == (3 if committed else 1)
+    assert state_of(pair, release) == "acked"
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert charge.attempt == 1
+
+
+def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.step("insurer")
+    lost_answer("PUT", "/blocks/", pair)
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.after = no_fault
+    assert (pair.state(release), state_of(pair, release)) == ("published", "stored")
+    pair.step("clinic")
+    assert state_of(pair, release) == "acked"
+    assert not (pair.homes["clinic"].outbox / release).exists()
+
+
+@pytest.mark.parametrize("damage", ["lost", "flipped", "short", "folder gone"])
+def test_stored_block_that_is_damaged_is_withdrawn_and_the_charge_stays(pair: Consortium, damage: str) -> None:
+    release = stored(pair)
+    before = spent(pair)
+    (file,) = (pair.homes["clinic"].outbox / release).iterdir()
+    match damage:
+        case "lost":
+            file.unlink()
+        case "flipped":
+            file.write_bytes(file.read_bytes()[:-1] + b"x")
+        case "short":
+            file.write_bytes(file.read_bytes()[:-1])
+        case _:
+            shutil.rmtree(pair.homes["clinic"].outbox)
+    noise = Noise()
+    with pytest.raises(ConflictError, match="lost or damaged"):
+        pair.step("clinic", draw=noise)
+    assert (noise.calls, reason_of(pair, release), pair.state(release)) == ([], "block_lost", "aborted")
+    pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), spent(pair), noise.calls) == ("withdrawn", before, [])
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_stored_block_that_cannot_be_read_just_now_is_tried_again(pair: Consortium) -> None:
+    release = stored(pair)
+    (file,) = (pair.homes["clinic"].outbox / release).iterdir()
+    body = file.read_bytes()
+    file.unlink()
+    file.mkdir()  # reading it fails, and not because it is missing
+    with pytest.raises(OSError, match="directory"):
+        pair.step("clinic")
+    file.rmdir()
+    file.write_bytes(body)
+    pair.step("clinic")
+    assert (state_of(pair, release), pair.coordinator.received["clinic"]) == ("acked", [body])
+
+
+def change_table(pair: Consortium, what: str) -> None:
+    rows = rows_of("clinic")
+    changed = {
+        "value": [{**rows[0], "age": "55.5"}, *rows[1:]],
+        "order": rows[::-1],
+        "fewer": rows[1:],
+        "subject": [{**rows[0], "subject": "s999"}, *rows[1:]],
+        "text": [{**rows[0], "age": "unknown"}, *rows[1:]],
+    }[what]
+    write_csv(pair.table("clinic"), changed)
+
+
+@pytest.mark.parametrize("what", ["value", "order", "fewer", "subject", "text"])
+def test_table_that_changed_after_the_approval_is_withdrawn_without_noise_and_the_charge_stays(
+    pair: Consortium, what: str
+) -> None:
+    release = approved_by_all(pair)
+    before = spent(pair)
+    change_table(pair, what)
+    noise = Noise()
+    with pytest.raises(Exception, match=r"changed|not the one|missing|not numbers"):
+        pair.step("clinic", draw=noise)
+    pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), spent(pair), noise.calls) == ("withdrawn", before, [])
+    assert (reason_of(pair, release), pair.state(release)) == ("data_changed", "aborted")
+
+
+def test_table_that_changed_between_two_attempts_is_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    with pytest.raises(CrashError):
+        pair.step("clinic", draw=Noise(crash=True))
+    before = spent(pair)
+    change_table(pair, "value")
+    noise = Noise()
+    with pytest.raises(DataChangedError):
+        pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), spent(pair), noise.calls) == ("withdrawn", before, [])
+
+
+@pytest.mark.parametrize("debited", [False, True])
+def test_data_set_registered_again_with_other_rows_is_withdrawn(pair: Consortium, debited: bool) -> None:
+    release = approved_by_all(pair)
+    if debited:
+        with pytest.raises(CrashError):
+            pair.step("clinic", draw=Noise(crash=True))
+    before = spent(pair)
+    change_table(pair, "value")
+    noise = Noise()
+    with pair.agent("clinic", draw=noise) as agent:
+        pair.register(agent, replace=True)
+        with pytest.raises(DataChangedError, match="registered again"):
+            agent.step(strictly)
+    assert noise.calls == []
+    assert reason_of(pair, release) == "data_changed"
+    assert state_of(pair, release) == ("withdrawn" if debited else "released")
+    assert spent(pair) == (before if debited else 0)
+
+
+def test_data_set_registered_again_with_the_same_rows_goes_on(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    with pair.agent("clinic") as agent:
+        more = (*SCHEMAS["clinic"], NumericAttribute(name="bmi2", lower=0, upper=1))
+        rows = [{**row, "bmi2": "0.5"} for row in rows_of("clinic")]
+        write_csv(pair.table("clinic"), rows)
+        pair.register(agent, replace=True, attributes=more)
+        agent.step(strictly)
+    assert state_of(pair, release) == "acked"
+
+
+def test_table_that_cannot_be_read_just_now_is_tried_again_under_the_same_charge(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    table = pair.table("clinic")
+    away = table.rename(table.with_suffix(".away"))
+    noise = Noise()
+    with pytest.raises(SourceError):
+        pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), noise.calls) == ("debited", [])
+    away.rename(table)
+    pair.step("clinic", draw=noise)
+    assert state_of(pair, release) == "acked"
+
+
+def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.before = unreachable("PUT", "/rejections/")
+    with pair.agent("clinic") as agent, pytest.raises(UnreachableError):
+        agent.reject(release)
+    assert spent(pair) == 0
+    pair.coordinator.before = no_fault
+    soon(pair, hours=1)
+    with pair.agent("clinic") as agent:
+        signed = agent.ledger.signature(release, "rejection")
+        agent.step(strictly)
+    assert pair.coordinator.releases[release].rejections["clinic"] == signed
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_person_withdraws_while_noise_is_drawn_and_the_block_is_never_sent(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    agents: list[Agent] = []
+    noise = Noise(meanwhile=lambda: agents[0].reject(release))
+    with pair.agent("clinic", draw=noise) as agent:
+        agents.append(agent)
+        with pytest.raises(ConflictError, match="taken over"):
+            agent.step(strictly)
+        assert agent.ledger.spent() > ZERO
+    pair.step("clinic")
+    assert (state_of(pair, release), pair.coordinator.received) == ("withdrawn", {})
+    assert not (pair.homes["clinic"].outbox / release).exists()
+
+
+@pytest.mark.parametrize("at", ["reserved", "debited", "stored"])
+def test_round_that_others_end_releases_only_what_was_not_debited(pair: Consortium, at: str) -> None:
+    release = stored(pair) if at == "stored" else approved_by_all(pair)
+    if at == "debited":
+        with pytest.raises(CrashError):
+            pair.step("clinic", draw=Noise(crash=True))
+    before = spent(pair)
+    end(pair.coordinator, release, Reject("insurer", "operator"))
+    noise = Noise()
+    pair.step("clinic", draw=noise)
+    pair.step("clinic", draw=noise)
+    assert state_of(pair, release) == ("released" if at == "reserved" else "withdrawn")
+    assert spent(pair) == (0 if at == "reserved" else before)
+    assert (noise.calls, pair.coordinator.received) == ([], {})
+    assert not (pair.homes["clinic"].outbox / release).exists()
+
+
+def test_spec_that_expired_before_the_debit_costs_nothing(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.clock_shows = pair.coordinator.releases[release].document.expires
+    noise = Noise()
+    pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), noise.calls) == ("reserved", [])
+
+
+def test_every_request_of_a_round_may_fail_once_in_either_way(tmp_path: Path) -> None:
+    """Each PUT of a round is once refused on its way and once its answer is lost; nothing differs in the end."""
+    pair = consortium_of(tmp_path, "clinic", "insurer")
+    release = pair.propose()
+    there, back = set[str](), set[str]()
+
+    def before(request: httpx.Request) -> None:
+        if request.method == "PUT" and request.url.path not in there:
+            there.add(request.url.path)
+            raise httpx.ConnectError("refused", request=request)
+
+    def after(request: httpx.Request) -> None:
+        if request.method == "PUT" and request.url.path not in back:
+            back.add(request.url.path)
+            raise httpx.RemoteProtocolError("cut", request=request)
+
+    pair.coordinator.before, pair.coordinator.after = before, after
+    noises = {name: Noise() for name in pair.homes}
+    for _ in range(12):
+        for name in pair.homes:
+            try:
+                pair.step(name, draw=noises[name])
+            except UnreachableError:
+                continue
+    assert pair.state(release) == "published"
+    assert all(state_of(pair, release, name) == "acked" for name in pair.homes)
+    assert all(len(noise.calls) == 1 for noise in noises.values())
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+    assert pair.coordinator.releases[release].approvals.keys() == pair.homes.keys()
+    assert {decision_of(pair, name, release) for name in pair.homes} == {Decision.APPROVED}
+
+
+@dataclass
+class Fuse:
+    """Power is cut at the n-th write transaction, counted over restarts: before it is committed, or just after."""
+
+    left: int
+    committed: bool
+    blown: bool = False
+
+
+class FusedStore(Store):
+    """A store behind a fuse."""
+
+    def __init__(self, path: Path, fuse: Fuse) -> None:
+        self._fuse = fuse
+        super().__init__(path)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        self._fuse.left -= 1
+        now = self._fuse.left == 0
+        self._fuse.blown |= now
+        with Store.transaction(self) as db:
+            yield db
+            if now and not self._fuse.committed:
+                raise CrashError
+        if now:
+            raise CrashError
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before commit", "after commit"])
+@pytest.mark.parametrize("cut_at", range(1, 8))
+def test_power_cut_at_any_transaction_of_a_round_loses_no_charge(
+    pair: Consortium, cut_at: int, committed: bool
+) -> None:
+    release = pair.propose()
+    noise, fuse = Noise(), Fuse(cut_at, committed)
+    for _ in range(4):
+        store = FusedStore(pair.homes["clinic"].database, fuse)
+        with suppress(CrashError), pair.agent("clinic", draw=noise, store=store) as agent:
+            agent.step(strictly)
+        charge = pair.charge("clinic", release)
+        if noise.calls or pair.coordinator.received:
+            assert charge is not None
+            assert charge.state in {ChargeState.DEBITED, ChargeState.STORED, ChargeState.ACKED}
+        pair.step("insurer")
+    assert fuse.blown
+    assert (pair.state(release), state_of(pair, release)) == ("published", "acked")
+    assert len(set(pair.coordinator.received["clinic"])) == 1
+    assert charge is not None
+    assert spent(pair) == charge.rho.units
+
+
+def decision_of(pair: Consortium, name: str, release: str) -> Decision:
+    with pair.agent(name) as agent:
+        return agent.proposals.get(release).decision

@@ -1,0 +1,265 @@
+"""What an agent agrees to, refuses, and leaves to a person."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from party_agent.errors import ConflictError, DataChangedError, UnknownError
+from party_agent.ledger import ChargeState
+from party_agent.policy import AutoApproval, Policy
+from party_agent.proposals import Decision
+from shared.privacy.accounting import ZERO
+from shared.protocol.dsse import open_envelope
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import Reject, Tick
+from shared.protocol.schema import NumericAttribute
+from shared.protocol.statements import Enrolment, Rejection
+from shared.runtime.errors import RemoteProblemError
+from tests.party_agent.consortium import (
+    AUTOMATIC,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    soon,
+    strictly,
+    write_csv,
+)
+from tests.party_agent.fake_coordinator import end
+
+
+def rejection_of(consortium: Consortium, release: str, party: str) -> Rejection:
+    found = consortium.coordinator.releases[release]
+    keys = [found.document.party(party).verifying_key]
+    return open_envelope(found.rejections[party], Rejection, kind="rejection", keys=keys).document
+
+
+def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert (proposal.decision, proposal.findings, agent.ledger.charges()) == (Decision.WAITING, (), [])
+        agent.approve(release)
+        assert agent.approve(release).decision is Decision.APPROVED
+        charge = agent.ledger.charge(release)
+        assert charge is not None
+        assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).charge
+    assert list(consortium.coordinator.releases[release].approvals) == ["clinic"]
+
+
+def test_proposer_not_named_in_the_policy_waits_for_a_person(tmp_path: Path) -> None:
+    policy = Policy(auto_approve=(AutoApproval(proposer="0" * 64, max_rho=100),))
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=policy)
+    release = consortium.propose()
+    consortium.step("clinic")
+    assert not consortium.coordinator.releases[release].approvals
+
+
+def test_person_rejects_and_nothing_is_spent(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.reject(release).decision is Decision.REJECTED
+        assert agent.reject(release).decision is Decision.REJECTED
+        with pytest.raises(ConflictError, match="rejected here"):
+            agent.approve(release)
+        agent.step(strictly)
+        assert agent.ledger.spent() == ZERO
+    assert rejection_of(consortium, release, "clinic").reason == "operator"
+    assert consortium.state(release) == "rejected"
+
+
+def test_rejection_after_approval_gives_the_reservation_back(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.ledger.spent() > ZERO
+        agent.reject(release)
+        assert agent.ledger.spent() == ZERO
+        assert agent.ledger.charge(release).state is ChargeState.RELEASED  # type: ignore[union-attr]
+    assert pair.state(release) == "rejected"
+
+
+def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    end(pair.coordinator, release, Reject("insurer", "operator"))
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        with pytest.raises(ConflictError, match="the release is rejected"):
+            agent.reject(release)
+        with pytest.raises(UnknownError):
+            agent.reject("0" * 64)
+        with pytest.raises(UnknownError):
+            agent.approve("0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason", "rule"),
+    [
+        ({"epsilon": 3.5}, "policy", "max_epsilon"),
+        ({"n": 41}, "subjects", "subjects"),
+        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="age", lower=0, upper=99),)}}, "schema", "schema"),
+        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="height", lower=0, upper=9),)}}, "schema", "schema"),
+    ],
+)
+def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
+    pair: Consortium, choices: dict[str, Any], reason: str, rule: str
+) -> None:
+    release = pair.propose(**choices)
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert proposal.decision is Decision.REJECTED
+        assert proposal.findings[0].startswith(rule)
+        assert agent.ledger.charges() == []
+    assert rejection_of(pair, release, "clinic").reason == reason
+
+
+def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name, cap in (("clinic", 1.5), ("insurer", 10.0)):
+        consortium.add(name, policy=AUTOMATIC, epsilon_cap=cap)
+        write_csv(consortium.table(name), rows_of(name))
+        with consortium.agent(name) as agent:
+            consortium.register(agent)
+    consortium.pin_everybody()
+    releases = [consortium.propose(title=str(i)) for i in range(4)]
+    consortium.step("clinic")
+    approved = [r for r in releases if "clinic" in consortium.coordinator.releases[r].approvals]
+    rejected = [r for r in releases if "clinic" in consortium.coordinator.releases[r].rejections]
+    assert (len(approved), len(rejected)) == (2, 2)  # 2 rho(1) <= rho(1.5) < 3 rho(1)
+    assert all(rejection_of(consortium, r, "clinic").reason == "budget" for r in rejected)
+    with consortium.agent("clinic") as agent:
+        assert agent.ledger.spent() <= agent.ledger.cap.rho
+
+
+def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
+    release = pair.propose(n=41)
+    pair.step("clinic")
+    sent = pair.coordinator.releases[release].rejections["clinic"].payload_bytes
+    assert b"registered" not in sent
+    assert b"data set" not in sent
+
+
+def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortium) -> None:
+    (pair.homes["clinic"].root / "pins.json").unlink()
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert proposal.decision is Decision.WAITING
+        assert "insurer is not pinned" in proposal.findings[0]
+        with pytest.raises(ConflictError, match="not pinned"):
+            agent.approve(release)
+        pair.pin_everybody()
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+        assert agent.proposals.get(release).findings == ()
+
+
+def test_member_pinned_with_another_key_is_rejected(pair: Consortium) -> None:
+    pair.homes["clinic"].pin("insurer", "0" * 64)
+    release = pair.propose()
+    pair.step("clinic")
+    assert rejection_of(pair, release, "clinic").reason == "policy"
+
+
+def test_dataset_that_is_not_registered_waits_and_goes_on_once_registered(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name in ("clinic", "insurer"):
+        consortium.add(name)
+        write_csv(consortium.table(name), rows_of(name))
+    consortium.pin_everybody()
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        assert "not registered" in agent.proposals.get(release).findings[0]
+        consortium.register(agent)
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+
+
+def test_table_that_changed_since_registration_is_not_approved(pair: Consortium) -> None:
+    rows = rows_of("clinic")
+    write_csv(pair.table("clinic"), [{**rows[0], "age": "55.5"}, *rows[1:]])
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        with pytest.raises(DataChangedError):
+            agent.step(strictly)
+        assert (agent.ledger.charges(), agent.proposals.get(release).decision) == ([], Decision.WAITING)
+        pair.register(agent, replace=True)
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+
+
+def test_proposal_by_a_pinned_member_is_considered(pair: Consortium) -> None:
+    member = pair.homes["insurer"].identity().signing_key
+    pair.coordinator.members = {"insurer": _enrolment(pair, "insurer")}
+    release = pair.coordinator.propose(pair.spec(proposer=member), key=member)
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.releases[release].approvals
+
+
+def test_own_proposal_is_considered(pair: Consortium) -> None:
+    own = pair.homes["clinic"].identity().signing_key
+    release = pair.coordinator.propose(pair.spec(proposer=own), key=own)
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.releases[release].approvals
+
+
+def test_expired_proposal_is_given_up_and_its_reservation_returns(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    soon(pair, hours=100)
+    end(pair.coordinator, release, Tick())
+    assert pair.state(release) == "expired"
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.ledger.spent() == ZERO
+
+
+def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    for i in range(8):
+        release = consortium.propose(title=str(i))
+        with consortium.agent("clinic") as agent:
+            agent.step(strictly)
+            barrier = Barrier(4)
+
+            def decide(decision: Callable[[str], object], release: str = release, barrier: Barrier = barrier) -> None:
+                barrier.wait()
+                with suppress(ConflictError, RemoteProblemError):
+                    decision(release)
+
+            decisions = (agent.approve, agent.reject, agent.approve, agent.reject)
+            threads = [Thread(target=decide, args=(decision,)) for decision in decisions]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            approved = agent.ledger.signature(release, "approval") is not None
+            proposal, charge = agent.proposals.get(release), agent.ledger.charge(release)
+            assert proposal.decision is Decision.REJECTED  # a rejection is always the last word
+            assert (charge is not None) == approved
+            assert charge is None or charge.state is ChargeState.RELEASED
+            assert agent.ledger.spent() == ZERO
+
+
+def _enrolment(consortium: Consortium, name: str) -> Enrolment:
+    home = consortium.homes[name]
+    return Enrolment(
+        invite="x" * 20,
+        name=name,
+        signing_key=home.identity().signing_key.verifying_key.raw.hex(),
+        sealing_key=home.sealing_key().hex(),
+    )

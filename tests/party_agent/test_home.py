@@ -1,0 +1,152 @@
+"""A party's files: keys, settings, pins."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from party_agent.errors import ConflictError
+from party_agent.home import Home, PartySettings
+from party_agent.policy import Policy
+from shared.privacy.errors import ParameterError
+from shared.runtime.errors import KeyFileError, SettingsError
+
+
+def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> Home:
+    home = Home(root)
+    home.create(PartySettings(name="ward", **settings), policy=Policy(), linkage_key=linkage_key)
+    return home
+
+
+def test_home_has_fresh_keys_settings_policy_and_token(tmp_path: Path) -> None:
+    one, two = create(tmp_path / "one"), create(tmp_path / "two")
+    assert one.settings() == PartySettings(name="ward")
+    assert one.policy() == Policy()
+    assert one.identity().name == "ward"
+    assert len(one.token()) >= 32
+    secrets = [
+        (h.identity().signing_key.fingerprint, h.identity().linkage_key, h.sealing_key(), h.token()) for h in (one, two)
+    ]
+    assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 8
+
+
+def test_linkage_key_of_the_consortium_is_kept(tmp_path: Path) -> None:
+    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).identity().linkage_key == b"\x07" * 32
+
+
+def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    assert home.root.stat().st_mode & 0o077 == 0
+    for path in home.root.rglob("*"):
+        if path.is_file():
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    before = {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
+    with pytest.raises(ConflictError):
+        create(tmp_path / "h", epsilon_cap=3.0)
+    assert {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()} == before
+
+
+def test_keys_left_by_a_creation_that_crashed_are_never_overwritten(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "settings.json").unlink()
+    before = (home.root / "keys" / "signing.key").read_bytes()
+    with pytest.raises(KeyFileError, match="exists already"):
+        create(tmp_path / "h")
+    assert (home.root / "keys" / "signing.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, float("nan"), float("inf")])
+def test_caps_that_are_no_positive_numbers_are_refused(tmp_path: Path, cap: float) -> None:
+    for name in ("epsilon_cap", "delta_cap"):
+        with pytest.raises(ValidationError):
+            create(tmp_path / "h", linkage_key=None, **{name: cap})
+    assert not (tmp_path / "h").exists()
+
+
+@pytest.mark.parametrize("caps", [{"epsilon_cap": 1e300}, {"delta_cap": 5e-324}])
+def test_caps_that_cannot_be_calibrated_are_refused_before_anything_is_written(
+    tmp_path: Path, caps: dict[str, float]
+) -> None:
+    with pytest.raises(ParameterError):
+        create(tmp_path / "h", linkage_key=None, **caps)
+    assert not (tmp_path / "h").exists()
+
+
+@pytest.mark.parametrize("name", ["", "Ward", "a b", "ä", "../x", "-a", "a" * 64, "ward\n"])
+def test_names_that_cannot_travel_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        PartySettings(name=name)
+
+
+@pytest.mark.parametrize("file", ["signing.key", "sealing.key", "linkage.key"])
+def test_key_file_that_others_can_read_is_refused(tmp_path: Path, file: str) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "keys" / file).chmod(0o640)
+    with pytest.raises(KeyFileError, match="read by others"):
+        home.sealing_key() if file == "sealing.key" else home.identity()
+
+
+@pytest.mark.parametrize("text", ["", "zz" * 32, "00" * 31, "00" * 33])
+def test_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "keys" / "signing.key").write_text(text)
+    with pytest.raises(KeyFileError, match="64 hex digits") as refused:
+        home.identity()
+    assert not text or text not in refused.value.diagnostics()
+
+
+def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    assert home.pins() == {}
+    home.pin("lab", f" {'AB' * 32}\n")
+    home.pin("clinic", "0" * 64)
+    home.pin("lab", "cd" * 32)
+    assert home.pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
+
+
+@pytest.mark.parametrize("fingerprint", ["", "ab", "0" * 63, "0" * 65, "g" * 64, "٠" * 64, "0x" + "0" * 62])  # noqa: RUF001
+def test_what_is_no_fingerprint_is_not_pinned(tmp_path: Path, fingerprint: str) -> None:
+    home = create(tmp_path / "h")
+    with pytest.raises(SettingsError, match="64 hex digits"):
+        home.pin("lab", fingerprint)
+    assert home.pins() == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{", "\udcff"])
+def test_pins_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "pins.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(SettingsError, match=r"pins\.json"):
+        home.pins()
+
+
+def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    path = home.root / "settings.json"
+    good = json.loads(path.read_bytes())
+    for change in ({"epsilon_cap": 0}, {"epsilon_cup": 1}, {"coordinator": {"url": "u"}}):
+        path.write_text(json.dumps({**good, **change}))
+        with pytest.raises(SettingsError, match=r"settings\.json"):
+            home.settings()
+
+
+def test_what_is_no_home_says_what_to_do(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for read in (home.settings, home.policy, home.token, home.identity):
+        with pytest.raises(SettingsError, match=r"cannot read|not a party's home"):
+            read()
+
+
+def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    identity = home.identity()
+    said = repr(identity) + str(home)
+    secret = (home.root / "keys" / "signing.key").read_text().strip()
+    for hidden in (secret, repr(identity.linkage_key), identity.linkage_key.hex()):
+        assert hidden not in said

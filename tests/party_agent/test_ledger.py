@@ -1,0 +1,323 @@
+"""States, caps, the chain, and what survives a restart."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import TypeVar
+
+import pytest
+
+from party_agent.errors import LedgerError
+from party_agent.ledger import GENESIS, Cap, Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.private.digest import TableDigest
+from party_agent.store import Store
+from shared.privacy.accounting import RHO_UNITS, ZERO, Rho
+from shared.protocol.dsse import seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.statements import Rejection
+from tests.party_agent.fake_coordinator import NOW
+
+COORDINATOR = "c" * 64
+APPROVALS = "a" * 64
+TABLE = TableDigest("d" * 64, {"x": "e" * 64})
+CAP = Cap("default", 1.0, 1e-5)
+LATER = NOW + timedelta(hours=1)
+
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    store = Store(path)
+    yield Ledger(store, cap=CAP, coordinator=COORDINATOR)
+    store.close()
+
+
+def share(of: int) -> Rho:
+    """A charge of which exactly `of` fit under the cap."""
+    return Rho(CAP.rho.units // of)
+
+
+def reserve(ledger: Ledger, release: str, rho: Rho | None = None) -> Charge | Refused:
+    with ledger._store.transaction() as db:
+        return ledger.reserve(
+            db, release, rho or share(4), dataset="main", data_sha256="f" * 64, study="s", expires=LATER
+        )
+
+
+def debit(ledger: Ledger, release: str) -> Debit | Refused:
+    return ledger.debit(release, approvals=APPROVALS, table=TABLE, now=NOW)
+
+
+def debited(ledger: Ledger, release: str) -> Debit:
+    assert isinstance(reserve(ledger, release), Charge)
+    done = debit(ledger, release)
+    assert isinstance(done, Debit)
+    return done
+
+
+def store_block(ledger: Ledger, done: Debit) -> bool:
+    with ledger._store.transaction() as db:
+        return ledger.record_block(db, done, "b" * 64)
+
+
+def withdraw(ledger: Ledger, release: str) -> bool:
+    with ledger._store.transaction() as db:
+        return ledger.withdraw(db, release)
+
+
+def state(ledger: Ledger, release: str) -> ChargeState | None:
+    charge = ledger.charge(release)
+    return charge.state if charge else None
+
+
+def test_charge_goes_from_reserved_to_acked(ledger: Ledger) -> None:
+    assert isinstance(reserve(ledger, "r"), Charge)
+    states = [state(ledger, "r")]
+    done = debit(ledger, "r")
+    assert done == Debit("r", share(4).units, 1, APPROVALS, TABLE)
+    assert isinstance(done, Debit)
+    states.append(state(ledger, "r"))
+    assert store_block(ledger, done)
+    states.append(state(ledger, "r"))
+    assert ledger.acknowledge("r")
+    states.append(state(ledger, "r"))
+    assert states == ["reserved", "debited", "stored", "acked"]
+    assert ledger.spent() == share(4)
+
+
+def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Ledger) -> None:
+    done = debited(ledger, "r")
+    head = ledger.entries()[-1]["digest"]
+    assert isinstance(debit(ledger, "r"), Refused)
+    assert isinstance(debit(ledger, "unknown"), Refused)
+    assert isinstance(ledger.redraw("unknown", table=TABLE), Refused)
+    assert isinstance(reserve(ledger, "r"), Refused)
+    assert not ledger.acknowledge("r")
+    assert not withdraw(ledger, "unknown")
+    assert ledger.entries()[-1]["digest"] == head
+    assert store_block(ledger, done)
+    assert not store_block(ledger, done)
+    assert ledger.acknowledge("r")
+    assert not ledger.acknowledge("r")
+    assert not withdraw(ledger, "r")
+    assert isinstance(ledger.redraw("r", table=TABLE), Refused)
+
+
+@pytest.mark.parametrize("units", [0, -1, -(1 << 70)])
+def test_charge_that_is_not_positive_is_refused(ledger: Ledger, units: int) -> None:
+    with ledger._store.transaction() as db:
+        answer = ledger.reserve(db, "r", Rho(units), dataset="main", data_sha256="f" * 64, study="s", expires=LATER)
+    assert answer == Refused("a charge must be positive")
+    assert ledger.spent() == ZERO
+
+
+def test_cap_holds_exactly_and_one_unit_more_is_refused(ledger: Ledger) -> None:
+    assert isinstance(reserve(ledger, "most", Rho(CAP.rho.units - 1)), Charge)
+    assert isinstance(reserve(ledger, "over", Rho(2)), Refused)
+    assert isinstance(reserve(ledger, "fits", Rho(1)), Charge)
+    refused = reserve(ledger, "none", Rho(1))
+    assert isinstance(refused, Refused)
+    assert "budget of population default does not suffice" in refused.reason
+    assert ledger.spent() == CAP.rho
+    assert ledger.shortfall(Rho(1)) is not None
+
+
+def test_refusal_says_what_it_costs_and_what_is_left(ledger: Ledger) -> None:
+    reserve(ledger, "r", share(2))
+    refused = ledger.shortfall(CAP.rho)
+    assert refused is not None
+    assert "costs epsilon 1 and 0.686 is left of 1 " in refused.reason
+
+
+def test_reservation_given_back_is_free_again_and_cannot_be_made_twice(ledger: Ledger) -> None:
+    reserve(ledger, "r", CAP.rho)
+    assert withdraw(ledger, "r")
+    assert (state(ledger, "r"), ledger.spent()) == ("released", ZERO)
+    assert isinstance(reserve(ledger, "r"), Refused)
+    assert isinstance(debit(ledger, "r"), Refused)
+    assert isinstance(reserve(ledger, "other", CAP.rho), Charge)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_withdrawal_after_the_debit_keeps_the_charge(ledger: Ledger, stored: bool) -> None:
+    done = debited(ledger, "r")
+    if stored:
+        store_block(ledger, done)
+    assert withdraw(ledger, "r")
+    assert (state(ledger, "r"), ledger.spent()) == ("withdrawn", share(4))
+    assert not store_block(ledger, done)
+    assert isinstance(ledger.redraw("r", table=TABLE), Refused)
+
+
+def test_debit_of_an_expired_spec_is_refused(ledger: Ledger) -> None:
+    reserve(ledger, "r")
+    refused = ledger.debit("r", approvals=APPROVALS, table=TABLE, now=LATER)
+    assert refused == Refused("the spec has expired")
+    assert state(ledger, "r") == "reserved"
+
+
+def test_debit_above_a_cap_that_was_lowered_is_refused(ledger: Ledger) -> None:
+    reserve(ledger, "r", CAP.rho)
+    lowered = Ledger(ledger._store, cap=Cap("default", 0.5, 1e-5), coordinator=COORDINATOR)
+    assert isinstance(debit(lowered, "r"), Refused)
+    assert state(ledger, "r") == "reserved"
+    shortfall = lowered.shortfall(Rho(1))
+    assert shortfall is not None
+    assert "and 0 is left" in shortfall.reason
+
+
+def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Ledger) -> None:
+    first = debited(ledger, "r")
+    second = ledger.redraw("r", table=TABLE)
+    assert isinstance(second, Debit)
+    assert (second.attempt, second.approvals, second.rho_units) == (2, APPROVALS, share(4).units)
+    assert not store_block(ledger, first)
+    assert store_block(ledger, second)
+    assert ledger.spent() == share(4)
+
+
+def test_cap_is_the_populations_over_every_coordinator(ledger: Ledger) -> None:
+    reserve(ledger, "r", share(2))
+    elsewhere = Ledger(ledger._store, cap=CAP, coordinator="e" * 64)
+    assert elsewhere.charge("r") is None
+    assert isinstance(reserve(elsewhere, "r", share(2)), Charge)
+    assert ledger.spent() == elsewhere.spent() == share(2) + share(2)
+    assert isinstance(reserve(elsewhere, "s", share(2)), Refused)
+    assert len(ledger.charges()) == 2
+    others = Ledger(ledger._store, cap=Cap("staff", 1.0, 1e-5), coordinator=COORDINATOR)
+    assert others.spent() == ZERO
+
+
+def test_losses_beyond_64_bits_are_kept_exactly(path: Path) -> None:
+    store = Store(path)
+    ledger = Ledger(store, cap=Cap("default", 1e8, 1e-5), coordinator=COORDINATOR)
+    huge = Rho(10**7 * RHO_UNITS + 1)
+    assert huge.units.bit_length() > 64
+    reserve(ledger, "a", huge)
+    reserve(ledger, "b", huge)
+    assert ledger.spent().units == 2 * huge.units
+    assert ledger.shortfall(Rho(RHO_UNITS << 64)) is not None
+    store.close()
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 10.0, 1e3])
+def test_cap_never_allows_more_epsilon_than_was_said(epsilon: float) -> None:
+    assert Cap("p", epsilon, 1e-5).rho.epsilon(1e-5) <= epsilon
+
+
+def test_restart_keeps_everything(ledger: Ledger, path: Path) -> None:
+    key = SigningKey(b"\x01" * 32)
+    statement = Rejection(spec="0" * 64, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
+    envelope = seal(statement, kind="rejection", key=key)
+    debited(ledger, "r")
+    with ledger._store.transaction() as db:
+        ledger.sign_off(db, "r", "rejection", envelope)
+    before = ledger.charges(), ledger.spent(), ledger.entries()
+    ledger._store.close()
+    store = Store(path)
+    again = Ledger(store, cap=CAP, coordinator=COORDINATOR)
+    assert (again.charges(), again.spent(), again.entries()) == before
+    assert again.signature("r", "rejection") == envelope
+    assert again.signature("r", "approval") is None
+    store.close()
+
+
+def test_signature_is_kept_once_and_for_all(ledger: Ledger) -> None:
+    statement = Rejection(spec="0" * 64, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
+    envelope = seal(statement, kind="rejection", key=SigningKey(b"\x01" * 32))
+
+    def sign() -> None:
+        with ledger._store.transaction() as db:
+            ledger.sign_off(db, "r", "rejection", envelope)
+
+    sign()
+    with pytest.raises(sqlite3.IntegrityError):
+        sign()
+    assert len(ledger.entries()) == 1
+
+
+def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Ledger) -> None:
+    with ledger._store.reading() as db:
+        assert ledger.head(db) == GENESIS
+    done = debited(ledger, "r")
+    store_block(ledger, done)
+    ledger.acknowledge("r")
+    entries = ledger.entries()
+    assert [entry["kind"] for entry in entries] == ["reserved", "debited", "stored", "acked"]
+    assert [entry["previous"] for entry in entries] == [GENESIS, *(entry["digest"] for entry in entries[:-1])]
+    with ledger._store.reading() as db:
+        assert ledger.head(db) == entries[-1]["digest"]
+    assert "f" * 64 not in str(entries)
+    assert TABLE.subjects not in str(entries)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE entries SET body = replace(body, 'reserved', 'released') WHERE seq = 1",
+        "UPDATE entries SET body = 'garbage' WHERE seq = 2",
+        "UPDATE entries SET digest = upper(digest) WHERE seq = 3",
+        "DELETE FROM entries WHERE seq = 1",
+        "DELETE FROM entries WHERE seq = 2",
+        "UPDATE entries SET seq = -seq",
+    ],
+)
+def test_altered_chain_is_noticed(ledger: Ledger, tampering: str) -> None:
+    store_block(ledger, debited(ledger, "r"))
+    assert len(ledger.entries()) == 3
+    with ledger._store.transaction() as db:
+        db.execute(tampering)
+    with pytest.raises(LedgerError, match="was altered"):
+        ledger.entries()
+
+
+def test_reservations_of_many_threads_do_not_pass_a_cap_that_holds_one(ledger: Ledger) -> None:
+    answers = _at_once(8, lambda i: reserve(ledger, f"r{i}", CAP.rho))
+    assert sum(isinstance(answer, Charge) for answer in answers) == 1
+    assert ledger.spent() == CAP.rho
+
+
+def test_one_reservation_is_debited_by_one_of_many_threads(ledger: Ledger) -> None:
+    reserve(ledger, "r", CAP.rho)
+    answers = _at_once(8, lambda _: debit(ledger, "r"))
+    assert sum(isinstance(answer, Debit) for answer in answers) == 1
+
+
+def test_withdrawal_and_debit_at_once_never_lose_a_charge_that_was_debited(path: Path) -> None:
+    store = Store(path)
+    ledger = Ledger(store, cap=Cap("default", 10.0, 1e-5), coordinator=COORDINATOR)
+    for i in range(20):
+        release = f"r{i}"
+        reserve(ledger, release, Rho(1000))
+        moves: list[Callable[[], object]] = [partial(debit, ledger, release), partial(withdraw, ledger, release)]
+        answers = _at_once(2, lambda j, moves=moves: moves[j]())  # type: ignore[misc]
+        was_debited = any(isinstance(answer, Debit) for answer in answers)
+        assert (state(ledger, release) == "withdrawn") == was_debited
+    charges = ledger.charges()
+    assert ledger.spent() == Rho(1000 * sum(c.state is ChargeState.WITHDRAWN for c in charges))
+    store.close()
+
+
+def _at_once(count: int, work: Callable[[int], Answer]) -> list[Answer]:
+    barrier = Barrier(count)
+    answers: list[Answer] = []
+
+    def run(i: int) -> None:
+        barrier.wait()
+        answers.append(work(i))
+
+    threads = [Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers

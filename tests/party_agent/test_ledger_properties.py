@@ -1,0 +1,138 @@
+"""Whatever is asked of a ledger, in whatever order, it never under-counts and never passes its cap."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from party_agent.ledger import Cap, Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.private.digest import TableDigest
+from party_agent.store import Store
+from shared.privacy.accounting import ZERO, Rho
+from tests.party_agent.fake_coordinator import NOW
+
+RELEASES = st.sampled_from(["a", "b", "c", "d"])
+TABLE = TableDigest("d" * 64, {})
+COUNTING = frozenset(ChargeState) - {ChargeState.RELEASED}
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Keeps a model: what was ever debited stays debited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.cap = Cap("default", 1.0, 1e-5)
+        self.debits: list[Debit] = []
+        self.spent = ZERO
+        self.debited: dict[str, Rho] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store(Path(self.folder.name) / "ledger.sqlite")
+        self.ledger = Ledger(self.store, cap=self.cap, coordinator="c" * 64)
+
+    @initialize(quarters=st.integers(0, 3))
+    def some_is_gone_already(self, quarters: int) -> None:
+        if quarters:
+            self.reserve("gone", quarters)
+
+    @rule(release=RELEASES, quarters=st.integers(1, 4))
+    def reserve(self, release: str, quarters: int) -> None:
+        rho = Rho(self.cap.rho.units * quarters // 4)
+        known, fits = self.ledger.charge(release), self.spent + rho <= self.cap.rho
+        with self.store.transaction() as db:
+            answer = self.ledger.reserve(
+                db, release, rho, dataset="main", data_sha256="f" * 64, study="s", expires=NOW.replace(hour=23)
+            )
+        assert isinstance(answer, Charge) == (known is None and fits)
+        if isinstance(answer, Charge):
+            self.spent += rho
+
+    @rule(release=RELEASES, late=st.booleans())
+    def debit(self, release: str, late: bool) -> None:
+        before = self.ledger.charge(release)
+        now = NOW.replace(hour=23) if late else NOW
+        answer = self.ledger.debit(release, approvals="a" * 64, table=TABLE, now=now)
+        reserved = before is not None and before.state is ChargeState.RESERVED
+        assert isinstance(answer, Debit) == (reserved and not late)
+        if isinstance(answer, Debit) and before is not None:
+            assert answer.rho_units == before.rho.units
+            self.debits.append(answer)
+            self.debited[release] = before.rho
+
+    @rule(release=RELEASES)
+    def redraw(self, release: str) -> None:
+        before = self.ledger.charge(release)
+        answer = self.ledger.redraw(release, table=TABLE)
+        if isinstance(answer, Refused):
+            assert before is None or before.state is not ChargeState.DEBITED
+        else:
+            assert before is not None
+            assert (answer.attempt, answer.rho_units) == (before.attempt + 1, before.rho.units)
+            self.debits.append(answer)
+
+    @rule(data=st.data())
+    def record_block(self, data: st.DataObject) -> None:
+        if not self.debits:
+            return
+        debit = data.draw(st.sampled_from(self.debits))
+        before = self.ledger.charge(debit.release)
+        with self.store.transaction() as db:
+            stored = self.ledger.record_block(db, debit, "b" * 64)
+        assert before is not None
+        assert stored == (before.state is ChargeState.DEBITED and before.attempt == debit.attempt)
+
+    @rule(release=RELEASES)
+    def acknowledge(self, release: str) -> None:
+        before = self.ledger.charge(release)
+        assert self.ledger.acknowledge(release) == (before is not None and before.state is ChargeState.STORED)
+
+    @rule(release=RELEASES)
+    def withdraw(self, release: str) -> None:
+        before = self.ledger.charge(release)
+        with self.store.transaction() as db:
+            self.ledger.withdraw(db, release)
+        if before is not None and before.state is ChargeState.RESERVED:
+            self.spent -= before.rho  # the only way down
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.open()
+
+    @rule(release=RELEASES)
+    def crash_in_a_transaction(self, release: str) -> None:
+        try:
+            with self.store.transaction() as db:
+                self.ledger.withdraw(db, release)
+                raise KeyboardInterrupt  # noqa: TRY301 - power is cut here
+        except KeyboardInterrupt:
+            self.restart()
+
+    @invariant()
+    def spent_is_what_the_model_says_and_within_the_cap(self) -> None:
+        assert self.ledger.spent() == self.spent
+        assert self.spent <= self.cap.rho
+
+    @invariant()
+    def what_was_debited_is_counted_for_ever(self) -> None:
+        states = {charge.release: charge.state for charge in self.ledger.charges()}
+        assert all(states[release] in COUNTING - {ChargeState.RESERVED} for release in self.debited)
+        assert sum(rho.units for rho in self.debited.values()) <= self.ledger.spent().units
+
+    @invariant()
+    def the_chain_holds(self) -> None:
+        self.ledger.entries()
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+
+LedgerMachine.TestCase.settings = settings(
+    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLedger = LedgerMachine.TestCase

@@ -1,0 +1,209 @@
+"""The loop: what stops it, what it retries and how long it waits."""
+
+import time
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from party_agent.loop import Backoff, Loop
+from shared.runtime.errors import NonsenseError
+from tests.party_agent.consortium import Consortium, CrashError, Noise
+from tests.party_agent.fake_coordinator import answering, no_fault, unreachable
+
+
+def test_delays_double_up_to_a_minute_with_a_quarter_of_jitter() -> None:
+    backoff = Backoff()
+    delays = [backoff.fail(100.0) for _ in range(40)]
+    for i, delay in enumerate(delays):
+        plain = min(60.0, 0.5 * 2**i)
+        assert plain <= delay <= plain * 1.25
+    assert backoff.until == 100.0 + delays[-1]
+
+
+def turns(loop: Loop, count: int) -> None:
+    for _ in range(count):
+        loop.turn()
+        for backoff in loop._releases.values():
+            backoff.until = 0.0
+
+
+def test_turns_bring_a_release_to_publication(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
+        loops = Loop(clinic), Loop(insurer)
+        for _ in range(3):
+            for loop in loops:
+                turns(loop, 1)
+        assert clinic.jobs.get(release).stage == "published"  # type: ignore[union-attr]
+    assert pair.state(release) == "published"
+
+
+def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others(pair: Consortium) -> None:
+    bad = pair.propose(title="bad")
+    good = pair.propose(title="good")
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{bad}")
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        turns(Loop(agent), 1)
+        job = agent.jobs.get(bad)
+        assert job is not None
+        assert job.error is not None
+        assert "something else than expected" in job.error
+    assert "clinic" in pair.coordinator.releases[good].approvals
+    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["nonsense"]
+
+
+def test_spec_of_an_unknown_signer_is_a_clear_job_error(pair: Consortium) -> None:
+    stranger = pair.homes["insurer"].identity().signing_key
+    release = pair.coordinator.propose(pair.spec(proposer=stranger), key=stranger)  # not in the directory
+    with pair.agent("clinic") as agent:
+        turns(Loop(agent), 1)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert error.startswith(f"signed by key {stranger.fingerprint[:16]}, which is not expected here\n  ")
+
+
+def test_failing_release_is_left_alone_until_its_delay_is_over(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.coordinator.before = unreachable("PUT", "/approvals/")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        agent.step(loop._attend)
+        agent.step(loop._attend)
+        assert pair.coordinator.requests.count(f"GET /v1/releases/{release}") == 1
+        assert loop._releases[release].failures == 1
+        pair.coordinator.before = no_fault
+        turns(loop, 2)
+        assert loop._releases == {}
+    assert "clinic" in pair.coordinator.releases[release].approvals
+
+
+def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{release}")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        loop.turn()
+        del pair.coordinator.releases[release]
+        loop._releases[release].until = time.monotonic() - 1
+        pair.coordinator.requests.clear()
+        loop.turn()
+    assert pair.coordinator.requests[-1] == "GET /v1/events"
+
+
+def test_disk_that_is_full_is_told_with_a_remedy(pair: Consortium) -> None:
+    release = pair.propose()
+    for name in ("clinic", "insurer"):
+        pair.step(name)
+    pair.homes["clinic"].outbox.write_text("in the way")
+    with pair.agent("clinic") as agent:
+        turns(Loop(agent), 1)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert error.startswith("cannot write (")
+
+
+def test_bug_in_one_release_does_not_end_the_loop_and_its_message_stays_out_of_sight(pair: Consortium) -> None:
+    release = pair.propose()
+    for name in ("clinic", "insurer"):
+        pair.step(name)
+
+    def tell_a_value() -> None:
+        raise ValueError("SENTINEL")
+
+    with pair.agent("clinic", draw=Noise(meanwhile=tell_a_value)) as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        turns(loop, 2)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert "an unexpected fault (ValueError)" in error
+    assert "SENTINEL" not in f"{logs}{error}"
+
+
+def run(loop: Loop, *, until: Event, halts: list[str]) -> Thread:
+    def on_halt() -> None:
+        halts.append("halted")
+        until.set()
+
+    thread = Thread(target=loop.run, kwargs={"on_halt": on_halt})
+    thread.start()
+    return thread
+
+
+def test_ledger_that_was_set_back_halts_the_loop_at_its_first_look_even_after_publication(pair: Consortium) -> None:
+    pair.propose()
+    for _ in range(3):
+        for name in ("clinic", "insurer"):
+            pair.step(name)
+    pair.homes["clinic"].database.unlink()
+    halted, halts = Event(), list[str]()
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=halted, halts=halts)
+        assert halted.wait(10)
+        thread.join(10)
+        assert loop.halted is not None
+        assert loop.halted.code == "stale-ledger"
+    assert halts == ["halted"]
+
+
+def test_coordinator_that_is_away_is_told_as_trouble_and_waited_for(pair: Consortium) -> None:
+    release = pair.propose()
+    answered = Event()
+
+    def away(request: httpx.Request) -> None:
+        raise httpx.ConnectError("refused", request=request)
+
+    pair.coordinator.before = away
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=Event(), halts=[])
+        until = time.monotonic() + 10
+        while loop.trouble is None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert loop.trouble is not None
+        assert loop.trouble.code == "unreachable"
+
+        def back(_: Any) -> None:
+            answered.set()
+
+        pair.coordinator.before = back
+        assert answered.wait(10)
+        while loop.trouble is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        loop.stop.set()
+        thread.join(10)
+        problems = [loop.trouble, loop.halted]
+        assert not any(problems)
+    assert "clinic" in pair.coordinator.releases[release].approvals
+
+
+def test_fault_outside_every_release_does_not_end_the_loop(pair: Consortium) -> None:
+    seen = Event()
+
+    def broken(_: httpx.Request) -> None:
+        seen.set()
+        raise CrashError
+
+    pair.coordinator.before = broken
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=Event(), halts=[])
+        assert seen.wait(10)
+        until = time.monotonic() + 10
+        while loop.trouble is None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert thread.is_alive()
+        loop.stop.set()
+        thread.join(10)
+        assert loop.trouble is not None
+        assert "CrashError" in str(loop.trouble)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"last": "soon"}'])
+def test_events_that_are_nonsense_are_trouble(pair: Consortium, body: bytes) -> None:
+    pair.coordinator.before = answering(200, body, part="/v1/events")
+    with pair.agent("clinic") as agent, pytest.raises(NonsenseError):
+        Loop(agent).turn()

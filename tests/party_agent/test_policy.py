@@ -1,0 +1,222 @@
+"""Every rule of a party's own policy, one at a time."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party_agent.datasets import Dataset
+from party_agent.policy import AutoApproval, Policy, Situation, approves_itself, examine
+from party_agent.private.sources import FileSource
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.keys import SigningKey
+from shared.protocol.plan import BlockPlan, plan_block
+from shared.protocol.schema import BinaryAttribute, NumericAttribute
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.study import Member, Study, StudyParty, build_spec
+from shared.runtime.errors import SettingsError
+from shared.runtime.settings import load_settings
+from tests.party_agent.fake_coordinator import NOW
+
+OWN, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
+X = NumericAttribute(name="x", lower=0, upper=10, unit="kg")
+B = BinaryAttribute(name="b", levels=("no", "yes"))
+DATASET = Dataset(
+    name="main",
+    source=FileSource(path="t.csv"),
+    subject_id="id",
+    attributes=(X, B),
+    n=50,
+    clipped={"x": 0, "b": 0},
+    missing={"x": 0, "b": 0},
+    subjects_digest="0" * 64,
+    attribute_digests={"x": "0" * 64, "b": "0" * 64},
+)
+
+
+def spec_with(**changes: Any) -> ReleaseSpec:
+    study = Study(
+        study="s",
+        k=20,
+        epsilon=1.0,
+        delta=1e-6,
+        n=50,
+        lifetime_hours=48,
+        parties=(
+            StudyParty(name="own", dataset="main", attributes=(X, B)),
+            StudyParty(name="other", dataset="main", attributes=(NumericAttribute(name="y", lower=0, upper=1),)),
+        ),
+    )
+    members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}
+    spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
+    return spec.model_copy(update=changes)
+
+
+GOOD = Situation(
+    policy=Policy(
+        mechanisms=frozenset({"rmgm"}),
+        adjacencies=frozenset({Adjacency.REPLACE_ONE}),
+        max_epsilon=1.0,
+        max_delta=1e-6,
+        max_cells=40,
+        max_lifetime_hours=48,
+    ),
+    pins={"other": OTHER.fingerprint},
+    dataset=DATASET,
+    now=NOW,
+)
+
+
+def plan_of(spec: ReleaseSpec) -> BlockPlan:
+    return plan_block(spec, spec.party("own"))
+
+
+def found(spec: ReleaseSpec, situation: Situation = GOOD) -> list[tuple[str, str | None]]:
+    return [(f.rule, f.reason) for f in examine(spec, spec.party("own"), plan_of(spec), situation)]
+
+
+def test_proposal_at_the_edge_of_every_rule_has_no_findings() -> None:
+    assert found(spec_with()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"mechanism": "dgm", "k": None}, "mechanisms"),
+        ({"adjacency": Adjacency.ZERO_OUT}, "adjacencies"),
+        ({"epsilon": 1.0000001}, "max_epsilon"),
+        ({"delta": 1.1e-6}, "max_delta"),
+        ({"k": 21}, "max_cells"),
+        ({"expires": NOW + timedelta(hours=48, seconds=1)}, "max_lifetime_hours"),
+    ],
+)
+def test_each_rule_refuses_what_lies_just_beyond_it(changes: dict[str, Any], rule: str) -> None:
+    findings = found(spec_with(**changes))
+    assert (rule, "policy") in findings
+    assert {r for r, _ in findings} <= {rule, "max_cells"}  # dgm has more rows too
+
+
+def test_spec_dated_ahead_does_not_stay_open_longer_than_the_policy_allows() -> None:
+    ahead = timedelta(days=3650)
+    spec = spec_with(created=NOW + ahead, expires=NOW + ahead + timedelta(hours=1))
+    assert found(spec) == [("max_lifetime_hours", "policy")]
+
+
+def test_expired_proposal_is_refused_as_expired() -> None:
+    late = replace(GOOD, now=NOW + timedelta(hours=48))
+    assert found(spec_with(), late) == [("expires", "expired")]
+
+
+def test_lifetime_of_a_policy_may_be_as_large_as_it_likes() -> None:
+    generous = replace(GOOD, policy=GOOD.policy.model_copy(update={"max_lifetime_hours": 1e300}))
+    assert found(spec_with(), generous) == []
+
+
+def test_member_that_is_not_pinned_waits_for_a_person() -> None:
+    assert found(spec_with(), replace(GOOD, pins={})) == [("pins", None)]
+    assert found(spec_with(), replace(GOOD, pins={"Other": OTHER.fingerprint})) == [("pins", None)]
+
+
+def test_member_pinned_with_another_key_is_refused() -> None:
+    assert found(spec_with(), replace(GOOD, pins={"other": OWN.fingerprint})) == [("pins", "policy")]
+
+
+def test_own_name_needs_no_pin() -> None:
+    assert found(spec_with(), replace(GOOD, pins={**GOOD.pins, "own": "f" * 64})) == []
+
+
+def test_dataset_that_is_not_registered_waits_for_a_person() -> None:
+    assert found(spec_with(), replace(GOOD, dataset=None)) == [("dataset", None)]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        (X,),
+        (X, BinaryAttribute(name="b", levels=("yes", "no"))),
+        (X, BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint")),
+        (NumericAttribute(name="x", lower=0, upper=10.0000001, unit="kg"), B),
+        (NumericAttribute(name="x", lower=0, upper=10, unit="g"), B),
+        (BinaryAttribute(name="x", levels=("0", "10")), B),
+    ],
+    ids=["absent", "levels in other order", "missing", "bounds", "unit", "kind"],
+)
+def test_attribute_that_differs_from_the_registered_one_is_refused(attributes: Any) -> None:
+    situation = replace(GOOD, dataset=DATASET.model_copy(update={"attributes": attributes}))
+    assert found(spec_with(), situation) == [("schema", "schema")]
+
+
+def test_attributes_may_be_registered_in_another_order_and_be_more() -> None:
+    more = (NumericAttribute(name="z", lower=0, upper=1), B, X)
+    assert found(spec_with(), replace(GOOD, dataset=DATASET.model_copy(update={"attributes": more}))) == []
+
+
+@pytest.mark.parametrize("n", [49, 51])
+def test_other_number_of_subjects_is_refused(n: int) -> None:
+    assert found(spec_with(), replace(GOOD, dataset=DATASET.model_copy(update={"n": n}))) == [("subjects", "subjects")]
+
+
+def test_all_findings_are_told_at_once() -> None:
+    situation = replace(GOOD, pins={}, dataset=None, now=NOW + timedelta(days=9))
+    rules = [rule for rule, _ in found(spec_with(epsilon=2.0, delta=1e-5), situation)]
+    assert rules == ["max_epsilon", "max_delta", "expires", "pins", "dataset"]
+
+
+def test_nothing_is_approved_automatically_by_default() -> None:
+    assert not approves_itself(Policy(), proposer=OTHER.fingerprint, plan=plan_of(spec_with()))
+
+
+def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
+    plan = plan_of(spec_with())
+    cost = float(plan.charge)
+
+    def approves(proposer: str, max_rho: float) -> bool:
+        policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho),))
+        return approves_itself(policy, proposer=OTHER.fingerprint, plan=plan)
+
+    assert approves(OTHER.fingerprint, cost)
+    assert approves("*", cost)
+    assert not approves("*", cost * (1 - 1e-9))
+    assert not approves(OWN.fingerprint, cost)
+    both = (AutoApproval(proposer="*", max_rho=cost / 2), AutoApproval(proposer=OTHER.fingerprint, max_rho=cost))
+    assert approves_itself(Policy(auto_approve=both), proposer=OTHER.fingerprint, plan=plan)
+
+
+def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
+    plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
+    policy = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=float(plan.loss)),))
+    assert float(plan.charge) > 3.9 * float(plan.loss)
+    assert not approves_itself(policy, proposer=OTHER.fingerprint, plan=plan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"max_epsilon": 0}',
+        '{"max_epsilon": NaN}',
+        '{"max_epsilon": 1e309}',
+        '{"mechanisms": ["other"]}',
+        '{"adjacencies": ["none"]}',
+        '{"auto_approve": [{"proposer": "*", "max_rho": -1}]}',
+        '{"max_epsilom": 1}',
+    ],
+)
+def test_policy_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(SettingsError):
+        load_settings(Policy, tmp_path / "policy.json")
+
+
+def test_policy_file_as_documented_is_read(tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(
+        '{"mechanisms": ["rmgm", "dgm"], "adjacencies": ["replace_one", "zero_out"], "max_epsilon": 10, '
+        '"max_delta": 1e-4, "max_cells": 100000000, "max_lifetime_hours": 2160, '
+        '"auto_approve": [{"proposer": "*", "max_rho": 0.5}]}'
+    )
+    policy = load_settings(Policy, tmp_path / "policy.json")
+    assert policy.adjacencies == frozenset(Adjacency)
+    assert policy.auto_approve == (AutoApproval(proposer="*", max_rho=0.5),)

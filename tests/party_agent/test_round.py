@@ -1,0 +1,114 @@
+"""Whole rounds of real agents over an in-memory coordinator."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from party_agent.ledger import ChargeState
+from shared.protocol.alignment import alignment_digest
+from shared.protocol.block import check_block
+from shared.protocol.dsse import open_envelope
+from shared.protocol.plan import plan_block
+from shared.protocol.statements import AlignmentStatement, BlockStatement
+from tests.party_agent.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: Literal["rmgm", "dgm"]) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose(mechanism=mechanism)
+    noises = {name: Noise() for name in NAMES}
+    for _ in range(3):
+        for name in NAMES:
+            consortium.step(name, draw=noises[name])
+    found = consortium.coordinator.releases[release]
+    assert consortium.state(release) == "published"
+    for name in NAMES:
+        share = found.document.party(name)
+        plan = plan_block(found.document, share)
+        statement = open_envelope(found.blocks[name], BlockStatement, kind="block", keys=[share.verifying_key]).document
+        block = check_block(found.bodies[name], statement)
+        assert block.shape == (plan.rows, len(plan.columns))
+        assert noises[name].calls == [(plan.sigma, block.size)]
+        charge = consortium.charge(name, release)
+        assert charge is not None
+        assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.charge, 1)
+        assert not (consortium.homes[name].outbox / release).exists()
+
+
+def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose()
+    for name in NAMES:
+        consortium.step(name)
+    found = consortium.coordinator.releases[release]
+    expected = alignment_digest(
+        LINKAGE, spec_digest=release, subjects=N, sorted_ids=sorted(f"s{i}".encode() for i in range(N))
+    )
+    for name in NAMES:
+        keys = [found.document.party(name).verifying_key]
+        statement = open_envelope(found.alignments[name], AlignmentStatement, kind="alignment", keys=keys).document
+        assert (statement.digest, statement.subjects) == (expected, N)
+
+
+def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "lab")
+    release = consortium.propose(mechanism="dgm")
+    noise = Noise()
+    for _ in range(2):
+        consortium.step("lab", draw=noise)
+        consortium.step("clinic")
+    consortium.step("lab", draw=noise)
+    found = consortium.coordinator.releases[release]
+    statement = open_envelope(
+        found.blocks["lab"], BlockStatement, kind="block", keys=[found.document.party("lab").verifying_key]
+    ).document
+    block = check_block(found.bodies["lab"], statement) - noise.drawn[0].reshape(N, 4)
+    by_id = {row["subject"]: row for row in _table(consortium.table("lab"))}
+    for rank, subject in enumerate(sorted(by_id, key=str.encode)):
+        row = by_id[subject]
+        assert block[rank, 0] == (32768 if row["smoker"] == "yes" else -32768)
+        assert list(block[rank, 1:]) == [32768 * (row["blood"] == level) for level in ("A", "B", "AB")]
+
+
+def test_release_that_does_not_name_this_party_is_not_looked_at(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose(names=("clinic", "insurer"))
+    consortium.step("lab")
+    assert f"GET /v1/releases/{release}" not in consortium.coordinator.requests
+
+
+def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "lab")
+    releases = [consortium.propose(title=title, mechanism=m) for title, m in (("one", "rmgm"), ("two", "dgm"))]
+    for _ in range(3):
+        for name in ("clinic", "lab"):
+            consortium.step(name)
+    assert [consortium.state(release) for release in releases] == ["published", "published"]
+    with consortium.agent("lab") as agent:
+        charges = [agent.ledger.charge(release) for release in releases]
+        assert agent.ledger.spent().units == sum(c.rho.units for c in charges if c is not None)
+        agent.step(strictly)
+
+
+def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "lab")
+    mixed = []
+    for title in ("one", "two"):
+        release = consortium.propose(title=title)
+        noise = Noise()
+        for _ in range(3):
+            consortium.step("clinic", draw=noise)
+            consortium.step("lab")
+        found = consortium.coordinator.releases[release]
+        keys = [found.document.party("clinic").verifying_key]
+        statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
+        mixed.append(check_block(found.bodies["clinic"], statement) - noise.drawn[0].reshape(16, 2))
+    assert np.array_equal(mixed[0], mixed[1])
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    header, *lines = path.read_text().splitlines()
+    return [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]

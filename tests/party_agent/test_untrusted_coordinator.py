@@ -1,0 +1,391 @@
+"""A coordinator that lies, forges, forgets or talks nonsense, and a ledger that was set back."""
+
+import json
+import shutil
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party_agent.agent import Agent
+from party_agent.coordinator_client import CoordinatorClient
+from party_agent.errors import StaleLedgerError
+from party_agent.home import Home
+from party_agent.ledger import ChargeState
+from party_agent.proposals import Decision
+from shared.errors import CommingleError
+from shared.privacy.accounting import ZERO
+from shared.protocol.dsse import Envelope, seal
+from shared.protocol.errors import DocumentError, SignatureError, SpecError
+from shared.protocol.keys import SigningKey
+from shared.protocol.statements import Approval, BlockStatement, Enrolment, Rejection
+from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from tests.party_agent.consortium import Consortium, Noise, consortium_of, strictly
+from tests.party_agent.fake_coordinator import NOW, answering, no_fault
+
+STRANGER = SigningKey(b"\xee" * 32)
+HEAD = "0" * 64
+
+
+def approved_by_all(pair: Consortium) -> str:
+    release = pair.propose()
+    pair.step("clinic")
+    pair.step("insurer")
+    assert pair.state(release) == "approved"
+    return release
+
+
+def nothing_spent(pair: Consortium) -> bool:
+    with pair.agent("clinic") as agent:
+        return agent.ledger.charges() == [] and not pair.coordinator.received
+
+
+def dump(envelope: Envelope) -> dict[str, Any]:
+    return envelope.model_dump(mode="json")
+
+
+def test_spec_signed_by_nobody_we_trust_is_ignored(pair: Consortium) -> None:
+    spec = pair.spec(proposer=STRANGER)
+    pair.coordinator.propose(spec, key=STRANGER)
+    with pytest.raises(SignatureError, match="not expected here"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.all() == []
+
+
+def test_spec_signed_by_a_member_of_the_directory_that_is_not_pinned_is_ignored(pair: Consortium) -> None:
+    pair.coordinator.members["stranger"] = Enrolment(
+        invite="x" * 20, name="stranger", signing_key=STRANGER.verifying_key.raw.hex(), sealing_key="00" * 32
+    )
+    pair.coordinator.propose(pair.spec(proposer=STRANGER), key=STRANGER)
+    with pytest.raises(SignatureError):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_that_names_another_proposer_than_its_signer_is_ignored(pair: Consortium) -> None:
+    pair.coordinator.propose(pair.spec(proposer=STRANGER), key=pair.coordinator.key)
+    with pytest.raises(SignatureError, match="another proposer"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_whose_signature_is_broken_is_ignored(pair: Consortium) -> None:
+    release = pair.propose()
+    found = pair.coordinator.releases[release]
+    payload = found.spec.payload_bytes.replace(b'"epsilon":1.0', b'"epsilon":2.0')
+    found.spec = found.spec.model_copy(update={"payload": b64encode(payload).decode()})
+    with pytest.raises(SignatureError, match="does not verify"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_other_spec_under_the_same_id_is_ignored(pair: Consortium) -> None:
+    release = pair.propose()
+    other = seal(pair.spec(title="other"), kind="spec", key=pair.coordinator.key)
+    pair.coordinator.releases[release].spec = other
+    with pytest.raises(DocumentError, match="another spec under this id"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_two_parties_shown_different_specs_never_debit(pair: Consortium) -> None:
+    """Split view: each party sees a spec of its own under an id of its own; approvals of one do not open the other."""
+    first, second = pair.propose(title="first"), pair.propose(title="second")
+    hidden = {"clinic": second, "insurer": first}
+
+    def only(name: str) -> Callable[..., None]:
+        def fault(request: Any) -> Any:
+            if hidden[name] in request.url.path:
+                return answering(404, b'{"detail": "none"}', part="")(request)
+            return None
+
+        return fault
+
+    for name in ("clinic", "insurer"):
+        pair.coordinator.before = only(name)
+        with pair.agent(name) as agent:
+            agent.step(lambda _, work: _swallow(work))
+    pair.coordinator.before = no_fault
+    merged = {**pair.coordinator.releases[first].approvals, **pair.coordinator.releases[second].approvals}
+    assert merged.keys() == {"clinic", "insurer"}
+
+    def lie(view: dict[str, Any]) -> dict[str, Any]:
+        return {**view, "state": "approved", "approvals": {name: dump(e) for name, e in merged.items()}}
+
+    pair.coordinator.shown = lie
+    noise = Noise()
+    with pair.agent("clinic", draw=noise) as agent, pytest.raises((DocumentError, SignatureError)):
+        agent.handle(agent.client.release(first), first)
+    assert noise.calls == []
+    assert pair.charge("clinic", first).state is ChargeState.RESERVED  # type: ignore[union-attr]
+
+
+def _swallow(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except CommingleError:
+        return
+
+
+def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium) -> None:
+    spec = pair.spec()
+    parties = tuple(
+        p.model_copy(update={"signing_key": STRANGER.verifying_key.raw.hex()}) if p.name == "clinic" else p
+        for p in spec.parties
+    )
+    pair.coordinator.propose(spec.model_copy(update={"parties": parties}))
+    with pytest.raises(DocumentError, match="another key for this party"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_no_noise_level_serves_is_ignored_and_spoils_no_list(pair: Consortium) -> None:
+    spec = pair.spec().model_copy(update={"epsilon": 5.45e-8, "delta": 1e-300, "k": 40})
+    pair.coordinator.propose(spec)
+    with pytest.raises(SpecError, match="too much noise"):
+        pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.all() == []
+
+
+def forged(release: str, key: SigningKey, party: str = "insurer") -> Envelope:
+    return seal(Approval(spec=release, party=party, created=NOW, ledger_head=HEAD), kind="approval", key=key)
+
+
+@pytest.mark.parametrize("what", ["missing", "by a stranger", "by us for them", "about another release", "other kind"])
+def test_approval_that_is_missing_or_forged_prevents_the_debit(pair: Consortium, what: str) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    own_key = pair.homes["clinic"].identity().signing_key
+    their_key = pair.homes["insurer"].identity().signing_key
+    rejection = Rejection(spec=release, party="insurer", reason="operator", created=NOW, ledger_head=HEAD)
+    shown = {
+        "missing": None,
+        "by a stranger": forged(release, STRANGER),
+        "by us for them": forged(release, own_key),
+        "about another release": forged(HEAD, their_key),
+        "other kind": seal(rejection, kind="rejection", key=their_key),
+    }[what]
+
+    def lie(view: dict[str, Any]) -> dict[str, Any]:
+        extra = {} if shown is None else {"insurer": dump(shown)}
+        return {**view, "state": "approved", "approvals": {**view["approvals"], **extra}}
+
+    pair.coordinator.shown = lie
+    noise = Noise()
+    with pytest.raises((DocumentError, SignatureError)):
+        pair.step("clinic", draw=noise)
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RESERVED, [], {})
+
+
+@pytest.mark.parametrize("state", ["approved", "collecting"])
+def test_release_said_to_be_approved_that_we_did_not_approve_costs_nothing(pair: Consortium, state: str) -> None:
+    pair.propose()
+    pair.coordinator.shown = lambda view: {**view, "state": state}
+    with pytest.raises(DocumentError, match="approved without us"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+@pytest.mark.parametrize("state", ["aborted", "rejected", "expired", "published"])
+def test_release_falsely_said_to_be_over_is_not_taken_up_again(pair: Consortium, state: str) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.shown = lambda view: {**view, "state": state}
+    pair.step("clinic")
+    pair.coordinator.shown = lambda view: view
+    noise = Noise()
+    for _ in range(2):
+        pair.step("clinic", draw=noise)
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RELEASED, [], {})
+
+
+def test_approvals_in_one_place_and_rejected_in_another_stay_consistent(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.shown = lambda view: {**view, "state": "proposed", "approvals": {}}
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        assert len([e for e in agent.ledger.entries() if e["kind"] == "reserved"]) == 1
+    assert pair.charge("clinic", release) is not None
+
+
+NONSENSE = [b"", b"<html>hello</html>", b"null", b"[]", b"{}", b"\xff\xfe", b'{"items": 3}', b"[" * 2000]
+
+
+@pytest.mark.parametrize("body", NONSENSE)
+@pytest.mark.parametrize("part", ["/v1/releases", "/v1/releases/"])
+def test_nonsense_is_a_nonsense_error_and_changes_nothing(pair: Consortium, part: str, body: bytes) -> None:
+    pair.propose()
+    pair.coordinator.before = answering(200, body, part=part)
+    with pytest.raises(NonsenseError):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (500, b"oops", NonsenseError),
+        (404, b"{}", NonsenseError),
+        (302, b"", NonsenseError),
+        (502, b"<html>", UnreachableError),
+        (503, b"", UnreachableError),
+        (409, b'{"detail": "no", "type": "urn:commingle:problem:state"}', RemoteProblemError),
+        (500, b'{"detail": ["odd"], "remedy": 3}', RemoteProblemError),
+    ],
+)
+def test_refusals_of_every_kind_are_remote_errors(
+    pair: Consortium, status: int, body: bytes, error: type[CommingleError]
+) -> None:
+    pair.propose()
+    pair.coordinator.before = answering(status, body, part="/v1/releases/")
+    with pytest.raises(error):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def view_with(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda view: {**view, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "unheard-of"},
+        {"approvals": []},
+        {"approvals": {"clinic": {"payload": "!", "payloadType": "x", "signatures": []}}},
+        {"spec": None},
+        {"spec": {"payload": "AAAA", "payloadType": "x", "signatures": [{"keyid": "0" * 64, "sig": "AAAA"}]}},
+        {"approvals": {"clinic": {"payload": "*", "payloadType": "x", "signatures": [{"keyid": HEAD, "sig": "*"}]}}},
+        {"blocks": {"clinic": {"payload": "AAAA", "payloadType": "y", "signatures": [{"keyid": HEAD, "sig": "AA=="}]}}},
+    ],
+)
+def test_views_that_make_no_sense_are_our_errors_and_do_not_halt(pair: Consortium, changes: dict[str, Any]) -> None:
+    release = pair.propose()
+    pair.coordinator.shown = view_with(**changes)
+    with pytest.raises(CommingleError) as refused:
+        pair.step("clinic")
+    assert not isinstance(refused.value, StaleLedgerError)
+    pair.coordinator.shown = lambda view: view
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.releases[release].approvals
+
+
+def own_documents(key: SigningKey, spec: str) -> dict[str, dict[str, Envelope]]:
+    block = BlockStatement(
+        spec=spec, approvals=HEAD, party="clinic", rows=1, columns=("x",), sigma=1,
+        body_sha256=HEAD, content_sha256=HEAD, ledger_head=HEAD,
+    )  # fmt: skip
+    rejection = Rejection(spec=spec, party="clinic", reason="operator", created=NOW, ledger_head=HEAD)
+    return {
+        "approvals": {"clinic": forged(spec, key, "clinic")},
+        "blocks": {"clinic": seal(block, kind="block", key=key)},
+        "rejections": {"clinic": seal(rejection, kind="rejection", key=key)},
+    }
+
+
+@pytest.mark.parametrize("kind", ["approvals", "blocks", "rejections"])
+def test_own_signature_the_ledger_does_not_know_stops_the_agent(pair: Consortium, kind: str) -> None:
+    release = pair.propose()
+    key = pair.homes["clinic"].identity().signing_key
+    shown = own_documents(key, release)[kind]
+    pair.coordinator.shown = view_with(**{kind: {name: dump(e) for name, e in shown.items()}})
+    with pytest.raises(StaleLedgerError, match="does not know"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+@pytest.mark.parametrize("kind", ["approvals", "blocks", "rejections"])
+@pytest.mark.parametrize("how", ["by a stranger", "about another release"])
+def test_forged_own_signature_is_no_reason_to_halt(pair: Consortium, kind: str, how: str) -> None:
+    release = pair.propose()
+    key = STRANGER if how == "by a stranger" else pair.homes["clinic"].identity().signing_key
+    spec = release if how == "by a stranger" else "1" * 64
+    shown = own_documents(key, spec)[kind]
+    pair.coordinator.shown = view_with(**{kind: {name: dump(e) for name, e in shown.items()}})
+    with pytest.raises((SignatureError, DocumentError)):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def backup(pair: Consortium) -> Home:
+    copy = pair.root / "backup"
+    shutil.copytree(pair.homes["clinic"].root, copy)
+    return Home(copy)
+
+
+@pytest.mark.parametrize("since", ["approval", "block", "rejection", "publication"])
+def test_ledger_restored_from_before_a_release_halts(pair: Consortium, since: str) -> None:
+    old = backup(pair)
+    approved_by_all(pair)
+    if since == "rejection":
+        with pair.agent("clinic") as agent:
+            agent.reject(agent.proposals.all()[0].release)
+    if since in {"block", "publication"}:
+        pair.step("clinic")
+    if since == "publication":
+        pair.step("insurer")
+    with pair.agent("clinic", home=old) as agent, pytest.raises(StaleLedgerError):
+        agent.step(strictly, over_too=True)
+
+
+def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
+    approved_by_all(pair)
+    pair.homes["clinic"].database.unlink()
+    with pytest.raises(StaleLedgerError):
+        pair.step("clinic")
+
+
+def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    done = approved_by_all(consortium)
+    for name in ("clinic", "insurer", "clinic"):
+        consortium.step(name)
+    consortium.coordinator.requests.clear()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly, over_too=True)
+        assert agent.proposals.get(done).decision is Decision.APPROVED
+    assert f"GET /v1/releases/{done}" not in consortium.coordinator.requests
+
+
+def test_release_refused_as_late_by_the_coordinator_keeps_charge_and_block(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.before = answering(
+        409, json.dumps({"detail": "too late", "type": "urn:commingle:problem:state"}).encode(), part="/blocks/"
+    )
+    with pytest.raises(RemoteProblemError, match="too late"):
+        pair.step("clinic")
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert charge.state is ChargeState.STORED
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.spent() > ZERO
+
+
+def test_members_directory_is_read_to_its_end(pair: Consortium) -> None:
+    keys = [SigningKey(bytes([i]) * 32) for i in range(1, 4)]
+    for i, key in enumerate(keys):
+        pair.coordinator.members[f"m{i}"] = Enrolment(
+            invite="x" * 20, name=f"m{i}", signing_key=key.verifying_key.raw.hex(), sealing_key="00" * 32
+        )
+    with pair.coordinator.client() as http:
+        assert CoordinatorClient(http).member_keys() == [key.verifying_key for key in keys]
+
+
+def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent:
+        said = repr(agent) + repr(agent.datasets.all())
+        assert isinstance(agent, Agent)
+        for secret in (
+            agent.identity.linkage_key.hex(),
+            repr(agent.identity.linkage_key)[2:-1],
+            agent.datasets.all()[0].subjects_digest,
+        ):
+            assert secret not in said
