@@ -21,6 +21,7 @@ from party_agent.policy import Finding, Situation, approves_itself, examine
 from party_agent.private.bridge import BlockRequest, privatise
 from party_agent.proposals import Decision, Proposal, Proposals
 from party_agent.store import Store
+from shared.privacy.accounting import ZERO, Rho
 from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
 from shared.protocol.block import content_digest, encode_block
@@ -199,9 +200,17 @@ class Agent:
         if final is not None:
             self.reject(release, final)
         elif not findings and approves_itself(
-            self.home.policy(), proposer=spec.signer, plan=plan_block(spec.document, party)
+            self.home.policy(),
+            proposer=spec.signer,
+            plan=plan_block(spec.document, party),
+            charged=self._charged_by(spec.signer),
         ):
             self.approve(release)
+
+    def _charged_by(self, proposer: str) -> Rho:
+        """What the releases of one proposer have cost or reserved so far."""
+        charged = (c for c in self.ledger.charges() if c.state is not ChargeState.RELEASED)
+        return sum((c.rho for c in charged if self.proposals.get(c.release).spec.proposer == proposer), start=ZERO)
 
     def _examine(self, spec: ReleaseSpec, party: PartySpec) -> tuple[Finding, ...]:
         situation = Situation(

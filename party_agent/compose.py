@@ -12,7 +12,7 @@ from party_agent.agent import Agent
 from party_agent.app import Desk, create_app
 from party_agent.coordinator_client import CoordinatorClient
 from party_agent.datasets import Datasets
-from party_agent.errors import AgentRunningError
+from party_agent.errors import AgentRunningError, LedgerError
 from party_agent.home import Home
 from party_agent.jobs import Jobs
 from party_agent.ledger import Ledger
@@ -41,7 +41,7 @@ def compose_agent(home: Home) -> Iterator[Agent]:
     Raises:
         SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
         AgentRunningError: another process has it.
-        LedgerError: the ledger is damaged.
+        LedgerError: the ledger is missing or damaged.
     """
     settings, identity = home.settings(), home.identity()
     if settings.coordinator is None:
@@ -49,11 +49,16 @@ def compose_agent(home: Home) -> Iterator[Agent]:
             "this party is not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …"
         )
     home.policy(), home.pins()  # a mistake in them is told now and not in the middle of a round
+    if not home.database.exists():
+        raise LedgerError(
+            f"{home.database} is missing",
+            remedy="Restore the newest backup. A party never starts again with an empty ledger.",
+        )
     store = Store(home.database)
     try:
         with httpx.Client(base_url=settings.coordinator.url, timeout=_COORDINATOR_TIMEOUT_SECONDS) as http:
             ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
-            ledger.entries()  # a chain that was altered is told before anything is spent on it
+            ledger.verify()  # what was altered is told before anything is spent on it
             yield Agent(
                 home=home,
                 identity=identity,

@@ -12,6 +12,7 @@ from pydantic import Field
 from party_agent.errors import ConflictError
 from party_agent.ledger import Cap
 from party_agent.policy import Policy
+from party_agent.store import Store
 from shared.protocol.documents import Hex32, Name
 from shared.protocol.keys import SigningKey, VerifyingKey
 from shared.runtime.errors import SettingsError
@@ -85,7 +86,7 @@ class Home:
         return self.root / "running.json"
 
     def create(self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None) -> None:
-        """Fill an empty home: keys, settings, policy and the token of the local API.
+        """Fill an empty home: keys, settings, policy, an empty ledger and the token of the local API.
 
         Raises:
             ConflictError: there is a party here already.
@@ -102,6 +103,7 @@ class Home:
             write_durably(self.root / "keys" / "linkage.key", linkage_key.hex().encode() + b"\n")
         write_durably(self.root / "token", secrets.token_urlsafe(32).encode())
         self.save_policy(policy)
+        Store(self.database).close()
         self.save_settings(settings)
 
     def settings(self) -> PartySettings:

@@ -137,11 +137,6 @@ class Ledger:
         self._append(db, "reserved", release, rho_units=str(rho.units), population=self.cap.population)
         return self.charge_in(db, release)
 
-    def release_reservation(self, release: str) -> bool:
-        """Give a reservation back. False if there is none any more."""
-        with self._store.transaction() as db:
-            return self._move(db, release, [ChargeState.RESERVED], ChargeState.RELEASED)
-
     def debit(self, release: str, *, approvals: str, table: TableDigest, now: datetime) -> Debit | Refused:
         """Spend a reservation, in one transaction with the checks of cap and expiry.
 
@@ -262,6 +257,21 @@ class Ledger:
             previous = row["digest"]
             found.append({**body, "seq": row["seq"], "digest": row["digest"]})
         return found
+
+    def verify(self) -> None:
+        """Hold the charges against the chain.
+
+        Raises:
+            LedgerError: one of them was altered by something else than this agent.
+        """
+        told: dict[str, tuple[str, str]] = {}
+        for entry in self.entries():
+            if entry["kind"] in set(ChargeState):
+                _, rho = told.get(entry["release"], ("", str(entry.get("rho_units"))))
+                told[entry["release"]] = (entry["kind"], rho)
+        kept = {charge.release: (charge.state.value, str(charge.rho.units)) for charge in self.charges()}
+        if told != kept:
+            raise LedgerError("the charges are not those of the ledger's chain", remedy="Restore the ledger's backup.")
 
     def _shortfall(self, db: sqlite3.Connection, rho: Rho) -> Refused | None:
         left = self.cap.rho - self.spent_in(db)

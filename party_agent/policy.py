@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from party_agent.datasets import Dataset
+from shared.privacy.accounting import Rho
 from shared.privacy.sensitivity import Adjacency
 from shared.protocol.plan import BlockPlan
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -16,7 +17,7 @@ from shared.runtime.settings import Settings
 
 
 class AutoApproval(Settings):
-    """Proposals by this key are approved without a person while their cost stays within `max_rho`.
+    """Proposals by this key are approved without a person while all of them together cost at most `max_rho`.
 
     Attributes:
         proposer: a key's fingerprint, or "*" for any pinned key.
@@ -77,9 +78,13 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
     )
 
 
-def approves_itself(policy: Policy, *, proposer: str, plan: BlockPlan) -> bool:
-    """Whether a proposal without findings is approved without a person."""
-    return any(rule.proposer in {"*", proposer} and float(plan.charge) <= rule.max_rho for rule in policy.auto_approve)
+def approves_itself(policy: Policy, *, proposer: str, plan: BlockPlan, charged: Rho) -> bool:
+    """Whether a proposal without findings is approved without a person.
+
+    `charged` is what this proposer's releases have cost or reserved so far.
+    """
+    total = float(charged + plan.charge)
+    return any(rule.proposer in {"*", proposer} and total <= rule.max_rho for rule in policy.auto_approve)
 
 
 def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:

@@ -42,6 +42,7 @@ class Store:
             LedgerError: it is not a ledger of this version, or it is damaged.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".lock").touch(mode=0o600)
         self._lock_file = path.with_suffix(".lock").open("w")
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

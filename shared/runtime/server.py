@@ -72,6 +72,6 @@ def serve(
         signal.signal(number, server.handle_exit)
     address = f"[{host}]" if family == socket.AF_INET6 else host
     url = f"http://{address}:{listener.getsockname()[1]}"
-    print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
     on_listening(url)
+    print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
     server.run(sockets=[listener])

@@ -313,9 +313,10 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
 def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium) -> None:
     release = propose(consortium)
     seen(consortium)
+    backup = consortium.homes["clinic"].database.read_bytes()
     with consortium.agent("clinic") as agent:
         agent.approve(release)
-    consortium.homes["clinic"].database.unlink()
+    consortium.homes["clinic"].database.write_bytes(backup)
     with on_a_socket(consortium.coordinator) as url:
         at(consortium, url)
         with serving(consortium.homes["clinic"].root) as (process, _):

@@ -10,6 +10,7 @@ import pytest
 from party_agent.datasets import Dataset
 from party_agent.policy import AutoApproval, Policy, Situation, approves_itself, examine
 from party_agent.private.sources import FileSource
+from shared.privacy.accounting import ZERO
 from shared.privacy.sensitivity import Adjacency
 from shared.protocol.keys import SigningKey
 from shared.protocol.plan import BlockPlan, plan_block
@@ -165,7 +166,7 @@ def test_all_findings_are_told_at_once() -> None:
 
 
 def test_nothing_is_approved_automatically_by_default() -> None:
-    assert not approves_itself(Policy(), proposer=OTHER.fingerprint, plan=plan_of(spec_with()))
+    assert not approves_itself(Policy(), proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged=ZERO)
 
 
 def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
@@ -174,21 +175,31 @@ def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
 
     def approves(proposer: str, max_rho: float) -> bool:
         policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho),))
-        return approves_itself(policy, proposer=OTHER.fingerprint, plan=plan)
+        return approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
 
     assert approves(OTHER.fingerprint, cost)
     assert approves("*", cost)
     assert not approves("*", cost * (1 - 1e-9))
     assert not approves(OWN.fingerprint, cost)
     both = (AutoApproval(proposer="*", max_rho=cost / 2), AutoApproval(proposer=OTHER.fingerprint, max_rho=cost))
-    assert approves_itself(Policy(auto_approve=both), proposer=OTHER.fingerprint, plan=plan)
+    assert approves_itself(Policy(auto_approve=both), proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+
+
+def test_automatic_approvals_of_one_proposer_add_up() -> None:
+    plan = plan_of(spec_with())
+    policy = Policy(auto_approve=(AutoApproval(proposer=OTHER.fingerprint, max_rho=2.5 * float(plan.charge)),))
+    approved = [
+        approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=spent)
+        for spent in (ZERO, plan.charge, plan.charge + plan.charge)
+    ]
+    assert approved == [True, True, False]
 
 
 def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
     plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
     policy = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=float(plan.loss)),))
     assert float(plan.charge) > 3.9 * float(plan.loss)
-    assert not approves_itself(policy, proposer=OTHER.fingerprint, plan=plan)
+    assert not approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
 
 
 @pytest.mark.parametrize(
