@@ -2,8 +2,8 @@
 
 python -m benchmarks.million [--quick] [--json FILE]
 
-Three parties with ten attributes between them, rmgm with k = 1000. Peak memory is the kernel's own figure (VmHWM) for each
-`commingle` process while it runs.
+Three parties with ten attributes between them, rmgm with k = 1000. Peak memory is the kernel's own figure (VmHWM) for
+each `commingle` process while it runs.
 """
 
 import json

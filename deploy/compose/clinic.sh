@@ -9,8 +9,8 @@ tables=/var/lib/commingle/tables/$name
 if ! grep -q signing_key "$home/settings.json"; then
     commingle party enrol --home "$home" --coordinator "$COMMINGLE_COORDINATOR" --invite "$(cat "/run/invites/$name")"
 fi
-if ! commingle party datasets list --home "$home" --json | grep -q '"name": "simulation"'; then
-    commingle party datasets add simulation --home "$home" --source "$tables/table.csv" --subject-id subject_id \
+if ! commingle party datasets list --home "$home" --json | grep -q '"name": "stays"'; then
+    commingle party datasets add stays --home "$home" --source "$tables/table.csv" --subject-id subject_id \
         --schema "$tables/schema.json"
 fi
 exec commingle party serve --home "$home" --host 127.0.0.1 --port 8100

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from services.simulation.cohort import cohort
-from services.simulation.releases import DATASET, Terms, plan_releases
 from services.simulation.writing import write_party_table
-from shared.privacy.sensitivity import Adjacency
+from shared.protocol.study import Study, StudyParty
+
+_DATASET = "stays"
 
 
 def write(directory: Path, study_file: Path) -> None:
@@ -25,13 +26,16 @@ def write(directory: Path, study_file: Path) -> None:
         write_party_table(folder / "table.csv", made_up.table.only(names), draw=np.random.default_rng(number))
         schema = [attribute.model_dump(mode="json") for attribute in share.attributes]
         (folder / "schema.json").write_text(json.dumps(schema, indent=2))
-    terms = Terms(
-        mechanisms=("rmgm",), epsilons=(3.0,), delta=1e-5, k=None, row_norm=None, adjacency=Adjacency.REPLACE_ONE
+    study = Study(
+        study="Length of stay, three clinics",
+        mechanism="rmgm",
+        epsilon=3.0,
+        delta=1e-5,
+        n=made_up.table.n,
+        parties=tuple(StudyParty(name=p.name, dataset=_DATASET, attributes=p.attributes) for p in made_up.parties),
     )
-    (planned,) = plan_releases(made_up, terms, n=made_up.table.n)
-    study = planned.study.model_copy(update={"study": "Length of stay, three clinics"})
     study_file.write_text(study.model_dump_json(indent=2))
-    print(f"wrote the tables of {len(made_up.parties)} clinics, data set name {DATASET}")  # noqa: T201
+    print(f"wrote the tables of {len(made_up.parties)} clinics, data set name {_DATASET}")  # noqa: T201
 
 
 if __name__ == "__main__":

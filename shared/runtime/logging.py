@@ -14,7 +14,7 @@ def configure_logging(*, service: str, level: str = "info") -> None:
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            lambda _, __, event: {"service": service, **event},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
@@ -22,7 +22,6 @@ def configure_logging(*, service: str, level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
