@@ -21,6 +21,7 @@ from party_agent.loop import Loop
 from party_agent.policy import Policy
 from shared.protocol.documents import explain
 from shared.protocol.schema import parse_attributes
+from shared.runtime import faults
 from shared.runtime.cli import emit, json_option
 from shared.runtime.errors import SettingsError
 from shared.runtime.files import remove_durably, write_durably
@@ -131,6 +132,7 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
     """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
     del as_json  # the announcement is JSON either way
     configure_logging(service="party_agent", level=log_level)
+    faults.arm_from(os.environ)
     place = Home(home)
     with compose_agent(place) as agent:
         loop = Loop(agent)
@@ -144,9 +146,7 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
             serve_app(create_app(Desk(agent, place.token(), loop)), host=host, port=port, on_listening=started)
         finally:
             remove_durably(place.running)  # another process may listen there next, and would be sent our token
-            loop.stop.set()
-            if thread.is_alive():
-                thread.join(_JOIN_SECONDS)
+            loop.finish(thread, seconds=_JOIN_SECONDS)
         if loop.halted is not None:
             raise loop.halted
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 class Stage(StrEnum):
     """The last thing that was begun or done for a release."""
 
+    WAITING = "waiting for a person"
     CHECKING = "checking"
     APPROVED = "approved"
     PRIVATISING = "privatising"

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Thread
 
 import structlog
 
@@ -43,12 +43,14 @@ class Loop:
     Attributes:
         halted: why it stopped by itself.
         trouble: what the coordinator's last failure was, None while it answers.
+        idle: whether nothing is being done just now but waiting.
     """
 
     agent: Agent
     stop: Event = field(default_factory=Event)
     halted: CommingleError | None = None
     trouble: CommingleError | None = None
+    idle: bool = False
     _coordinator: Backoff = field(default_factory=Backoff)
     _releases: dict[str, Backoff] = field(default_factory=dict)
     _last: int = 0
@@ -69,6 +71,13 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
                 self._pause(_fault(error), "unexpected fault")
 
+    def finish(self, thread: Thread, *, seconds: float) -> None:
+        """Tell the loop to stop and let what it is doing end; a mere wait for events is not worth waiting for."""
+        self.stop.set()
+        until = time.monotonic() + seconds
+        while thread.is_alive() and not self.idle and time.monotonic() < until:
+            thread.join(0.05)
+
     def _pause(self, error: CommingleError, what: str) -> None:
         self.trouble = error
         delay = self._coordinator.fail(time.monotonic())
@@ -85,10 +94,14 @@ class Loop:
         # what is due and was not tried just now is not listed any more: nothing to hurry for
         soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
         seconds = min(_WAIT_SECONDS, soonest - now)
-        if seconds < 1:
-            self.stop.wait(seconds)
-        else:
-            self._last = self.agent.client.wait(self._last, seconds=int(seconds))
+        self.idle = True
+        try:
+            if seconds < 1:
+                self.stop.wait(seconds)
+            else:
+                self._last = self.agent.client.wait(self._last, seconds=int(seconds))
+        finally:
+            self.idle = False
 
     def _attend(self, release: str, work: Callable[[], None]) -> None:
         backoff = self._releases.get(release, Backoff())

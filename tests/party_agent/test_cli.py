@@ -26,6 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()  # what the test itself has logged
         with pytest.raises(SystemExit) as ended:
             main(["party", *map(str, arguments)])
         said = capsys.readouterr()

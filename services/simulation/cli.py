@@ -1,0 +1,123 @@
+"""`commingle simulate`."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from services.simulation.cohort import cohort
+from services.simulation.console import show
+from services.simulation.dataset import Dataset
+from services.simulation.narrator import narrator
+from services.simulation.preparing import Wanted, prepare
+from services.simulation.releases import Mechanism, Terms, plan_releases
+from services.simulation.run import simulate as run
+from shared.privacy.sensitivity import Adjacency
+from shared.runtime.cli import emit, json_option
+
+_DEMO_EPSILONS = (1.0, 10.0)
+_DEFAULT_PARTIES = 3
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle simulate --out demo
+  commingle simulate --table patients.csv --target charges --parties 3 --epsilon 1 --epsilon 10 --out charges
+  commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism dgm --out clinics
+"""
+)
+@click.option("--table", type=click.Path(path_type=Path), help="A CSV or Parquet file; a built-in cohort without it.")
+@click.option("--target", metavar="COLUMN", help="What is to be predicted: a numeric or two-valued column.")
+@click.option("--parties", metavar="N|FILE.json", help="How many parties share the columns, or who holds which.  [3]")
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    type=click.Choice(["rmgm", "dgm"]),
+    multiple=True,
+    help="Repeatable: one release each.  [rmgm; for the built-in cohort both]",
+)
+@click.option(
+    "--epsilon",
+    "epsilons",
+    type=float,
+    multiple=True,
+    help="Of one party. Repeatable: one release each.  [1; for the built-in cohort 1 and 10]",
+)
+@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
+@click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every party.")
+@click.option(
+    "--adjacency",
+    type=click.Choice([a.value for a in Adjacency]),
+    default=Adjacency.REPLACE_ONE.value,
+    show_default=True,
+)
+@click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
+@click.option("--subject-id", metavar="COLUMN", help="What identifies people; rows are numbered without it.")
+@click.option("--schema", type=click.Path(path_type=Path), help="Public bounds and levels, as JSON.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the split. Noise is never seeded.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
+@click.option("--keep", is_flag=True, help="Keep the parties' and the coordinator's files and logs.")
+@json_option
+def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+    """Run a whole consortium on this machine.
+
+    A coordinator, an agent for every party and a learner run as processes of their own and talk HTTP. A fifth of the
+    rows is held out, and every private fit is judged on it beside the fit without privacy and the mean.
+    """
+    terms = _terms(options)
+    dataset = _dataset(options, seed=seed)
+    planned = plan_releases(dataset, terms)
+    with narrator() as said:
+        report = run(dataset, planned, out=out, seed=seed, keep=keep, narrator=said)
+    emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))
+
+
+def _dataset(options: dict[str, Any], *, seed: int) -> Dataset:
+    parties = _parties(options["parties"])
+    if options["table"] is None and not isinstance(parties, Path):
+        for name in ("target", "parties", "features", "subject_id", "schema"):
+            if options[name] is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
+        return cohort(seed=seed)
+    if options["target"] is None:
+        raise click.UsageError("Say with --target which column is to be predicted.")
+    features = options["features"]
+    return prepare(
+        Wanted(
+            table=options["table"],
+            target=options["target"],
+            parties=parties,
+            features=None if features is None else tuple(name for name in features.split(",") if name.strip()),
+            schema=options["schema"],
+            subject_id=options["subject_id"],
+        )
+    )
+
+
+def _parties(text: str | None) -> int | Path:
+    if text is None:
+        return _DEFAULT_PARTIES
+    try:
+        number = int(text)
+    except ValueError:
+        return Path(text)
+    if number < 1:
+        raise click.BadParameter("there must be at least one party", param_hint="--parties")
+    return number
+
+
+def _terms(options: dict[str, Any]) -> Terms:
+    demo = options["table"] is None and options["target"] is None
+    mechanisms = options["mechanisms"] or (("rmgm", "dgm") if demo else ("rmgm",))
+    if options["k"] is not None and "rmgm" not in mechanisms:
+        raise click.UsageError("--k is the sketch of rmgm; dgm has none.")
+    return Terms(
+        mechanisms=cast("tuple[Mechanism, ...]", mechanisms),
+        epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
+        delta=options["delta"],
+        k=options["k"],
+        row_norm=options["row_norm"],
+        adjacency=Adjacency(options["adjacency"]),
+    )

@@ -1,0 +1,173 @@
+"""A coordinator, an agent per party and a learner, as real processes that talk HTTP on this machine."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from services.simulation.dataset import Dataset, PartyShare
+from services.simulation.narrator import Narrator
+from services.simulation.processes import Processes
+from services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
+from services.simulation.table import Table
+from services.simulation.writing import SUBJECT_ID, write_party_table
+from shared.runtime.keyfiles import create_secret
+
+_FORMATS = (".parquet", ".csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where everything of one simulation is while it runs."""
+
+    root: Path
+
+    @property
+    def coordinator(self) -> Path:
+        """The coordinator's home."""
+        return self.root / "coordinator"
+
+    @property
+    def logs(self) -> Path:
+        """What processes print."""
+        return self.root / "logs"
+
+    def party(self, name: str) -> Path:
+        """A party's own directory."""
+        return self.root / "parties" / name
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a running simulation works with."""
+
+    folders: Folders
+    processes: Processes
+    narrator: Narrator
+
+    def command(self, name: str, *arguments: str | Path) -> Any:  # noqa: ANN401 - JSON
+        """Run one command; what it printed. Raises ProcessError."""
+        [result] = self.processes.run({name: [arguments]})[name]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Consortium:
+    """A running consortium.
+
+    Attributes:
+        coordinator, learner: their addresses.
+        coordinator_key: fingerprint.
+    """
+
+    coordinator: str
+    coordinator_key: str
+    learner: str
+
+
+def hand_out(dataset: Dataset, training: Table, folders: Folders, *, seed: int) -> None:
+    """Give each party a file with its own columns of the training rows and its own schema."""
+    for number, party in enumerate(dataset.parties):
+        folder = folders.party(party.name)
+        folder.mkdir(parents=True)
+        draw = np.random.default_rng([seed, number])
+        own = training.only(attribute.name for attribute in party.attributes)
+        write_party_table(folder / f"rows{_FORMATS[number % len(_FORMATS)]}", own, draw=draw)
+        schema = [attribute.model_dump(mode="json") for attribute in party.attributes]
+        (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
+
+
+def start(dataset: Dataset, allowance: Allowance, shop: Workshop) -> Consortium:
+    """Bring a consortium up, as far as ready for proposals.
+
+    Raises:
+        ProcessError: naming the process and showing its last words.
+    """
+    parties, folders, processes, narrator = dataset.parties, shop.folders, shop.processes, shop.narrator
+    with narrator.stage("start", "Starting the coordinator"):
+        key, invites = _create_coordinator(parties, shop)
+        home = ("--home", folders.coordinator)
+        serving = processes.start("coordinator", ("coordinator", "serve", *home, "--port", "0"))
+        prints = _create_parties(parties, allowance, shop, coordinator_key=key)
+        url = processes.address(serving)
+    with narrator.stage("enrol", "Enrolling the parties"):
+        _enrol(prints, invites, shop, url=url)
+    with narrator.stage("register", "Registering each party's data"):
+        _register(parties, shop)
+    with narrator.stage("start", "Starting agents and learner"):
+        servers = [
+            processes.start(party.name, ("party", "serve", "--home", _home(shop, party.name), "--port", "0"))
+            for party in parties
+        ]
+        learner = processes.start(
+            "learner",
+            ("learner", "serve", "--coordinator", url, "--coordinator-key", key, "--port", "0"),
+        )
+        for server in servers:
+            processes.address(server)
+        return Consortium(url, key, processes.address(learner))
+
+
+def _create_coordinator(parties: tuple[PartyShare, ...], shop: Workshop) -> tuple[str, dict[str, str]]:
+    """The new coordinator's fingerprint, and an invite for each party."""
+    home = ("--home", shop.folders.coordinator)
+    invite = [("coordinator", "invite", *home, "--party", party.name) for party in parties]
+    [[created, *invited]] = shop.processes.run({"coordinator": [("coordinator", "init", *home), *invite]}).values()
+    return created["fingerprint"], {answer["party"]: answer["invite"] for answer in invited}
+
+
+def _create_parties(
+    parties: tuple[PartyShare, ...], allowance: Allowance, shop: Workshop, *, coordinator_key: str
+) -> dict[str, str]:
+    """Homes with one linkage key for all; fingerprints by name."""
+    linkage = shop.folders.root / "linkage.key"
+    create_secret(linkage)
+    policy = shop.folders.root / "policy.json"
+    policy.write_text(json.dumps(_policy(allowance, coordinator_key), indent=2))
+    caps = ("--epsilon-cap", repr(allowance.epsilon_cap), "--delta-cap", repr(allowance.delta))
+    shared = ("--linkage-key", linkage, "--policy", policy, *caps)
+    jobs = {p.name: [("party", "init", "--home", _home(shop, p.name), "--name", p.name, *shared)] for p in parties}
+    return {party: str(created["fingerprint"]) for party, [created] in shop.processes.run(jobs).items()}
+
+
+def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
+    return {
+        "mechanisms": ["rmgm", "dgm"],
+        "adjacencies": ["replace_one", "zero_out"],
+        "max_epsilon": allowance.max_epsilon,
+        "max_delta": allowance.delta,
+        "max_cells": allowance.max_cells,
+        "max_lifetime_hours": LIFETIME_HOURS,
+        "auto_approve": [{"proposer": coordinator_key, "max_rho": allowance.max_rho}],
+    }
+
+
+def _enrol(prints: dict[str, str], invites: dict[str, str], shop: Workshop, *, url: str) -> None:
+    """Enrol, and pin each other's keys: the simulation is the other channel over which members compare them."""
+    jobs = {}
+    for party in prints:
+        home = ("--home", _home(shop, party))
+        enrol = ("party", "enrol", *home, "--coordinator", url, "--invite", invites[party])
+        pins = [("party", "pin", *home, other, prints[other]) for other in prints if other != party]
+        jobs[party] = [enrol, *pins]
+    shop.processes.run(jobs)
+
+
+def _register(parties: tuple[PartyShare, ...], shop: Workshop) -> None:
+    jobs = {}
+    for party in parties:
+        folder = shop.folders.party(party.name)
+        [rows] = folder.glob("rows.*")
+        source = ("--source", rows, "--subject-id", SUBJECT_ID, "--schema", folder / "schema.json")
+        jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(shop, party.name), *source)]
+    for party_name, [registered] in shop.processes.run(jobs).items():
+        clipped = {name: count for name, count in registered["clipped"].items() if count}
+        if clipped:
+            counts = ", ".join(f"{name} {count:,}" for name, count in clipped.items())
+            shop.narrator.notice(f"{party_name} clips values to the public bounds: {counts}.")
+
+
+def _home(shop: Workshop, party: str) -> Path:
+    return shop.folders.party(party) / "home"

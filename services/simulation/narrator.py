@@ -1,0 +1,137 @@
+"""Telling a person, or a log, how far the simulation is; and how long each stage took."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, Self
+
+import structlog
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from shared.runtime.logging import configure_logging
+
+
+class Voice(Protocol):
+    """How something is said."""
+
+    def begin(self, name: str, text: str) -> None:
+        """A stage begins."""
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """Something happened within the stage."""
+
+    def end(self, name: str, seconds: float) -> None:
+        """The stage is over."""
+
+    def notice(self, text: str) -> None:
+        """Something a reader should know."""
+
+    def close(self) -> None:
+        """Nothing more will be said."""
+
+
+class Narrator:
+    """Stages, one at a time.
+
+    Attributes:
+        seconds: how long each stage took so far, by name.
+        notices: what was said besides.
+    """
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+        self.seconds: dict[str, float] = {}
+        self.notices: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._voice.close()
+
+    @contextmanager
+    def stage(self, name: str, text: str) -> Iterator[None]:
+        """Time what happens inside; a name that comes again adds up."""
+        started = time.monotonic()
+        self._voice.begin(name, text)
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self._voice.end(name, seconds)
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """Something happened within the stage."""
+        self._voice.step(text, done, total)
+
+    def notice(self, text: str) -> None:
+        """Something a reader of the report should know."""
+        self.notices.append(text)
+        self._voice.notice(text)
+
+
+class Bars:
+    """Progress bars on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}", markup=False))
+        self._progress = Progress(*columns, BarColumn(20), TimeElapsedColumn(), console=console)
+        self._progress.start()
+        self._task: TaskID | None = None
+
+    def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
+        """A pulsing bar."""
+        self._task = self._progress.add_task(text, total=None)
+
+    def step(self, text: str, done: int, total: int) -> None:  # noqa: ARG002 - the bar says enough
+        """The bar moves."""
+        if self._task is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+    def end(self, name: str, seconds: float) -> None:  # noqa: ARG002 - the bar shows its time
+        """The bar is full."""
+        if self._task is not None:
+            self._progress.update(self._task, completed=1, total=1)
+
+    def notice(self, text: str) -> None:
+        """Above the bars."""
+        self._progress.console.print(f"Note: {text}", style="yellow", markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        self._progress.stop()
+
+
+class Lines:
+    """Structured events, one JSON object per line on standard error."""
+
+    def __init__(self) -> None:
+        configure_logging(service="simulation")
+        self._log = structlog.get_logger()
+
+    def begin(self, name: str, text: str) -> None:
+        """One line."""
+        self._log.info("stage begins", stage=name, doing=text)
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """One line."""
+        self._log.info("progress", what=text, done=done, total=total)
+
+    def end(self, name: str, seconds: float) -> None:
+        """One line."""
+        self._log.info("stage ends", stage=name, seconds=round(seconds, 3))
+
+    def notice(self, text: str) -> None:
+        """One line."""
+        self._log.warning("notice", text=text)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def narrator() -> Narrator:
+    """Bars on a terminal, lines otherwise."""
+    console = Console(stderr=True)
+    return Narrator(Bars(console) if console.is_terminal else Lines())

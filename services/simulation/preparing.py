@@ -1,0 +1,146 @@
+"""From files and options to a dataset that can be simulated on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from services.simulation.attributes import Unusable, conform, infer
+from services.simulation.dataset import Dataset, PartyShare
+from services.simulation.errors import PartiesError, TableError
+from services.simulation.joining import Loaded, load
+from services.simulation.parties import Holding, read_parties, split_evenly, without
+from services.simulation.reading import no_such_column, usable_name
+from services.simulation.table import Table, missing
+from shared.protocol.schema import Attribute, CategoricalAttribute, parse_attributes
+from shared.runtime.errors import SettingsError
+
+MIN_ROWS = 10
+_MOSTLY = 0.5
+_BOUNDS_FROM_TABLE = (
+    "Bounds and levels were taken from the table itself. That is for simulation only: in a real release they are "
+    "public, and taking them from private rows breaks the guarantee. Give them with --schema."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for on the command line.
+
+    Attributes:
+        table: one table for all parties; None where each has its own.
+        target: to be predicted.
+        parties: how many, or a parties file.
+        features: names of those that take part; None for all.
+        schema: a schema file, whose attributes alone take part; None to infer.
+        subject_id: the column that identifies subjects.
+    """
+
+    table: Path | None
+    target: str
+    parties: int | Path
+    features: tuple[str, ...] | None = None
+    schema: Path | None = None
+    subject_id: str | None = None
+
+
+def prepare(wanted: Wanted) -> Dataset:
+    """Read, divide and check.
+
+    Raises:
+        TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
+    """
+    file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
+    loaded = load(wanted.table, file, subject_id=wanted.subject_id)
+    target = usable_name(wanted.target)
+    candidates = _candidates(loaded, target, wanted.features)
+    attributes, notices = _attributes(loaded, target, candidates, wanted.schema)
+    holdings = _holdings(loaded, wanted.parties, attributes, target)
+    columns = {name: conform(attribute, loaded.source.table.columns[name]) for name, attribute in attributes.items()}
+    table, incomplete = _complete(Table(loaded.source.table.subjects, columns), attributes, target)
+    shares = tuple(PartyShare(h.party, tuple(attributes[name] for name in h.columns)) for h in holdings)
+    return Dataset(table, shares, target, (*loaded.notices, *notices, *incomplete))
+
+
+def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:
+    """The columns that may take part, the target among them."""
+    everything = [*loaded.source.table.columns, *loaded.source.unusable]
+    held = everything if loaded.holdings is None else [name for h in loaded.holdings for name in h.columns]
+    chosen = held if features is None else [usable_name(name) for name in features if usable_name(name) != target]
+    for name in (target, *chosen):
+        if name not in everything:
+            raise no_such_column(name, everything, where="the table")
+        if name not in held:
+            raise PartiesError(f"no party holds {name!r}", remedy="Add it to the `columns` of one party.")
+    return [name for name in held if name == target or name in chosen]
+
+
+def _attributes(
+    loaded: Loaded, target: str, candidates: list[str], schema: Path | None
+) -> tuple[dict[str, Attribute], list[str]]:
+    """The attributes that take part, by column, and why others do not."""
+    if schema is None:
+        found = {name: _inferred(loaded, name, target) for name in candidates}
+        notices = [_BOUNDS_FROM_TABLE]
+    else:
+        given = {attribute.name: attribute for attribute in _read_schema(schema)}
+        found = {name: given.get(name, Unusable("the schema does not have it")) for name in candidates}
+        notices = [f"Attribute {name!r} of the schema is not in the table." for name in given if name not in candidates]
+    kept: dict[str, Attribute] = {}
+    for name, attribute in found.items():
+        if not isinstance(attribute, Unusable):
+            kept[name] = attribute
+        elif name == target:
+            raise TableError(f"the target {name!r} cannot be used: {attribute.reason}", remedy="Choose another column.")
+        else:
+            notices.append(f"Column {name!r} is left out: {attribute.reason}.")
+    if isinstance(kept[target], CategoricalAttribute):
+        raise TableError(
+            f"the target {target!r} has more than two levels", remedy="Choose a column of numbers or of two levels."
+        )
+    if len(kept) == 1:
+        raise TableError("no column is left to predict the target with", remedy="Give a table with features.")
+    return kept, notices
+
+
+def _inferred(loaded: Loaded, name: str, target: str) -> Attribute | Unusable:
+    if name in loaded.source.unusable:
+        return Unusable(f"its type is {loaded.source.unusable[name]}")
+    values = loaded.source.table.columns[name]
+    found = infer(name, values, target=name == target, levels=name in loaded.coded)
+    if isinstance(found, CategoricalAttribute) and missing(values).mean() > _MOSTLY:
+        return Unusable("most of its values are missing")
+    return found
+
+
+def _read_schema(path: Path) -> tuple[Attribute, ...]:
+    try:
+        return parse_attributes(path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
+
+
+def _holdings(
+    loaded: Loaded, parties: int | Path, attributes: dict[str, Attribute], target: str
+) -> tuple[Holding, ...]:
+    if loaded.holdings is not None:
+        return without(loaded.holdings, set(attributes))
+    if isinstance(parties, Path):  # a file always says who holds what
+        raise PartiesError(f"{parties} does not divide the columns", remedy="Name every party's `columns`.")
+    return split_evenly([name for name in attributes if name != target], target, parties)
+
+
+def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tuple[Table, list[str]]:
+    """The rows that have every value they must have."""
+    keep = np.ones(table.n, dtype=bool)
+    lacking = []
+    for name, values in table.columns.items():
+        absent = missing(values)
+        if absent.any() and (name == target or getattr(attributes[name], "missing", "error") == "error"):
+            keep &= ~absent
+            lacking.append(f"{name} {absent.sum():,}")
+    if keep.sum() < MIN_ROWS:
+        raise TableError(f"{keep.sum()} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
+    dropped = int((~keep).sum())
+    said = f"{dropped:,} of {table.n:,} rows are left out because a value is missing: {', '.join(lacking)}."
+    return table.rows(keep), [said] if dropped else []

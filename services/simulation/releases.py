@@ -1,0 +1,126 @@
+"""The releases a simulation asks for, checked with the code that coordinator and parties will use."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import product
+from typing import Literal
+
+from pydantic import ValidationError
+
+from services.simulation.dataset import Dataset, training_size
+from shared.privacy.accounting import ZERO
+from shared.privacy.calibration import check_delta, check_epsilon, epsilon_of_rho
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.documents import explain
+from shared.protocol.errors import SpecError
+from shared.protocol.keys import Fingerprint
+from shared.protocol.plan import plan_blocks
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.study import Member, Study, StudyParty, build_spec
+
+Mechanism = Literal["rmgm", "dgm"]
+DATASET = "simulation"
+LIFETIME_HOURS = 24.0
+_ROOM = 1.01
+_NOBODY = Fingerprint("0" * 64)
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What distinguishes one release from another: options of the command line."""
+
+    mechanisms: tuple[Mechanism, ...]
+    epsilons: tuple[float, ...]
+    delta: float
+    k: int | None
+    row_norm: float | None
+    adjacency: Adjacency
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A release that will be proposed.
+
+    Attributes:
+        folder: where its files go.
+        spec: what the coordinator will make of the study, but for keys, seed and time.
+    """
+
+    folder: str
+    study: Study
+    spec: ReleaseSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What every party must allow for all releases together to be possible."""
+
+    epsilon_cap: float
+    max_epsilon: float
+    delta: float
+    max_rho: float
+    max_cells: int
+
+
+def plan_releases(dataset: Dataset, terms: Terms) -> tuple[Planned, ...]:
+    """One release of the training rows per mechanism and epsilon.
+
+    Raises:
+        SpecError, ParameterError: a parameter that no release can have.
+    """
+    n = training_size(dataset.table.n)
+    planned = []
+    for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
+        study = _study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n)
+        spec = build_spec(
+            study, members=_stand_ins(dataset), proposer=Fingerprint("0" * 64), seed=bytes(32), now=_SOME_TIME
+        )
+        plan_blocks(spec)
+        planned.append(Planned(f"{mechanism}-epsilon-{epsilon:g}", study, spec))
+    return tuple(planned)
+
+
+def allowance(planned: Iterable[Planned]) -> Allowance:
+    """Caps that hold all these releases with little to spare."""
+    releases = tuple(planned)
+    plans = [plan for release in releases for plan in plan_blocks(release.spec)]
+    parties = {plan.party for plan in plans}
+    total = max(float(sum((p.charge for p in plans if p.party == party), start=ZERO)) for party in parties)
+    delta = releases[0].spec.delta
+    return Allowance(
+        epsilon_cap=_ROOM * epsilon_of_rho(_ROOM * total, delta),
+        max_epsilon=max(release.spec.epsilon for release in releases),
+        delta=delta,
+        max_rho=_ROOM * total,
+        max_cells=max(plan.rows * len(plan.columns) for plan in plans),
+    )
+
+
+def _study(dataset: Dataset, terms: Terms, *, mechanism: Mechanism, epsilon: float, n: int) -> Study:
+    shares = [
+        {"name": p.name, "dataset": DATASET, "attributes": p.attributes, "row_norm": terms.row_norm}
+        for p in dataset.parties
+    ]
+    try:
+        return Study(
+            study=f"Simulation: {dataset.target} by {mechanism} at epsilon {epsilon:g}",
+            mechanism=mechanism,
+            k=terms.k if mechanism == "rmgm" else None,
+            adjacency=terms.adjacency,
+            epsilon=check_epsilon(epsilon),
+            delta=check_delta(terms.delta),
+            n=n,
+            lifetime_hours=LIFETIME_HOURS,
+            parties=tuple(map(StudyParty.model_validate, shares)),
+        )
+    except ValidationError as error:
+        raise SpecError(f"such a release is not possible: {explain(error)}", remedy="Correct the options.") from None
+
+
+def _stand_ins(dataset: Dataset) -> Mapping[str, Member]:
+    return {
+        p.name: Member(*(sha256(f"{what} {p.name}".encode()).hexdigest() for what in "ab")) for p in dataset.parties
+    }

@@ -1,0 +1,162 @@
+"""`commingle simulate` as a user runs it: real processes, HTTP, files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.runtime.cli import main
+
+pytestmark = pytest.mark.slow
+
+ROWS = 2_500
+RELEASE_KEYS = {
+    "mechanism",
+    "epsilon",
+    "delta",
+    "rho_subject",
+    "epsilon_subject",
+    "adjacency",
+    "row_norm",
+    "k",
+    "rows",
+    "id",
+    "folder",
+    "estimators",
+    "left_out",
+    "verdict",
+    "seconds",
+}
+
+
+def _write_table(path: Path) -> None:
+    draw = np.random.default_rng(0)
+    a, b = draw.uniform(-1, 1, ROWS), draw.uniform(0, 10, ROWS)
+    group = np.array(["low", "middle", "high"])[draw.integers(0, 3, ROWS)]
+    y = 2 * a - 0.3 * b + (group == "high") + 0.5 * draw.normal(size=ROWS)
+    columns = zip(a, b, group, y, strict=True)
+    lines = ["a,b,group,y", *(",".join(str(value) for value in row) for row in columns)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", "from shared.runtime.cli import main; main()", *map(str, arguments)]
+
+
+def test_simulation_with_little_noise_comes_close_to_the_fit_without_privacy(tmp_path: Path) -> None:
+    """One run, looked at from all sides: starting a consortium takes most of the time."""
+    _write_table(tmp_path / "table.csv")
+    out = tmp_path / "out"
+    options = ("--target", "y", "--parties", "2", "--mechanism", "rmgm", "--mechanism", "dgm", "--epsilon", "100")
+    command = _command("simulate", "--table", tmp_path / "table.csv", *options, "--k", "400", "--out", out, "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert json.loads(done.stdout) == report
+    _check_keys(report)
+    for release, bound in zip(report["releases"], (0.35, 0.25), strict=True):
+        fits = {fit["name"]: fit for fit in release["estimators"]}
+        assert fits["measurement_error"]["relative_error"] < bound
+        assert fits["shrunken"]["test_r2"] > report["reference"]["ols_test_r2"] - 0.1
+        assert fits["constant"]["relative_error"] == 1
+        assert (out / f"study-{release['folder']}.json").is_file()
+        with pytest.raises(SystemExit) as ended:
+            main(["verify", str(out / release["folder"])])
+        assert ended.value.code == 0
+    assert (out / "coefficients.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(out.glob("work-*"))
+
+
+def _check_keys(report: dict[str, Any]) -> None:
+    assert {"n", "k", "parties", "releases", "reference", "seconds"} <= report.keys()
+    assert (report["n"], report["k"], len(report["parties"])) == (ROWS * 4 // 5, 400, 2)
+    assert {"ols_test_mse", "ols_test_r2", "constant_test_mse"} <= report["reference"].keys()
+    assert {"split", "start", "enrol", "register", "release", "fit"} <= report["seconds"].keys()
+    made = [(release["mechanism"], release["epsilon"], release["delta"]) for release in report["releases"]]
+    assert made == [("rmgm", 100, 1e-5), ("dgm", 100, 1e-5)]
+    for release in report["releases"]:
+        assert release.keys() == RELEASE_KEYS
+        for fit in release["estimators"]:
+            wanted = {"name", "coefficients", "standard_errors", "relative_error", "test_mse", "test_r2"}
+            assert wanted <= fit.keys()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_in_the_middle_leaves_neither_processes_nor_work(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    _write_table(tmp_path / "table.csv")
+    out = tmp_path / "out"
+    command = _command("simulate", "--table", tmp_path / "table.csv", "--target", "y", "--parties", "2", "--out", out)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        seen = set[int]()
+        while len(seen) < 3 and running.poll() is None:
+            seen |= set(_children(running.pid))
+            time.sleep(0.02)
+        os.kill(running.pid, number)
+        assert running.wait(timeout=30) == code
+        assert running.stderr is not None
+        assert "Traceback" not in running.stderr.read()
+    assert len(seen) >= 3
+    assert not [pid for pid in seen if _alive(pid)]
+    assert not list(out.glob("work-*"))
+
+
+GOOD = "a,b,y\n" + "".join(f"{i},{i * i % 17},{i % 5}\n" for i in range(60))
+BAD: list[tuple[str, list[str], str]] = [
+    (GOOD, ["--target", "absent"], "no column 'absent'"),
+    (GOOD.replace("7,", "seven,", 1), ["--target", "y"], "text among numbers"),
+    ("a,b,y\n1,2,3\n", ["--target", "y"], "does not vary"),
+    ("", ["--target", "y"], "not a table"),
+    ("a,b,y\n", ["--target", "y"], "no rows"),
+    (GOOD, ["--target", "y", "--subject-id", "b"], "appear in several rows"),
+    (GOOD, ["--target", "y", "--parties", "7"], "7 parties cannot share"),
+    (GOOD, ["--target", "y", "--parties", "0"], "at least one party"),
+    (GOOD, ["--target", "y", "--parties", "absent.json"], "cannot read absent.json"),
+    (GOOD, ["--target", "y", "--epsilon", "0"], "epsilon is 0.0"),
+    (GOOD, ["--target", "y", "--epsilon", "-1"], "epsilon is -1.0"),
+    (GOOD, ["--target", "y", "--epsilon", "nan"], "epsilon is nan"),
+    (GOOD, ["--target", "y", "--epsilon", "1e309"], "epsilon is inf"),
+    (GOOD, ["--target", "y", "--epsilon", "much"], "not a valid float"),
+    (GOOD, ["--target", "y", "--delta", "1"], "delta is 1.0"),
+    (GOOD, ["--target", "y", "--k", "4"], "k is 4"),
+    (GOOD, ["--target", "y", "--k", "49"], "k is 49"),
+    (GOOD, ["--target", "y", "--mechanism", "dgm", "--k", "9"], "dgm has none"),
+    (GOOD, ["--target", "y", "--row-norm", "-1"], "row_norm"),
+    (GOOD, [], "--target"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "said"), BAD)
+def test_bad_table_or_option_gives_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, options: list[str], said: str
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(text)
+    arguments: list[Any] = ["simulate", "--table", table, "--parties", "2", *options, "--out", tmp_path / "out"]
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code in {1, 2}
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "Traceback" not in printed
+    assert not list(tmp_path.glob("out/work-*"))

@@ -1,0 +1,44 @@
+"""The OpenAPI descriptions of the three services, as they are kept in docs/openapi.
+
+python -m tests.packaging.openapi    writes them anew
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from coordinator.coordinator import Coordinator
+from coordinator.feed import Feed
+from coordinator.http.app import create_app as coordinator_app
+from coordinator.publisher import Publisher
+from coordinator.store.store import Store, open_store
+from party_agent.app import Desk
+from party_agent.app import create_app as party_app
+from services.client import ReleaseClient
+from services.learner.app import create_app as learner_app
+from services.learner.catalogue import Catalogue
+
+FOLDER = Path(__file__).parents[2] / "docs" / "openapi"
+
+
+def descriptions() -> dict[str, str]:
+    """File name and text of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _descriptions(open_store(f"sqlite:///{folder}/store.sqlite"))
+
+
+def _descriptions(store: Store) -> dict[str, str]:
+    hub = Coordinator("hub", cast("Any", None), store, cast("Any", None), cast("Any", None))
+    apps = {
+        "coordinator": coordinator_app(hub, Publisher(hub), Feed(store)),
+        "party-agent": party_app(Desk(agent=cast("Any", None), token="", loop=None)),
+        "learner": learner_app(Catalogue(ReleaseClient("http://127.0.0.1:1"))),
+    }
+    store.close()
+    return {f"{name}.json": json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n" for name, app in apps.items()}
+
+
+if __name__ == "__main__":
+    for name, text in descriptions().items():
+        (FOLDER / name).write_text(text)

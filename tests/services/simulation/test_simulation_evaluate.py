@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from services.simulation.cohort import cohort
+from services.simulation.dataset import Dataset, PartyShare, holdout
+from services.simulation.evaluate import design, reference
+from services.simulation.table import Table
+from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+
+
+def test_holdout_is_a_fifth_and_repeats_with_its_seed() -> None:
+    training, held_out = holdout(101, seed=3)
+    assert (len(training), len(held_out)) == (80, 21)
+    assert sorted([*training, *held_out]) == list(range(101))
+    assert np.array_equal(training, holdout(101, seed=3)[0])
+    assert not np.array_equal(training, holdout(101, seed=4)[0])
+
+
+def test_reference_is_least_squares_in_original_units() -> None:
+    dataset = cohort(seed=1, subjects=3_000)
+    training, held_out = (dataset.table.rows(rows) for rows in holdout(3_000, seed=0))
+    found = reference(dataset, training, held_out)
+    x = design(training, dataset.features)
+    oracle = sm.OLS(np.clip(training.columns[dataset.target], 0, 20), sm.add_constant(x)).fit()
+    assert list(found.coefficients.values()) == pytest.approx(oracle.params.tolist(), rel=1e-8)
+    errors = held_out.columns[dataset.target] - oracle.predict(sm.add_constant(design(held_out, dataset.features)))
+    score = found.score(found.coefficients)
+    assert score.test_mse == pytest.approx(float(np.mean(errors**2)))
+    assert score.relative_error == 0
+    assert 0.45 < (score.test_r2 or 0) < 0.6
+    assert found.constant.relative_error == pytest.approx(1)
+    assert found.constant.test_r2 == pytest.approx(0, abs=0.01)
+
+
+def test_relative_error_is_measured_on_standardised_slopes() -> None:
+    n = 400
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=n), 1_000 * draw.normal(size=n)
+    table = Table(np.arange(n).astype(str), {"a": a, "b": b, "y": a + 0.001 * b})
+    attributes = tuple(NumericAttribute(name=name, lower=-1e4, upper=1e4) for name in "aby")
+    found = reference(Dataset(table, (PartyShare("p", attributes),), "y"), table, table)
+    score = found.score({"(intercept)": 0.0, "a": 1.0, "b": 0.0})
+    sd = np.array([a.std(), 0.001 * b.std()])
+    assert score.relative_error == pytest.approx(sd[1] / np.linalg.norm(sd))
+
+
+def test_design_clips_and_puts_what_is_missing_at_the_midpoint() -> None:
+    columns = {
+        "x": np.array([-5.0, np.nan, 9.0]),
+        "b": np.array(["no", None, "yes"], dtype=object),
+        "c": np.array(["r", "s", "t"], dtype=object),
+    }
+    attributes = (
+        NumericAttribute(name="x", lower=0, upper=4, missing="midpoint"),
+        BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint"),
+        CategoricalAttribute(name="c", levels=("r", "s", "t")),
+    )
+    expected = [[0, 0, 0, 0], [2, 0.5, 1, 0], [4, 1, 0, 1]]
+    assert design(Table(np.array(["1", "2", "3"]), columns), attributes).tolist() == expected
+
+
+def test_feature_that_does_not_vary_in_training_gets_no_slope_and_collinear_ones_do_not_explode() -> None:
+    n = 50
+    x = np.linspace(0, 1, n)
+    table = Table(np.arange(n).astype(str), {"x": x, "twin": x, "same": np.zeros(n), "y": 3 * x})
+    attributes = tuple(NumericAttribute(name=name, lower=0, upper=3) for name in table.columns)
+    found = reference(Dataset(table, (PartyShare("p", attributes),), "y"), table, table)
+    assert found.slopes.tolist() == pytest.approx([1.5, 1.5, 0])
+    assert found.score(found.coefficients).test_mse == pytest.approx(0, abs=1e-20)
+
+
+def test_cohort_repeats_with_its_seed_and_fits_its_schema() -> None:
+    first, again = cohort(seed=5, subjects=500), cohort(seed=5, subjects=500)
+    for name, values in first.table.columns.items():
+        assert np.array_equal(values, again.table.columns[name])
+    assert {a.name for a in first.attributes} == set(first.table.columns)
+    for attribute in first.attributes:
+        values = first.table.columns[attribute.name]
+        if isinstance(attribute, NumericAttribute):
+            assert np.mean((values < attribute.lower) | (values > attribute.upper)) < 0.03
+        else:
+            assert set(values.tolist()) == set(attribute.levels)

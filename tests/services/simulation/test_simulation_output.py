@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from services.simulation.cohort import cohort
+from services.simulation.evaluate import Score
+from services.simulation.picture import Panel, Series, draw
+from services.simulation.report import verdict
+from services.simulation.writing import write_party_table
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_party_file_holds_every_row_once_in_another_order(tmp_path: Path, suffix: str) -> None:
+    table = cohort(seed=0, subjects=200).table.only(["age", "smoker"])
+    table.columns["age"][7] = np.nan
+    path = tmp_path / f"rows{suffix}"
+    write_party_table(path, table, draw=np.random.default_rng(1))
+    options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+    read = (
+        pyarrow.csv.read_csv(path, convert_options=options)
+        if suffix == ".csv"
+        else pyarrow.parquet.ParquetFile(path).read()
+    )
+    assert read.column_names == ["subject_id", "age", "smoker"]
+    subjects = read["subject_id"].to_pylist()
+    assert subjects != table.subjects.tolist()
+    ages = dict(zip(subjects, read["age"].to_pylist(), strict=True))
+    wanted = dict(zip(table.subjects.tolist(), table.columns["age"].tolist(), strict=True))
+    assert ages.pop("patient-000008") is None
+    assert np.isnan(wanted.pop("patient-000008"))
+    assert ages == wanted
+
+
+def _score(mse: float) -> Score:
+    return Score(relative_error=1.0, test_mse=mse, test_r2=0.0)
+
+
+def test_release_that_does_not_beat_the_mean_says_so() -> None:
+    said = verdict("rmgm at epsilon 1", {"ols": _score(9.0), "shrunken": _score(8.0)}, 8.0)
+    assert "does not beat predicting the mean (test MSE 8), whatever the estimator" in said
+
+
+def test_estimators_that_do_not_beat_the_mean_are_named() -> None:
+    said = verdict("rmgm at epsilon 1", {"ols": _score(9.0), "shrunken": _score(7.0)}, 8.0)
+    assert said == "rmgm at epsilon 1: ols does not beat predicting the mean (test MSE 8); shrunken did this time."
+    assert "beats" in verdict("dgm at epsilon 9", {"ols": _score(1.0)}, 8.0)
+
+
+@pytest.mark.parametrize(("panels", "terms"), [(1, 2), (2, 40), (5, 3)])
+def test_picture_is_drawn_whatever_the_number_of_releases_and_terms(tmp_path: Path, panels: int, terms: int) -> None:
+    slopes = np.linspace(-1, 1, terms)
+    nothing = np.full(terms, np.nan)
+    series = (
+        Series("measurement_error", slopes * 9, slopes * 9 - 1, slopes * 9 + 1),
+        Series("ols", slopes, nothing, nothing),
+    )
+    path = tmp_path / "coefficients.png"
+    draw(
+        path,
+        title="y",
+        terms=[f"a feature with a rather long name {i}" for i in range(terms)],
+        ols=slopes,
+        panels=[Panel("rmgm", series)] * panels,
+    )
+    assert path.read_bytes().startswith(b"\x89PNG")

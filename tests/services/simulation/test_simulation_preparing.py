@@ -1,0 +1,185 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.simulation.dataset import Dataset
+from services.simulation.errors import PartiesError, TableError
+from services.simulation.parties import split_evenly
+from services.simulation.preparing import Wanted, prepare
+from shared.errors import CommingleError
+from shared.protocol.errors import SpecError
+from shared.protocol.schema import NumericAttribute
+from shared.runtime.errors import SettingsError
+
+ROWS = 20
+
+
+def _table(folder: Path, name: str = "table.csv", *, start: int = 0, **columns: str) -> Path:
+    """Each column is an expression in i."""
+    rows = [[eval(code, {"i": i}) for code in columns.values()] for i in range(start, start + ROWS)]  # noqa: S307 - own code
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _parties(folder: Path, *parties: dict[str, Any]) -> Path:
+    path = folder / "parties.json"
+    path.write_text(json.dumps({"parties": parties}))
+    return path
+
+
+def _shape(dataset: Dataset) -> dict[str, list[str]]:
+    return {party.name: [attribute.name for attribute in party.attributes] for party in dataset.parties}
+
+
+def test_even_split_gives_the_target_to_the_last_party(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="i", y="i*i", b="-i", c="i%7", constant="5", d="i%3")
+    dataset = prepare(Wanted(table=table, target="y", parties=3))
+    assert _shape(dataset) == {"party-1": ["a", "b"], "party-2": ["c"], "party-3": ["d", "y"]}
+    assert any("'constant' is left out: it does not vary" in notice for notice in dataset.notices)
+    assert any("simulation only" in notice for notice in dataset.notices)
+
+
+@pytest.mark.parametrize(("parties", "sizes"), [(1, [4]), (2, [2, 2]), (3, [1, 1, 2]), (4, [1, 1, 1, 1])])
+def test_even_split_leaves_no_party_without_columns(parties: int, sizes: list[int]) -> None:
+    assert [len(holding.columns) for holding in split_evenly(["a", "b", "c"], "y", parties)] == sizes
+
+
+def test_more_parties_than_columns_are_refused() -> None:
+    with pytest.raises(PartiesError, match="5 parties cannot share 3 features"):
+        split_evenly(["a", "b", "c"], "y", 5)
+
+
+def test_features_and_subject_id_limit_what_takes_part(tmp_path: Path) -> None:
+    table = _table(tmp_path, key="'k%d' % i", a="i", b="-i", y="i")
+    dataset = prepare(Wanted(table=table, target="y", parties=1, features=("b",), subject_id="key"))
+    assert _shape(dataset) == {"party-1": ["b", "y"]}
+    assert dataset.table.subjects[3] == "k3"
+
+
+def test_column_called_subject_id_identifies_rows(tmp_path: Path) -> None:
+    dataset = prepare(Wanted(table=_table(tmp_path, subject_id="i", a="i", y="-i"), target="y", parties=2))
+    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+
+
+def test_rows_without_target_or_level_are_left_out_and_gaps_in_numbers_are_not(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="'' if i == 0 else i", kind="'' if i == 1 else 'abc'[i % 3]", y="'' if i == 2 else i")
+    dataset = prepare(Wanted(table=table, target="y", parties=2))
+    assert dataset.table.n == ROWS - 2
+    assert dataset.attributes[0] == NumericAttribute(name="a", lower=1, upper=19, missing="midpoint")
+    assert "2 of 20 rows are left out because a value is missing: kind 1, y 1." in dataset.notices
+
+
+def test_categorical_that_is_mostly_missing_costs_a_column_and_no_rows(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="i", kind="'abc'[i % 3] if i < 9 else ''", y="i")
+    dataset = prepare(Wanted(table=table, target="y", parties=2))
+    assert dataset.table.n == ROWS
+    assert "Column 'kind' is left out: most of its values are missing." in dataset.notices
+
+
+def test_parties_of_one_table_hold_the_columns_they_are_given(tmp_path: Path) -> None:
+    parties = _parties(
+        tmp_path,
+        {"name": "clinic", "columns": ["y", "kind"], "categorical": ["kind"]},
+        {"name": "laboratory", "columns": ["b"]},
+    )
+    table = _table(tmp_path, a="i", b="i", kind="i % 3", y="i")
+    dataset = prepare(Wanted(table=table, target="y", parties=parties))
+    assert _shape(dataset) == {"clinic": ["y", "kind"], "laboratory": ["b"]}
+    assert dataset.parties[0].attributes[1].kind == "categorical"
+
+
+def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path: Path) -> None:
+    _table(tmp_path, "one.csv", seqn="i", a="i", y="2*i")
+    _table(tmp_path, "two.csv", start=5, person="'%d ' % i", b="-i")
+    parties = _parties(
+        tmp_path,
+        {"name": "one", "table": "one.csv", "subject_id": "seqn"},
+        {"name": "two", "table": "two.csv", "subject_id": "person"},
+    )
+    dataset = prepare(Wanted(table=None, target="y", parties=parties))
+    assert dataset.table.n == ROWS - 5
+    assert (dataset.table.columns["a"] == -dataset.table.columns["b"]).all()
+    assert "5 of one's 20 subjects are not held by all and are left out." in dataset.notices
+
+
+def test_schema_gives_bounds_and_decides_what_takes_part(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '[{"kind": "numeric", "name": "a", "lower": 0, "upper": 100}, '
+        '{"kind": "numeric", "name": "y", "lower": 0, "upper": 5}, '
+        '{"kind": "numeric", "name": "z", "lower": 0, "upper": 5}]'
+    )
+    dataset = prepare(Wanted(table=_table(tmp_path, a="i", b="i", y="i"), target="y", parties=2, schema=schema))
+    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+    assert dataset.attributes[1] == NumericAttribute(name="y", lower=0, upper=5)
+    assert "Column 'b' is left out: the schema does not have it." in dataset.notices
+    assert "Attribute 'z' of the schema is not in the table." in dataset.notices
+    assert not any("simulation only" in notice for notice in dataset.notices)
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], type[CommingleError], str]] = [
+    ({"target": "absent"}, TableError, "no column 'absent'"),
+    ({"target": "kind"}, TableError, "more than two levels"),
+    ({"target": "constant"}, TableError, "the target 'constant' cannot be used"),
+    ({"features": ("a", "absent")}, TableError, "no column 'absent'"),
+    ({"features": ("constant",)}, TableError, "no column is left"),
+    ({"parties": 9}, PartiesError, "9 parties cannot share"),
+    ({"schema": Path("absent.json")}, SettingsError, "cannot read absent.json"),
+    ({"schema": Path(__file__)}, SpecError, "not a valid attribute schema"),
+    ({"parties": Path("absent.json")}, SettingsError, "cannot read absent.json"),
+    ({"table": Path("absent.csv")}, TableError, "cannot read absent.csv"),
+    ({"table": None}, PartiesError, "there is no table"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "said"), BAD_OPTIONS)
+def test_options_that_make_no_sense_are_refused_with_one_reason(
+    tmp_path: Path, options: dict[str, Any], error: type[CommingleError], said: str
+) -> None:
+    table = _table(tmp_path, a="i", kind="'abc'[i % 3]", constant="1", y="i*i")
+    with pytest.raises(error, match=said):
+        prepare(Wanted(**{"table": table, "target": "y", "parties": 2, **options}))
+
+
+BAD_PARTIES: list[tuple[list[dict[str, Any]], type[CommingleError], str]] = [
+    ([], SettingsError, "parties"),
+    ([{"name": "Clinic A", "columns": ["y"]}], SettingsError, "parties.0.name"),
+    ([{"name": "a", "columns": ["y"], "color": 1}], SettingsError, "parties.0.color"),
+    ([{"name": "a", "columns": ["y"]}, {"name": "a", "columns": ["a"]}], PartiesError, "the same name"),
+    ([{"name": "a", "columns": ["y"]}, {"name": "b", "table": "t.csv"}], PartiesError, "some parties have a table"),
+    ([{"name": "a", "columns": ["y"]}, {"name": "b", "columns": []}], PartiesError, "b is given no columns"),
+    ([{"name": "a", "columns": ["y"]}, {"name": "b", "columns": ["q"]}], TableError, "no column 'q'"),
+    ([{"name": "a", "columns": ["y", "a"]}, {"name": "b", "columns": ["a"]}], PartiesError, "two parties hold 'a'"),
+    ([{"name": "a", "columns": ["a"]}], PartiesError, "no party holds 'y'"),
+    ([{"name": "a", "columns": ["a", "y"]}, {"name": "b", "columns": ["constant"]}], PartiesError, "left without"),
+    ([{"name": "a", "table": "table.csv"}], PartiesError, "--table was given too"),
+]
+
+
+@pytest.mark.parametrize(("parties", "error", "said"), BAD_PARTIES)
+def test_parties_file_that_makes_no_sense_is_refused(
+    tmp_path: Path, parties: list[dict[str, Any]], error: type[CommingleError], said: str
+) -> None:
+    table = _table(tmp_path, a="i", constant="1", y="i*i")
+    with pytest.raises(error, match=said):
+        prepare(Wanted(table=table, target="y", parties=_parties(tmp_path, *parties)))
+
+
+def test_tables_without_common_subjects_or_with_common_columns_are_refused(tmp_path: Path) -> None:
+    _table(tmp_path, "one.csv", subject_id="i", a="i")
+    _table(tmp_path, "two.csv", start=100, subject_id="i", y="i")
+    _table(tmp_path, "three.csv", subject_id="i", y="i", a="-i")
+    one, two, three = ({"name": name, "table": f"{name}.csv"} for name in ("one", "two", "three"))
+    with pytest.raises(TableError, match="no subject is held by every party"):
+        prepare(Wanted(table=None, target="y", parties=_parties(tmp_path, one, two)))
+    with pytest.raises(PartiesError, match="two parties hold 'a'"):
+        prepare(Wanted(table=None, target="y", parties=_parties(tmp_path, one, three)))
+
+
+def test_too_few_complete_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="9 complete rows are too few"):
+        prepare(Wanted(table=_table(tmp_path, a="i", y="i if i < 9 else ''"), target="y", parties=1))

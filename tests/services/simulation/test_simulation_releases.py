@@ -1,0 +1,63 @@
+import math
+from typing import Any
+
+import pytest
+
+from services.simulation.cohort import cohort
+from services.simulation.releases import Terms, allowance, plan_releases
+from shared.errors import CommingleError
+from shared.privacy.accounting import ZERO
+from shared.privacy.calibration import rho_of_epsilon
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.plan import plan_blocks
+
+DATASET = cohort(seed=0, subjects=50)
+TERMS: dict[str, Any] = {
+    "mechanisms": ("rmgm", "dgm"),
+    "epsilons": (1.0, 0.1),
+    "delta": 1e-5,
+    "k": 30,
+    "row_norm": None,
+    "adjacency": Adjacency.REPLACE_ONE,
+}
+
+
+def test_every_mechanism_is_released_at_every_epsilon() -> None:
+    planned = plan_releases(DATASET, Terms(**TERMS))
+    assert [p.folder for p in planned] == ["rmgm-epsilon-1", "rmgm-epsilon-0.1", "dgm-epsilon-1", "dgm-epsilon-0.1"]
+    assert [p.spec.k for p in planned] == [30, 30, None, None]
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_allowance_holds_all_releases_together(adjacency: Adjacency) -> None:
+    planned = plan_releases(DATASET, Terms(**{**TERMS, "adjacency": adjacency, "row_norm": 1.2}))
+    allowed = allowance(planned)
+    by_party = zip(*(plan_blocks(p.spec) for p in planned), strict=True)
+    most = max(float(sum((plan.charge for plan in plans), start=ZERO)) for plans in by_party)
+    assert most < rho_of_epsilon(allowed.epsilon_cap, allowed.delta) < 1.1 * most
+    assert most < allowed.max_rho < 1.1 * most
+    assert allowed.max_cells == 40 * 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilons": (0.0,)},
+        {"epsilons": (-1.0,)},
+        {"epsilons": (math.nan,)},
+        {"epsilons": (math.inf,)},
+        {"epsilons": (1e300,)},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"delta": math.nan},
+        {"k": 0},
+        {"k": -3},
+        {"k": 15},
+        {"k": 41},
+        {"row_norm": 0.0},
+        {"row_norm": math.nan},
+    ],
+)
+def test_terms_that_no_release_can_have_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(CommingleError):
+        plan_releases(DATASET, Terms(**{**TERMS, **change}))
