@@ -167,7 +167,7 @@ class Rounds(RuleBasedStateMachine):
         assert after.stored >= before.stored
         assert after.alignments.items() >= before.alignments.items()
         if self.now >= before.expires:
-            assert after.state is State.EXPIRED or before.state.final
+            assert after.state is State.EXPIRED or before.state.final or complete(before)
         self.current = after
 
     @rule(party=st.sampled_from(PARTIES), subjects=st.sampled_from([100, 100, 100, 99]))
