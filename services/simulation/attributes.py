@@ -80,9 +80,8 @@ def _refuse_text_among_numbers(name: str, present: Levels) -> None:
     numbers = np.array([_is_number(kind) for kind in kinds], dtype=bool)
     share = counts[numbers].sum() / max(1, counts.sum())
     if _MOSTLY_NUMBERS <= share < 1:
-        texts = kinds[~numbers]
         raise TableError(
-            f"column {name!r} holds text among numbers: {counts[~numbers].sum()} values such as {str(texts[0])!r}",
+            f"column {name!r} holds text among numbers: {counts[~numbers].sum()} values",
             remedy="Correct them, leave them empty where they are missing, or declare the column in a schema file.",
         )
 

@@ -16,7 +16,6 @@ from services.simulation.table import Table, as_levels, is_numeric, missing
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _NOT_A_VALUE = frozenset({"", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"})
-_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +129,8 @@ def _subjects(values: NDArray[Any], name: str, path: Path) -> NDArray[np.str_]:
     kinds, counts = np.unique(subjects, return_counts=True)
     twice = kinds[counts > 1]
     if len(twice):
-        examples = ", ".join(twice[:_EXAMPLES])
         raise TableError(
-            f"{path}: {len(twice)} values of {name} appear in several rows (for example {examples})",
+            f"{path}: {len(twice)} values of {name} appear in several rows",
             remedy="Give one row per subject, or another column with --subject-id.",
         )
     return subjects
