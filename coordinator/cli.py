@@ -1,13 +1,15 @@
 """`commingle coordinator`: settings -> store -> application -> server."""
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import click
 import httpx
@@ -16,22 +18,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coordinator.blobs import BlobDirectory
-from coordinator.coordinator import Coordinator
+from coordinator.access import Scope, create_token, revoke_token
+from coordinator.compose import home_option, opened
 from coordinator.errors import StateError
 from coordinator.feed import Feed
 from coordinator.http.app import create_app
 from coordinator.http.views import PartyPage, ReleasePage, ReleaseSummary, ReleaseView
+from coordinator.keys import revoke as revoke_party
 from coordinator.members import invite as issue_invite
 from coordinator.publisher import Publisher
 from coordinator.settings import CoordinatorSettings, Home
 from coordinator.store.database import check_url
-from coordinator.store.store import open_store
+from coordinator.trust_cli import audit, doctor
 from shared.protocol.documents import Name, WireModel, explain
 from shared.protocol.dsse import seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.rounds import State
 from shared.protocol.study import Member, Study, build_spec
+from shared.runtime import faults
 from shared.runtime.cli import emit, json_option
 from shared.runtime.clock import system_clock
 from shared.runtime.errors import NonsenseError, SettingsError
@@ -39,8 +43,10 @@ from shared.runtime.files import write_durably
 from shared.runtime.keyfiles import create_secret, load_signing_key
 from shared.runtime.logging import configure_logging
 from shared.runtime.remote import call, json_of, reaching
+from shared.runtime.request_signing import RequestSigner
 from shared.runtime.server import serve as serve_app
 from shared.runtime.settings import load_settings
+from shared.runtime.tls import ServerTls, ca_option, tls_options, trust
 
 Parsed = TypeVar("Parsed", bound=WireModel)
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
@@ -48,9 +54,6 @@ Paged = TypeVar("Paged", PartyPage, ReleasePage)
 _FOLLOW_SECONDS = 0.5
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
-home_option = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."
-)
 url_option = click.option(
     "--coordinator", "url", default=_DEFAULT_URL, show_default=True, help="Where the running coordinator answers."
 )
@@ -78,6 +81,10 @@ def _examples(*lines: str) -> str:
 )
 def coordinator() -> None:
     """Run and operate a coordinator."""
+
+
+coordinator.add_command(audit)
+coordinator.add_command(doctor)
 
 
 @coordinator.command(
@@ -145,12 +152,14 @@ def init(
 @home_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
-def serve(*, home: Path, host: str, port: int) -> None:
+@tls_options
+def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
     """Serve HTTP until told to stop."""
     configure_logging(service="coordinator")
-    with _opened(home) as hub:
+    faults.arm_from(os.environ)
+    with opened(home) as hub:
         feed = Feed(hub.store)
-        serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, on_stopping=feed.stop)
+        serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, tls=tls, on_stopping=feed.stop)
 
 
 @coordinator.command(epilog=_examples("invite --home hub --party clinic-a"))
@@ -160,7 +169,7 @@ def serve(*, home: Path, host: str, port: int) -> None:
 @json_option
 def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
     """Issue a one-time invite for one party; hand it over confidentially."""
-    with _opened(home) as hub:
+    with opened(home) as hub:
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
     emit(
         {"party": party, "invite": text, "expires": expires.isoformat()},
@@ -175,13 +184,14 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
 @click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
 @home_option
 @url_option
+@ca_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
-def propose(*, study: Path, home: Path, url: str, wait: bool, as_json: bool) -> None:
+def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bool, as_json: bool) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
     asked = load_settings(Study, study)
     key = load_signing_key(Home(home).signing_key)
-    with reaching(url), httpx.Client(base_url=url) as client:
+    with _client(url, key, ca_file) as client:
         spec = build_spec(
             asked,
             members=_members(client),
@@ -200,28 +210,97 @@ def propose(*, study: Path, home: Path, url: str, wait: bool, as_json: bool) -> 
 @coordinator.command(epilog=_examples("releases --home hub --state published"))
 @home_option
 @url_option
+@ca_option
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @json_option
-def releases(*, home: Path, url: str, state: str | None, as_json: bool) -> None:
+def releases(*, home: Path, url: str, ca_file: Path | None, state: str | None, as_json: bool) -> None:
     """List releases, the newest first."""
     load_settings(CoordinatorSettings, Home(home).settings)
-    with reaching(url), httpx.Client(base_url=url) as client:
+    with _client(url, load_signing_key(Home(home).signing_key), ca_file) as client:
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
     items = [release for page in found for release in page.items]
     listed = {"items": [release.model_dump(mode="json") for release in items]}
     emit(listed, as_json=as_json, text=lambda console: _print_releases(console, items))
 
 
+@coordinator.command(epilog=_examples("revoke --home hub --party clinic-a"))
+@home_option
+@click.option("--party", required=True, callback=_name, help="The member that is to be one no longer.")
+@json_option
+def revoke(*, home: Path, party: str, as_json: bool) -> None:
+    """End a membership: open releases that name the party end, nothing it signs is taken any more."""
+    with opened(home) as hub:
+        ended = revoke_party(hub, party)
+    emit(
+        {"party": party, "ended": list(ended)},
+        as_json=as_json,
+        text=lambda console: console.print(f"{party} is revoked; {len(ended)} open releases ended."),
+    )
+
+
+@coordinator.group(epilog=_examples("token create --home hub --name learner --scope read", "token list --home hub"))
+def token() -> None:
+    """Bearer tokens for operators and learners."""
+
+
+@token.command("create", epilog=_examples("token create --home hub --name learner --scope read --expires-days 90"))
+@home_option
+@click.option("--name", required=True, callback=_name, help="What it is for.")
+@click.option(
+    "--scope",
+    type=click.Choice(get_args(Scope)),
+    required=True,
+    help="read: everything that can be read; operate: that, and proposing signed specs.",
+)
+@click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
+@json_option
+def create(*, home: Path, name: str, scope: Scope, expires_days: float | None, as_json: bool) -> None:
+    """Make a token. It is shown once; only its digest is kept."""
+    lifetime = None if expires_days is None else timedelta(days=expires_days)
+    with opened(home) as hub:
+        text = create_token(hub, name=name, scope=scope, lifetime=lifetime)
+    emit(
+        {"name": name, "scope": scope, "token": text},
+        as_json=as_json,
+        text=lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True),
+    )
+
+
+@token.command("list", epilog=_examples("token list --home hub"))
+@home_option
+@json_option
+def list_tokens(*, home: Path, as_json: bool) -> None:
+    """List tokens, without their secrets."""
+    with opened(home) as hub, hub.store.read() as tx:
+        found = tx.access.tokens()
+    shown = [{key: value for key, value in asdict(row).items() if key != "digest"} for row in found]
+
+    def text(console: Console) -> None:
+        table = Table("name", "scope", "created", "expires", "revoked")
+        for row in shown:
+            table.add_row(*(f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value for value in row.values()))
+        console.print(table)
+
+    emit({"items": shown}, as_json=as_json, text=text)
+
+
+@token.command("revoke", epilog=_examples("token revoke --home hub --name learner"))
+@home_option
+@click.option("--name", required=True, callback=_name)
+@json_option
+def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
+    """Let nobody in with a token any more."""
+    with opened(home) as hub:
+        revoke_token(hub, name)
+    emit({"name": name}, as_json=as_json, text=lambda console: console.print(f"Token {name} is revoked."))
+
+
 @contextmanager
-def _opened(home: Path) -> Iterator[Coordinator]:
-    at = Home(home)
-    settings = load_settings(CoordinatorSettings, at.settings)
-    key = load_signing_key(at.signing_key)
-    store = open_store(at.database_url(settings))
-    try:
-        yield Coordinator(settings.name, key, store, BlobDirectory(at.blobs(settings)), system_clock)
-    finally:
-        store.close()
+def _client(url: str, key: SigningKey, ca_file: Path | None) -> Iterator[httpx.Client]:
+    """Calls to the running coordinator, signed with its own key."""
+    auth = RequestSigner(key, audience=key.fingerprint)
+    with reaching(url), httpx.Client(base_url=url, auth=auth, verify=trust(ca_file)) as client:
+        yield client
 
 
 def _followed(client: httpx.Client, release: ReleaseView) -> httpx.Response:

@@ -26,6 +26,7 @@ class Coordinator:
     store: Store
     blobs: Blobs
     clock: Clock
+    public_reads: bool = True
 
 
 def require_release(tx: Transaction, release: str) -> Release:
@@ -67,7 +68,9 @@ def record(
     kind: str,
     party: str | None = None,
     files: Files | None = None,
+    document: str | None = None,
 ) -> None:
-    """Write a round back together with its event."""
+    """Write a round back together with its event; `document` is the digest of what the event is about."""
     tx.releases.save(release, after, files)
-    tx.events.add(release=release, at=coordinator.clock(), kind=kind, party=party, state=after.state)
+    now = coordinator.clock()
+    tx.events.add(release=release, at=now, kind=kind, party=party, state=after.state, document=document)

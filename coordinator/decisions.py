@@ -8,6 +8,7 @@ from shared.protocol.dsse import Envelope
 from shared.protocol.rounds import Alignment, Approve, Reject
 from shared.protocol.spec import PartySpec
 from shared.protocol.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
+from shared.runtime import faults
 
 _log = structlog.get_logger()
 
@@ -30,7 +31,8 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
         stated = Alignment(alignment.document.subjects, alignment.document.digest)
         after = advanced(found.round, Approve(party, stated), coordinator)
         tx.releases.save_approval(release, party, request.approval, request.alignment, stated)
-        record(tx, coordinator, release, after, kind="approval", party=party)
+        record(tx, coordinator, release, after, kind="approval", party=party, document=approval.digest)
+    faults.reach("coordinator.approval.committed")
     _log.info("approved", release=release, party=party, state=after.state)
     return True
 
@@ -49,7 +51,8 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
             return _repeated(same=recorded.digest == rejection.digest, what=f"another rejection by {party}")
         after = advanced(found.round, Reject(party, rejection.document.reason), coordinator)
         tx.releases.save_rejection(release, party, envelope)
-        record(tx, coordinator, release, after, kind="rejection", party=party)
+        record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
+    faults.reach("coordinator.rejection.committed")
     _log.info("rejected", release=release, party=party, state=after.state)
     return True
 

@@ -1,6 +1,10 @@
 """What the coordinator refuses or cannot do. HTTP statuses are given to these in `http/app.py`.
 
 CoordinatorError
+├── UnauthenticatedError neither a signature nor a token where one is needed
+├── ReplayedRequestError a signed request that was received before
+├── RevokedError         the caller is not a member any more
+├── ScopeError           a token, or a signer, that is not meant for this
 ├── InviteError          an invite that does not let this party in
 ├── NameTakenError       the name or key is enrolled already, with something else
 ├── UnknownError         no such party or release
@@ -20,6 +24,30 @@ class CoordinatorError(CommingleError):
     """Something the coordinator refuses or cannot do."""
 
     code = "coordinator"
+
+
+class UnauthenticatedError(CoordinatorError):
+    """Neither a signature nor a valid token where one is needed."""
+
+    code = "unauthenticated"
+
+
+class ReplayedRequestError(CoordinatorError):
+    """A signed request that was received before."""
+
+    code = "replayed-request"
+
+
+class RevokedError(CoordinatorError):
+    """The member was revoked."""
+
+    code = "revoked"
+
+
+class ScopeError(CoordinatorError):
+    """A token, or a signer, that is not meant for this."""
+
+    code = "scope"
 
 
 class InviteError(CoordinatorError):

@@ -94,7 +94,7 @@ def _check_invite(found: Invite | None, party: PartyRow) -> None:
 def _check_free(tx: Transaction, party: PartyRow) -> None:
     if tx.members.named(party.name) is not None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
-    if tx.members.with_key(party.fingerprint) is not None:
+    if tx.members.key(party.fingerprint) is not None:
         raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
 
 

@@ -14,6 +14,7 @@ from shared.protocol.plan import plan_blocks
 from shared.protocol.rounds import State
 from shared.protocol.spec import PartySpec, ReleaseSpec
 from shared.protocol.statements import open_spec
+from shared.runtime import faults
 
 _CLOCKS_APART = timedelta(days=1)
 _FURTHEST = timedelta(days=366)
@@ -39,6 +40,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[Release, bool
         for party in spec.document.parties:
             _check_member(tx, party)
         release = _record(tx, coordinator, spec, keys)
+    faults.reach("coordinator.proposal.committed")
     _log.info("proposed", release=spec.digest)
     return release, True
 
@@ -46,7 +48,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[Release, bool
 def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) -> list[VerifyingKey]:
     member = tx.members.with_key(envelope.signatures[0].keyid)
     own = coordinator.key.verifying_key
-    return [own] if member is None else [own, VerifyingKey.from_hex(member.signing_key)]
+    return [own] if member is None or member.revoked is not None else [own, VerifyingKey.from_hex(member.signing_key)]
 
 
 def _check_times(spec: ReleaseSpec, now: datetime) -> None:
@@ -63,6 +65,8 @@ def _check_member(tx: Transaction, party: PartySpec) -> None:
     member = tx.members.named(party.name)
     if member is None:
         raise SpecError(f"parties: {party.name} is not enrolled", remedy="Invite and enrol every party first.")
+    if member.revoked is not None:
+        raise SpecError(f"parties: {party.name} was revoked", remedy="Propose it without that party.")
     if (member.signing_key, member.sealing_key) != (party.signing_key, party.sealing_key):
         raise SpecError(
             f"parties: {party.name} is enrolled with other keys",
@@ -88,5 +92,12 @@ def _record(
     signer = next(key for key in keys if key.fingerprint == spec.signer)
     parties = [party.name for party in document.parties]
     tx.releases.add(facts, spec=spec.envelope, proposer_key=signer.raw.hex(), parties=parties)
-    tx.events.add(release=spec.digest, at=coordinator.clock(), kind="proposal", party=None, state=State.PROPOSED)
+    tx.events.add(
+        release=spec.digest,
+        at=coordinator.clock(),
+        kind="proposal",
+        party=None,
+        state=State.PROPOSED,
+        document=spec.digest,
+    )
     return require_release(tx, spec.digest)

@@ -22,6 +22,7 @@ from shared.protocol.rounds import Abort, Publish, Refused, Tick, advance, compl
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.statements import SignedDocument, open_block_statement
 from shared.protocol.verification import verify_release
+from shared.runtime import faults
 
 _log = structlog.get_logger()
 
@@ -57,11 +58,13 @@ def publish(coordinator: Coordinator, release: str) -> None:
         matrix=coordinator.blobs.put(publication.matrix),
         moments=coordinator.blobs.put(publication.moments),
     )
+    faults.reach("coordinator.publication.written")
     with coordinator.store.write() as tx:
         after = advance(require_release(tx, release).round, Publish(), now=coordinator.clock())
         if isinstance(after, Refused):
             return
-        record(tx, coordinator, release, after, kind="published", files=files)
+        record(tx, coordinator, release, after, kind="published", files=files, document=files.manifest)
+    faults.reach("coordinator.publication.committed")
     _log.info("published", release=release, state=after.state)
 
 
@@ -109,6 +112,7 @@ def expire(coordinator: Coordinator, release: str) -> None:
         if isinstance(after, Refused) or after.state is current.state:
             return
         record(tx, coordinator, release, after, kind="expired")
+    faults.reach("coordinator.expiry.committed")
     _log.info("expired", release=release, state=after.state)
 
 

@@ -18,12 +18,14 @@ class CoordinatorSettings(Settings):
         database_url: `postgresql://...`; None means SQLite in the home directory.
         database_url_file: a file that holds the URL, for deployments that hand out secrets as files.
         blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
+        public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=80)] = "coordinator"
     database_url: SecretStr | None = None
     database_url_file: Path | None = None
     blob_directory: Path | None = None
+    public_reads: bool = True
 
 
 @dataclass(frozen=True, slots=True)

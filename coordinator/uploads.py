@@ -16,6 +16,7 @@ from shared.protocol.plan import plan_block
 from shared.protocol.rounds import StoreBlock
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.statements import BlockStatement, approval_set_digest, open_approvals, open_block_statement
+from shared.runtime import faults
 
 _log = structlog.get_logger()
 _one_block_in_memory = Lock()
@@ -68,13 +69,16 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
         body = file.read()
         check_block(body, expected.statement.document)
         digest = coordinator.blobs.put(body)
+    faults.reach("coordinator.block.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         if _recorded(found, party, expected.statement):
             return False
         after = advanced(found.round, StoreBlock(party), coordinator)
         tx.releases.save_block(release, party, expected.statement.envelope, digest)
-        record(tx, coordinator, release, after, kind="block", party=party)
+        statement = expected.statement.digest
+        record(tx, coordinator, release, after, kind="block", party=party, document=statement)
+    faults.reach("coordinator.block.committed")
     _log.info("block stored", release=release, party=party, state=after.state)
     return True
 

@@ -6,6 +6,7 @@ verified before the debit; noise is drawn after the debit is on disk; a block is
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -16,8 +17,9 @@ from party_agent.errors import ConflictError, DataChangedError, DataError, Stale
 from party_agent.home import Coordinator, Home, Identity
 from party_agent.jobs import Jobs, Stage
 from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.linkage import receive_linkage_key
 from party_agent.outbox import Outbox
-from party_agent.policy import Finding, Situation, approves_itself, examine
+from party_agent.policy import Finding, Situation, Usage, approves_itself, closed, examine
 from party_agent.private.bridge import BlockRequest, privatise
 from party_agent.proposals import Decision, Proposal, Proposals
 from party_agent.store import Store
@@ -25,8 +27,9 @@ from shared.privacy.accounting import ZERO, Rho
 from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
 from shared.protocol.block import content_digest, encode_block
+from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
-from shared.protocol.errors import DocumentError
+from shared.protocol.errors import DocumentError, ProtocolError
 from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.rounds import State
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -42,9 +45,11 @@ from shared.protocol.statements import (
     open_spec,
     require_about,
 )
+from shared.runtime import faults
 from shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
+_DAY = timedelta(days=1)
 _OWN_KINDS: tuple[tuple[str, str, type[Approval | BlockStatement | Rejection]], ...] = (
     ("approval", "approvals", Approval),
     ("block", "blocks", BlockStatement),
@@ -80,10 +85,21 @@ class Agent:
         Raises:
             RemoteError: the coordinator cannot be asked.
         """
+        if not self.home.linkage_file.exists():
+            self._receive_linkage_key()
         ended = self.proposals.finished() if over_too else frozenset()
         listed = self.client.releases(self.identity.name, over_too=over_too)
         for release in dict.fromkeys([*(r for r in listed if r not in ended), *self.proposals.unfinished()]):
             attend(release, partial(self._look, release))
+
+    def _receive_linkage_key(self) -> None:
+        try:
+            received = receive_linkage_key(self.home, self.client, coordinator=self.coordinator.key.fingerprint)
+        except (ProtocolError, ConflictError) as error:  # somebody's forgery must not keep the agent from its work
+            _log.warning("no linkage key taken over", error=error.code)
+            return
+        if received is not None:
+            _log.info("linkage key taken over", sender=received.sender, check=received.check)
 
     def _look(self, release: str) -> None:
         self.handle(self.client.release(release), release)
@@ -94,6 +110,7 @@ class Agent:
         spec = self._open_spec(view, release)
         if view.state.final:
             self._finish(view, release)  # before it is noted, so that a crash in between finishes it again
+            faults.reach("party.finished")
         proposal = self.proposals.see(spec, state=view.state, seen=self.clock().isoformat())
         if view.state.final:
             return
@@ -155,18 +172,20 @@ class Agent:
             )
             self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
             self.proposals.decide(db, release, Decision.REJECTED)
+        faults.reach("party.rejection.signed")
         return True
 
     def _open_spec(self, view: ReleaseView, release: str) -> Verified[ReleaseSpec]:
         trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
-        keys = [self.coordinator.key, self.identity.signing_key.verifying_key]
+        keys = [self.coordinator.key, *self.identity.keys]
         if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
             keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
         spec = open_spec(view.spec, keys)
         if spec.digest != release:
             raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
         own = spec.document.party(self.identity.name)
-        if own.verifying_key != self.identity.signing_key.verifying_key:
+        over = view.state.final  # what ended under a former key is still wound up
+        if own.verifying_key not in (self.identity.keys if over else self.identity.keys[:1]):
             raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
         plan_blocks(spec.document)  # raises where no noise level serves it
         return spec
@@ -178,7 +197,7 @@ class Agent:
             known = self.ledger.signature(release, kind)
             if shown is not None and (known is None or known.digest != shown.digest):
                 # what is not ours at all is the coordinator's mistake, and no reason to halt
-                statement = open_envelope(shown, model, kind=kind, keys=[self.identity.signing_key.verifying_key])
+                statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
                 require_about(statement, party=self.identity.name, spec=release)
                 raise StaleLedgerError(
                     f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
@@ -206,6 +225,9 @@ class Agent:
             charged=self._charged_by(spec.signer),
         ):
             self.approve(release)
+        elif self.jobs.get(release) is None:
+            self.jobs.end(release, Stage.WAITING)
+            _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
 
     def _charged_by(self, proposer: str) -> Rho:
         """What the releases of one proposer have cost or reserved so far."""
@@ -218,11 +240,29 @@ class Agent:
             pins=self.home.pins(),
             dataset=self.datasets.find(party.dataset),
             now=self.clock(),
+            usage=self._usage(spec, party),
+            linked=self.home.linkage_file.exists(),
         )
         plan = plan_block(spec, party)
         findings = examine(spec, party, plan, situation)
         short = self.ledger.shortfall(plan.charge)
         return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+
+    def _usage(self, spec: ReleaseSpec, party: PartySpec) -> Usage:
+        charges = [charge for charge in self.ledger.charges() if charge.state is not ChargeState.RELEASED]
+        yesterday = self.clock() - _DAY
+        specs = {charge.release: self.proposals.get(charge.release).spec for charge in charges}
+        return Usage(
+            dataset=sum((charge.rho for charge in charges if charge.dataset == party.dataset), start=ZERO),
+            study=sum((charge.rho for charge in charges if charge.study == spec.study), start=ZERO),
+            approved_today=sum(self._approved_at(charge.release) > yesterday for charge in charges),
+            replayed=next((release for release, earlier in specs.items() if earlier.seed == spec.seed), None),
+            delta=self.ledger.cap.delta,
+        )
+
+    def _approved_at(self, release: str) -> datetime:
+        signed = self.ledger.signature(release, "approval")
+        return decode(Approval, signed.payload_bytes).created if signed else self.clock()
 
     def _sign_approval(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short."""
@@ -231,12 +271,14 @@ class Agent:
         table.require_unchanged(dataset.digest, self.jobs.progress(release))
         ranks = table.ranks()
         digest = alignment_digest(
-            self.identity.linkage_key, spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
+            self.home.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
         )
         plan = plan_block(spec, party)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+            if findings := self._examine(spec, party):  # again: another release may have been approved meanwhile
+                raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
             reserved = self.ledger.reserve(
                 db,
                 release,
@@ -253,6 +295,7 @@ class Agent:
             self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
             self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
             self.proposals.decide(db, release, Decision.APPROVED)
+        faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.charge))
 
@@ -270,14 +313,24 @@ class Agent:
                     "the data set was registered again with other rows since the release was approved",
                     remedy="Nothing is to be done: the release was given up.",
                 )
+            if charge.state is ChargeState.RESERVED:
+                shut = closed(self.home.policy(), self.clock())
+                self.proposals.find_against(release, shut)
+                if shut:
+                    return
             debit = self._debit(view, spec, charge, dataset)
             if isinstance(debit, Refused):
                 _log.warning("not debited", release=release, reason=debit.reason)
                 return
+            faults.reach("party.debited")
             self._store_block(request, debit, dataset)
             charge = self.ledger.charge(release)
-        if charge is not None and charge.state is ChargeState.STORED:
+        if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
+            return
+        # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
+        if self.identity.name not in view.blocks:
             self._upload(release, charge)
+        self.ledger.acknowledge(release)
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)
@@ -306,8 +359,10 @@ class Agent:
         except DataError:
             self.reject(release, "data_changed")
             raise
+        faults.reach("party.drawn")
         body = encode_block(block, plan.columns)
         digest = self.outbox.put(release, body)
+        faults.reach("party.written")
         with self.store.transaction() as db:
             statement = BlockStatement(
                 spec=release,
@@ -323,6 +378,7 @@ class Agent:
             if not self.ledger.record_block(db, debit, digest):
                 raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
             self.ledger.sign_off(db, release, "block", self._seal(statement, "block"))
+        faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
     def _upload(self, release: str, charge: Charge) -> None:
@@ -336,7 +392,9 @@ class Agent:
             )
         self.jobs.begin(release, Stage.UPLOADING, total=len(body))
         self.client.upload(release, self.identity.name, statement, body)
+        faults.reach("party.uploaded")
         self.ledger.acknowledge(release)
+        faults.reach("party.acknowledged")
         self.jobs.end(release, Stage.UPLOADED)
         _log.info("uploaded", release=release, bytes=len(body))
 
@@ -362,11 +420,13 @@ class Agent:
         alignment = self.ledger.signature(release, "alignment")
         if approval is not None and alignment is not None:
             self.client.approve(release, self.identity.name, ApprovalRequest(approval=approval, alignment=alignment))
+            faults.reach("party.approval.sent")
 
     def _send_rejection(self, release: str) -> None:
         rejection = self.ledger.signature(release, "rejection")
         if rejection is not None:
             self.client.reject(release, self.identity.name, rejection)
+            faults.reach("party.rejection.sent")
 
     def _seal(self, document: Approval | AlignmentStatement | BlockStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from party_agent.agent import Agent
+from party_agent.audit import export_audit
 from party_agent.datasets import DatasetRequest
 from party_agent.errors import (
     AgentError,
@@ -20,13 +21,14 @@ from party_agent.errors import (
     UnknownError,
 )
 from party_agent.loop import Loop
+from party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
 from party_agent.views import job_view, ledger_view, proposal_view
 from shared import __version__
 from shared.privacy.errors import PrivacyError
 from shared.protocol.documents import decode
 from shared.protocol.errors import ProtocolError
 from shared.runtime.errors import RemoteError, SettingsError
-from shared.runtime.problem import install_problems
+from shared.runtime.problem import PROBLEM_JSON, install_problems
 
 _STATUSES = {
     UnknownError: 404,
@@ -40,7 +42,21 @@ _STATUSES = {
     AgentError: 500,
     RemoteError: 502,
 }
-
+_SCOPES: dict[str, Scope] = {"GET": "read", "PUT": "decide", "POST": "register"}
+_LARGEST_BODY = 8 << 20  # more than the longest schema takes
+_PROBLEM = {
+    **{name: {"type": "string"} for name in ("type", "title", "detail", "remedy")},
+    "status": {"type": "integer"},
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {
+            PROBLEM_JSON: {"schema": {"type": "object", "required": [*_PROBLEM], "properties": _PROBLEM}},
+        },
+    }
+}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 
 # strict models are validated over the received bytes, so the body is described here and parsed there
 _REGISTRATION = {
@@ -54,6 +70,18 @@ class UnauthorisedError(AgentError):
     code = "unauthorised"
 
 
+class ScopeError(AgentError):
+    """A token that is not meant for this."""
+
+    code = "scope"
+
+
+class TooLargeError(AgentError):
+    """A body beyond its limit."""
+
+    code = "too-large"
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What the API works on. `loop` is None where a command runs the API in its own process."""
@@ -65,21 +93,38 @@ class Desk:
 
 def create_app(desk: Desk) -> FastAPI:
     """The local API."""
-    app = FastAPI(title="Commingle party agent", version=__version__)
-    install_problems(app, {**_STATUSES, UnauthorisedError: 401})
+    app = FastAPI(
+        title="Commingle party agent",
+        version=__version__,
+        docs_url=None,  # those pages run other people's scripts, where the token would be pasted
+        redoc_url=None,
+        responses=_RESPONSES,
+    )
+    install_problems(app, {**_STATUSES, UnauthorisedError: 401, ScopeError: 403, TooLargeError: 413})
     app.include_router(_open_routes(desk))
-    app.include_router(_data_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk.token))])
-    app.include_router(_release_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk.token))])
+    app.include_router(_data_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
+    app.include_router(_release_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
     return app
 
 
-def _guard(token: str) -> Any:  # noqa: ANN401 - a FastAPI dependency
+def _guard(desk: Desk) -> Any:  # noqa: ANN401 - a FastAPI dependency
     bearer = HTTPBearer(auto_error=False)
 
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
+    def allowed(text: str) -> frozenset[Scope]:
+        if hmac.compare_digest(text.encode(), desk.token.encode()):
+            return EVERY_SCOPE
+        return scopes_of(desk.agent.home, text, desk.agent.clock())
+
+    def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+        scopes = allowed(given.credentials) if given is not None else frozenset()
+        if not scopes:
             raise UnauthorisedError(
                 "no valid bearer token", remedy="Send the token in HOME/token: Authorization: Bearer …"
+            )
+        scope = _SCOPES[request.method]
+        if scope not in scopes:
+            raise ScopeError(
+                f"this token does not have the scope {scope}", remedy="Make one: commingle party token create"
             )
 
     return check
@@ -93,7 +138,7 @@ def _open_routes(desk: Desk) -> APIRouter:
         """Whether the process answers."""
         return {"status": "ok"}
 
-    @router.get("/readyz")
+    @router.get("/readyz", responses=_NOT_READY)
     def readyz(response: Response) -> dict[str, str]:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
         desk.agent.ledger.spent()
@@ -131,7 +176,7 @@ def _data_routes(desk: Desk) -> APIRouter:
     @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION)
     async def register(request: Request, *, replace: Annotated[bool, Query()] = False) -> dict[str, Any]:
         """Read, validate and remember a data set."""
-        wanted = decode(DatasetRequest, await request.body())
+        wanted = decode(DatasetRequest, await _body(request))
         dataset = await run_in_threadpool(agent.datasets.register, wanted, replace=replace)
         return dataset.view()
 
@@ -139,6 +184,11 @@ def _data_routes(desk: Desk) -> APIRouter:
     def ledger() -> dict[str, Any]:
         """Charges and remaining budget."""
         return ledger_view(agent.ledger)
+
+    @router.get("/audit")
+    def audit() -> dict[str, Any]:
+        """The ledger's whole chain with everything this party has signed, signed for an auditor."""
+        return export_audit(agent).model_dump(mode="json")
 
     return router
 
@@ -180,3 +230,15 @@ def _release_routes(desk: Desk) -> APIRouter:
         return job_view(found)
 
     return router
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body. Raises TooLargeError without reading further than its limit."""
+    received = bytearray()
+    async for piece in request.stream():
+        received += piece
+        if len(received) > _LARGEST_BODY:
+            raise TooLargeError(
+                f"the body is larger than {_LARGEST_BODY} bytes", remedy="Send a registration; rows stay at the source."
+            )
+    return bytes(received)

@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from pydantic import ValidationError
@@ -18,7 +18,11 @@ from party_agent.compose import RunningAgent, ask, compose_agent
 from party_agent.enrolment import enrol as enrol_party
 from party_agent.home import Home, PartySettings
 from party_agent.loop import Loop
+from party_agent.options import home_option
 from party_agent.policy import Policy
+from party_agent.rotation import rotate_key as rotate_party_key
+from party_agent.token_cli import token
+from party_agent.trust_cli import audit, doctor, linkage
 from shared.protocol.documents import explain
 from shared.protocol.schema import parse_attributes
 from shared.runtime import faults
@@ -29,22 +33,22 @@ from shared.runtime.keyfiles import load_secret
 from shared.runtime.logging import configure_logging
 from shared.runtime.server import serve as serve_app
 from shared.runtime.settings import load_settings
+from shared.runtime.tls import ca_option
 
 _JOIN_SECONDS = 5.0
-
-home_option = click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    envvar="COMMINGLE_PARTY_HOME",
-    help="The party's directory (or COMMINGLE_PARTY_HOME).",
-)
+_LONGEST_INVITE = 1000
 
 
 @click.group()
 def party() -> None:
     """Run and operate a party's agent, beside the party's own data."""
     configure_logging(service="party", level="warning")  # to standard error: output is for results
+
+
+party.add_command(audit)
+party.add_command(linkage)
+party.add_command(doctor)
+party.add_command(token)
 
 
 @party.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
@@ -58,6 +62,9 @@ def party() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The consortium's linkage key, made by the first member; left out, this member makes it.",
 )
+@click.option(
+    "--no-linkage-key", "receives", is_flag=True, help="A fellow member will send it: commingle party linkage send."
+)
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @json_option
 def init(
@@ -68,6 +75,7 @@ def init(
     epsilon_cap: float,
     delta_cap: float,
     linkage_key: Path | None,
+    receives: bool,
     policy_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -78,27 +86,42 @@ def init(
     except ValidationError as error:
         raise SettingsError(f"these settings cannot be used: {explain(error)}", remedy="See --help.") from None
     policy = load_settings(Policy, policy_file) if policy_file else Policy()
-    place.create(settings, policy=policy, linkage_key=load_secret(linkage_key) if linkage_key else None)
+    if receives and linkage_key is not None:
+        raise click.UsageError("--linkage-key and --no-linkage-key exclude each other")
+    given = load_secret(linkage_key) if linkage_key else None
+    place.create(settings, policy=policy, linkage_key=given, receives_linkage_key=receives)
     fingerprint = place.identity().signing_key.fingerprint
 
     def text(console: Console) -> None:
         console.print(f"Party [bold]{name}[/bold] is ready in {home}.\nKey fingerprint: {fingerprint}")
         console.print("Read it to your fellow members over the telephone; they run:")
         console.print(f"  commingle party pin --home … {name} {fingerprint}", soft_wrap=True)
-        if linkage_key is None:
-            console.print(f"Hand {home}/keys/linkage.key to every other member, not to the coordinator.")
+        if linkage_key is None and not receives:
+            console.print("This party holds the linkage key. Once the others are enrolled and pinned, send it to them:")
+            console.print(f"  commingle party linkage send --home {home}", soft_wrap=True)
 
     emit({"home": str(home), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
 
 
-@party.command(epilog="Example: commingle party enrol --home ./ward --coordinator https://c.example --invite …")
+@party.command(
+    epilog="Example: commingle party enrol --home ./ward --coordinator https://c.example --invite-file invite.txt"
+)
 @home_option
 @click.option("--coordinator", "url", required=True, help="The coordinator's URL.")
-@click.option("--invite", required=True, help="The one-time invite its operator sent.")
+@click.option("--invite", help="The one-time invite its operator sent.")
+@click.option(
+    "--invite-file", type=click.File(errors="replace"), help="The same from a file, or from standard input: -"
+)
+@ca_option
 @json_option
-def enrol(*, home: Path, url: str, invite: str, as_json: bool) -> None:
+def enrol(
+    *, home: Path, url: str, invite: str | None, invite_file: TextIO | None, ca_file: Path | None, as_json: bool
+) -> None:
     """Join a consortium and pin its coordinator's key."""
-    coordinator = enrol_party(Home(home), url=url, invite=invite)
+    if (invite is None) == (invite_file is None):
+        raise click.UsageError("give either --invite or --invite-file")
+    given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
+    coordinator = enrol_party(Home(home), url=url, invite=given, ca_file=ca_file and ca_file.resolve())
     fingerprint = coordinator.key.fingerprint
     emit(
         {"coordinator": url, "fingerprint": fingerprint},
@@ -122,6 +145,25 @@ def pin(*, home: Path, member: str, fingerprint: str, as_json: bool) -> None:
     )
 
 
+@party.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
+@home_option
+@click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
+@json_option
+def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
+    """Replace this party's signing key, with the agent stopped. Repeat it if it was interrupted."""
+    with compose_agent(Home(home)) as agent:
+        name, fingerprint = agent.identity.name, rotate_party_key(agent, abandon_open=abandon_open)
+    emit(
+        {"name": name, "fingerprint": fingerprint},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"The new key's fingerprint: {fingerprint}\nRead it to your fellow members; until they have run\n"
+            f"  commingle party pin --home … {name} {fingerprint}\nnew proposals wait at theirs.",
+            soft_wrap=True,
+        ),
+    )
+
+
 @party.command(epilog="Example: commingle party serve --home ./ward")
 @home_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the local API listens.")
@@ -134,6 +176,8 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
     configure_logging(service="party_agent", level=log_level)
     faults.arm_from(os.environ)
     place = Home(home)
+    if place.next_key.exists():  # the coordinator may know the next key already, and only that one
+        raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
     with compose_agent(place) as agent:
         loop = Loop(agent)
         thread = Thread(target=loop.run, kwargs={"on_halt": lambda: os.kill(os.getpid(), signal.SIGTERM)}, daemon=True)

@@ -13,17 +13,19 @@ from party_agent.app import Desk, create_app
 from party_agent.coordinator_client import CoordinatorClient
 from party_agent.datasets import Datasets
 from party_agent.errors import AgentRunningError, LedgerError
-from party_agent.home import Home
+from party_agent.home import Coordinator, Home
 from party_agent.jobs import Jobs
 from party_agent.ledger import Ledger
 from party_agent.outbox import Outbox
 from party_agent.proposals import Proposals
 from party_agent.store import Store
-from shared.privacy.noise import discrete_gaussian
-from shared.runtime.clock import system_clock
+from shared.privacy.noise import Sampler, discrete_gaussian
+from shared.runtime.clock import Clock, system_clock
 from shared.runtime.errors import SettingsError
 from shared.runtime.remote import check, json_of, reaching
+from shared.runtime.request_signing import RequestSigner
 from shared.runtime.settings import load_settings
+from shared.runtime.tls import trust
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 
@@ -35,19 +37,27 @@ class RunningAgent(BaseModel):
 
 
 @contextmanager
-def compose_agent(home: Home) -> Iterator[Agent]:
+def compose_agent(
+    home: Home,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    clock: Clock = system_clock,
+    draw: Sampler = discrete_gaussian,
+) -> Iterator[Agent]:
     """An agent on its home directory, holding the ledger's lock.
+
+    Args:
+        home: the directory.
+        transport: the way to the coordinator, where it is not the network.
+        clock: time.
+        draw: entropy.
 
     Raises:
         SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
         AgentRunningError: another process has it.
         LedgerError: the ledger is missing or damaged.
     """
-    settings, identity = home.settings(), home.identity()
-    if settings.coordinator is None:
-        raise SettingsError(
-            "this party is not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …"
-        )
+    settings, identity, coordinator = home.settings(), home.identity(), _coordinator(home)
     home.policy(), home.pins()  # a mistake in them is told now and not in the middle of a round
     if not home.database.exists():
         raise LedgerError(
@@ -56,25 +66,50 @@ def compose_agent(home: Home) -> Iterator[Agent]:
         )
     store = Store(home.database)
     try:
-        with httpx.Client(base_url=settings.coordinator.url, timeout=_COORDINATOR_TIMEOUT_SECONDS) as http:
-            ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
+        with calling(home, transport=transport, clock=clock) as client:
+            ledger = Ledger(store, cap=settings.cap, coordinator=coordinator.key.fingerprint)
             ledger.verify()  # what was altered is told before anything is spent on it
             yield Agent(
                 home=home,
                 identity=identity,
-                coordinator=settings.coordinator,
-                client=CoordinatorClient(http),
+                coordinator=coordinator,
+                client=client,
                 store=store,
                 ledger=ledger,
                 datasets=Datasets(store),
                 proposals=Proposals(store),
                 outbox=Outbox(home.outbox),
                 jobs=Jobs(),
-                clock=system_clock,
-                draw=discrete_gaussian,
+                clock=clock,
+                draw=draw,
             )
     finally:
         store.close()
+
+
+@contextmanager
+def calling(
+    home: Home, *, transport: httpx.BaseTransport | None = None, clock: Clock = system_clock
+) -> Iterator[CoordinatorClient]:
+    """Signed calls to the coordinator this party is enrolled with. Raises SettingsError, KeyFileError."""
+    coordinator = _coordinator(home)
+    with httpx.Client(
+        base_url=coordinator.url,
+        timeout=_COORDINATOR_TIMEOUT_SECONDS,
+        transport=transport,
+        verify=trust(coordinator.ca_file),
+        auth=RequestSigner(home.identity().signing_key, audience=coordinator.key.fingerprint, clock=clock),
+    ) as http:
+        yield CoordinatorClient(http)
+
+
+def _coordinator(home: Home) -> Coordinator:
+    coordinator = home.settings().coordinator
+    if coordinator is None:
+        raise SettingsError(
+            "this party is not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …"
+        )
+    return coordinator
 
 
 def ask(

@@ -12,7 +12,7 @@ from shared.protocol.documents import Digest, Name
 from shared.protocol.dsse import Envelope
 from shared.protocol.keys import VerifyingKey
 from shared.protocol.rounds import State
-from shared.protocol.statements import ApprovalRequest, SignedDocument
+from shared.protocol.statements import ApprovalRequest, RotationRequest, SignedDocument
 from shared.runtime.errors import NonsenseError
 from shared.runtime.remote import call
 
@@ -45,14 +45,34 @@ class _Events(_Answer):
     last: int
 
 
-class _Member(_Answer):
+class MemberView(_Answer):
+    """A member as the directory shows it; `identity` is what the member itself signed."""
+
     name: Name
     signing_key: Digest
+    identity: Envelope | None = None
 
 
 class _Members(_Answer):
-    items: tuple[_Member, ...]
+    items: tuple[MemberView, ...]
     next: str | None = None
+
+
+class _Key(_Answer):
+    rotation: RotationRequest | None = None
+
+
+class _Keys(_Answer):
+    items: tuple[_Key, ...]
+
+
+class _SealedKey(_Answer):
+    sender: Name
+    envelope: Envelope
+
+
+class _SealedKeys(_Answer):
+    items: tuple[_SealedKey, ...]
 
 
 class CoordinatorIdentity(_Answer):
@@ -88,15 +108,43 @@ class CoordinatorClient:
         """Introduce this party."""
         call(self.http, "POST", "/v1/parties", content=document.model_dump_json().encode(), headers=_JSON)
 
+    def rotate(self, party: str, request: RotationRequest) -> None:
+        """Replace this party's key; sending it again is harmless."""
+        path = f"/v1/parties/{party}/keys"
+        call(self.http, "POST", path, content=request.model_dump_json().encode(), headers=_JSON)
+
     def member_keys(self) -> list[VerifyingKey]:
         """The directory's keys: only as good as the pins they are compared with."""
-        keys: list[VerifyingKey] = []
+        return [VerifyingKey.from_hex(member.signing_key) for member in self.members()]
+
+    def members(self) -> list[MemberView]:
+        """The whole directory, in the order in which members enrolled."""
+        members: list[MemberView] = []
         cursor: str | None = None
         while True:
             page = _parse(_Members, call(self.http, "GET", "/v1/parties", params=_cursor(cursor)))
-            keys += [VerifyingKey.from_hex(member.signing_key) for member in page.items]
+            members += page.items
             if (cursor := page.next) is None:
-                return keys
+                return members
+
+    def rotations(self, party: str) -> tuple[RotationRequest, ...]:
+        """How that party came from key to key, the oldest first."""
+        keys = _parse(_Keys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
+        return tuple(item.rotation for item in keys.items if item.rotation is not None)
+
+    def publish_identity(self, party: str, identity: Envelope) -> None:
+        """Show this party's keys under its own signature; sending it again is harmless."""
+        call(self.http, "PUT", f"/v1/parties/{party}/identity", content=identity.to_json(), headers=_JSON)
+
+    def send_linkage_key(self, recipient: str, sender: str, message: Envelope) -> None:
+        """Leave a sealed linkage key for a member."""
+        path = f"/v1/parties/{recipient}/linkage-keys/{sender}"
+        call(self.http, "PUT", path, content=message.to_json(), headers=_JSON)
+
+    def linkage_keys(self, party: str) -> dict[str, Envelope]:
+        """What members left for this party, by sender."""
+        answer = _parse(_SealedKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
+        return {item.sender: item.envelope for item in answer.items}
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
         """Ids of releases that name this party: those that are not over, or all of them."""

@@ -2,21 +2,25 @@
 
 import hashlib
 import re
+from pathlib import Path
 
 import httpx
 
 from party_agent.coordinator_client import CoordinatorClient
 from party_agent.errors import ConflictError
 from party_agent.home import Coordinator, Home
+from party_agent.linkage import publish_identity
 from shared.protocol.dsse import seal
 from shared.protocol.statements import Enrolment, SignedDocument
 from shared.runtime.errors import SettingsError
 from shared.runtime.remote import reaching
+from shared.runtime.request_signing import RequestSigner
+from shared.runtime.tls import trust
 
 _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 
 
-def enrol(home: Home, *, url: str, invite: str) -> Coordinator:
+def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> Coordinator:
     """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
 
     Raises:
@@ -28,10 +32,10 @@ def enrol(home: Home, *, url: str, invite: str) -> Coordinator:
     if match is None:
         raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
     settings, identity = home.settings(), home.identity()
-    with reaching(url), httpx.Client(base_url=url) as http:
+    with reaching(url), httpx.Client(base_url=url, verify=trust(ca_file)) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
-        coordinator = Coordinator(url=url, signing_key=shown.signing_key)
+        coordinator = Coordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file)
         if hashlib.sha256(bytes.fromhex(shown.signing_key)).hexdigest() != match[1]:
             raise ConflictError(
                 f"{url} has another key than the invite names",
@@ -50,5 +54,7 @@ def enrol(home: Home, *, url: str, invite: str) -> Coordinator:
         )
         envelope = seal(statement, kind="enrolment", key=identity.signing_key)
         client.enrol(SignedDocument(signing_key=statement.signing_key, envelope=envelope))
+        http.auth = RequestSigner(identity.signing_key, audience=coordinator.key.fingerprint)
+        publish_identity(home, client)
     home.save_settings(settings.model_copy(update={"coordinator": coordinator}))
     return coordinator

@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from party_agent.store import Store
 from shared.protocol.documents import Hex32, Name
 from shared.protocol.keys import SigningKey, VerifyingKey
 from shared.runtime.errors import SettingsError
-from shared.runtime.files import write_durably
+from shared.runtime.files import remove_durably, write_durably
 from shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
 from shared.runtime.settings import Settings, load_settings
 
@@ -24,10 +24,15 @@ _FINGERPRINT_DIGITS = 64
 
 
 class Coordinator(Settings):
-    """The coordinator this party enrolled with, its key pinned."""
+    """The coordinator this party enrolled with, its key pinned.
+
+    Attributes:
+        ca_file: PEM certificates of authorities to trust beside the system's when connecting.
+    """
 
     url: str
     signing_key: Hex32
+    ca_file: Path | None = None
 
     @property
     def key(self) -> VerifyingKey:
@@ -41,6 +46,7 @@ class PartySettings(Settings):
     Attributes:
         population: whose data the budget is for; every data set of this agent belongs to it.
         epsilon_cap, delta_cap: the most it may ever lose, under replace_one.
+        former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
     name: Name
@@ -48,6 +54,7 @@ class PartySettings(Settings):
     epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     coordinator: Coordinator | None = None
+    former_keys: tuple[Hex32, ...] = ()
 
     @property
     def cap(self) -> Cap:
@@ -57,11 +64,16 @@ class PartySettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a party signs with, and the linkage key it shares with its fellow members."""
+    """What a party signs with."""
 
     name: str
     signing_key: SigningKey
-    linkage_key: bytes = field(repr=False)
+    former_keys: tuple[VerifyingKey, ...] = ()
+
+    @property
+    def keys(self) -> tuple[VerifyingKey, ...]:
+        """Every key that is or was this party's, the present one first."""
+        return (self.signing_key.verifying_key, *self.former_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +97,12 @@ class Home:
         """Where a running agent says at which address its local API is."""
         return self.root / "running.json"
 
-    def create(self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None) -> None:
+    def create(
+        self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False
+    ) -> None:
         """Fill an empty home: keys, settings, policy, an empty ledger and the token of the local API.
+
+        A linkage key that is not given is made, unless a fellow member is going to send it.
 
         Raises:
             ConflictError: there is a party here already.
@@ -97,10 +113,10 @@ class Home:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         create_secret(self.root / "keys" / "signing.key")
         create_secret(self.root / "keys" / "sealing.key")
-        if linkage_key is None:
-            create_secret(self.root / "keys" / "linkage.key")
-        else:
-            write_durably(self.root / "keys" / "linkage.key", linkage_key.hex().encode() + b"\n")
+        if linkage_key is not None:
+            self.adopt_linkage_key(linkage_key, replace=False)
+        elif not receives_linkage_key:
+            self.make_linkage_key()
         write_durably(self.root / "token", secrets.token_urlsafe(32).encode())
         self.save_policy(policy)
         Store(self.database).close()
@@ -149,17 +165,73 @@ class Home:
         pins = {**self.pins(), member: digits}
         write_durably(self.root / "pins.json", json.dumps(pins, indent=2, sort_keys=True).encode())
 
+    @property
+    def next_key(self) -> Path:
+        """The key that is to replace the signing key, while a rotation is under way."""
+        return self.root / "keys" / "next-signing.key"
+
+    def prepare_next_key(self) -> SigningKey:
+        """The key to rotate to: made now, or by an attempt that was interrupted. Raises KeyFileError."""
+        return load_signing_key(self.next_key) if self.next_key.exists() else SigningKey(create_secret(self.next_key))
+
+    def adopt_next_key(self) -> None:
+        """Sign with the next key from now on. The old private key is gone, its public key is kept."""
+        settings, identity = self.settings(), self.identity()
+        old = identity.signing_key.verifying_key.raw.hex()
+        # where an earlier attempt got this far, the old key has been noted already or is the next one
+        if old not in settings.former_keys and identity.signing_key.fingerprint != self.prepare_next_key().fingerprint:
+            self.save_settings(settings.model_copy(update={"former_keys": (*settings.former_keys, old)}))
+        write_durably(self.root / "keys" / "signing.key", self.next_key.read_bytes())
+        remove_durably(self.next_key)
+
     def identity(self) -> Identity:
         """Raises KeyFileError."""
+        settings = self.settings()
+        signing_key = load_signing_key(self.root / "keys" / "signing.key")
+        if self.linkage_file.exists():
+            self.linkage_key()  # a file that others can read is told at the start
         return Identity(
-            name=self.settings().name,
-            signing_key=load_signing_key(self.root / "keys" / "signing.key"),
-            linkage_key=load_secret(self.root / "keys" / "linkage.key"),
+            name=settings.name,
+            signing_key=signing_key,
+            former_keys=tuple(map(VerifyingKey.from_hex, settings.former_keys)),
         )
 
     def sealing_key(self) -> bytes:
         """The public sealing key, 32 bytes. Raises KeyFileError."""
-        return sealing_public_key(load_secret(self.root / "keys" / "sealing.key"))
+        return sealing_public_key(self.sealing_secret())
+
+    def sealing_secret(self) -> bytes:
+        """The private sealing key, 32 bytes. Raises KeyFileError."""
+        return load_secret(self.root / "keys" / "sealing.key")
+
+    @property
+    def linkage_file(self) -> Path:
+        """Where the linkage key is, once there is one."""
+        return self.root / "keys" / "linkage.key"
+
+    def linkage_key(self) -> bytes:
+        """The key the members share and the coordinator does not have. Raises KeyFileError."""
+        return load_secret(self.linkage_file)
+
+    def make_linkage_key(self) -> bytes:
+        """The linkage key, made now where there is none yet. Raises KeyFileError."""
+        return self.linkage_key() if self.linkage_file.exists() else create_secret(self.linkage_file)
+
+    def adopt_linkage_key(self, linkage_key: bytes, *, replace: bool) -> None:
+        """Take over a fellow member's linkage key.
+
+        Raises:
+            ConflictError: another key is here and is not to be replaced.
+        """
+        present = self.linkage_key() if self.linkage_file.exists() else None
+        if present == linkage_key:
+            return
+        if present is not None and not replace:
+            raise ConflictError(
+                "this party has another linkage key already",
+                remedy="Ask the sender whether all members are to change it; if so, add --replace.",
+            )
+        write_durably(self.linkage_file, linkage_key.hex().encode() + b"\n")
 
     def token(self) -> str:
         """The bearer token of the local API. Raises SettingsError."""

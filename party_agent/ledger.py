@@ -237,6 +237,13 @@ class Ledger:
             ).fetchone()
         return parse_envelope(row["envelope"]) if row else None
 
+    def history(self) -> tuple[tuple[str, ...], tuple[Envelope, ...]]:
+        """The chain's texts and our signed documents, the oldest first. Alignment statements are not shown around."""
+        with self._store.reading() as db:
+            bodies = db.execute("SELECT body FROM entries ORDER BY seq").fetchall()
+            signed = db.execute("SELECT envelope FROM signatures WHERE kind <> 'alignment' ORDER BY rowid").fetchall()
+        return tuple(row["body"] for row in bodies), tuple(parse_envelope(row["envelope"]) for row in signed)
+
     def entries(self) -> list[Mapping[str, Any]]:
         """The chain, verified.
 

@@ -1,19 +1,26 @@
 """The party's own rules: which proposals it can agree to at all, and which it agrees to by itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from party_agent.datasets import Dataset
-from shared.privacy.accounting import Rho
+from shared.privacy.accounting import ZERO, Rho
+from shared.privacy.calibration import rho_of_epsilon
 from shared.privacy.sensitivity import Adjacency
 from shared.protocol.plan import BlockPlan
 from shared.protocol.spec import PartySpec, ReleaseSpec
 from shared.protocol.statements import RejectionReason
 from shared.runtime.settings import Settings
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+EpsilonCap = Annotated[float, Field(gt=0)]
+_WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_EVERY_OTHER = "*"
 
 
 class AutoApproval(Settings):
@@ -27,8 +34,56 @@ class AutoApproval(Settings):
     max_rho: Annotated[float, Field(gt=0)]
 
 
+class OpeningHours(Settings):
+    """When budget may be spent: on these days between two times of the wall clock in a time zone.
+
+    Attributes:
+        opens, closes: local times, `closes` excluded and later than `opens`.
+        time_zone: a name of the IANA database, such as "Europe/Berlin".
+    """
+
+    weekdays: frozenset[Weekday] = frozenset(_WEEKDAYS)
+    opens: time = time.min
+    closes: time = time.max
+    time_zone: str = "UTC"
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("not a time zone of this machine's IANA database") from None
+        return name
+
+    @model_validator(mode="after")
+    def _opens_before_it_closes(self) -> Self:
+        if self.opens.tzinfo or self.closes.tzinfo or self.opens >= self.closes:
+            raise ValueError("opens and closes are local times without offset, and closes is the later")
+        return self
+
+    def include(self, now: datetime) -> bool:
+        """Whether an aware `now` lies within them."""
+        local = now.astimezone(ZoneInfo(self.time_zone))
+        open_today = _WEEKDAYS[local.weekday()] in self.weekdays
+        return open_today and self.opens <= local.time() < self.closes
+
+    def __str__(self) -> str:
+        days = " ".join(day for day in _WEEKDAYS if day in self.weekdays)
+        return f"{days} {self.opens:%H:%M}-{self.closes:%H:%M} {self.time_zone}"
+
+
 class Policy(Settings):
-    """`policy.json`. Everything not allowed here is rejected."""
+    """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
+
+    Attributes:
+        dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
+        study_caps: the same for all releases of one study, by its title.
+        opening_hours: outside them nothing is approved and nothing is debited; None means always open.
+        max_releases_per_day: approvals within 24 hours.
+
+    Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
+    """
 
     mechanisms: frozenset[Literal["rmgm", "dgm"]] = frozenset({"rmgm", "dgm"})
     adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
@@ -36,6 +91,11 @@ class Policy(Settings):
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     max_cells: Annotated[int, Field(gt=0)] = 100_000_000
     max_lifetime_hours: Annotated[float, Field(gt=0)] = 24.0 * 30
+    min_n: Annotated[int, Field(ge=2)] = 2
+    dataset_caps: Mapping[str, EpsilonCap] = Field(default_factory=dict)
+    study_caps: Mapping[str, EpsilonCap] = Field(default_factory=dict)
+    opening_hours: OpeningHours | None = None
+    max_releases_per_day: Annotated[int, Field(ge=0)] | None = None
     auto_approve: tuple[AutoApproval, ...] = ()
 
 
@@ -55,24 +115,46 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What has been charged or reserved that the policy limits.
+
+    Attributes:
+        dataset, study: sums over the releases of the spec's data set and of its study.
+        approved_today: releases approved within the last 24 hours.
+        replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
+        delta: at which caps on epsilon are meant.
+    """
+
+    dataset: Rho = ZERO
+    study: Rho = ZERO
+    approved_today: int = 0
+    replayed: str | None = None
+    delta: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """What the party knows when it looks at a proposal.
 
     Attributes:
         pins: fingerprints of fellow members, compared out of band.
         dataset: the data set the spec names, if it is registered.
+        linked: whether the party has the members' linkage key.
     """
 
     policy: Policy
     pins: Mapping[str, str]
     dataset: Dataset | None
     now: datetime
+    usage: Usage = field(default_factory=Usage)
+    linked: bool = True
 
 
 def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     """Everything that speaks against approving, field by field. Empty: nothing does."""
     return (
         *_against_policy(spec, plan, situation),
+        *_against_usage(spec, party, plan, situation),
         *_against_pins(spec, party, situation.pins),
         *_against_data(spec, party, situation.dataset),
     )
@@ -102,11 +184,46 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
             lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
             f"it stays open for {lifetime}, longer than {policy.max_lifetime_hours:g} hours",
         ),
+        ("min_n", spec.n >= policy.min_n, f"{spec.n} subjects are fewer than {policy.min_n}"),
     )
     findings = [Finding(rule, message, "policy") for rule, holds, message in checks if not holds]
     if spec.expired(situation.now):
         findings.append(Finding("expires", "the proposal has expired", "expired"))
     return tuple(findings)
+
+
+def closed(policy: Policy, now: datetime) -> tuple[Finding, ...]:
+    """What speaks against spending budget at this time of the week. Empty: nothing does."""
+    hours = policy.opening_hours
+    if hours is None or hours.include(now):
+        return ()
+    return (Finding("opening_hours", f"budget is spent only during {hours}", None),)
+
+
+def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    policy, usage = situation.policy, situation.usage
+    findings = []
+    for rule, caps, name, charged in (
+        ("dataset_caps", policy.dataset_caps, party.dataset, usage.dataset),
+        ("study_caps", policy.study_caps, spec.study, usage.study),
+    ):
+        cap = caps.get(name, caps.get(_EVERY_OTHER))
+        total = charged + plan.charge
+        if cap is not None and float(total) > rho_of_epsilon(cap, usage.delta):
+            wants, delta = total.epsilon(usage.delta), usage.delta
+            message = f"with it {name!r} would have lost epsilon {wants:.3g} at delta {delta:g}, more than {cap:g}"
+            findings.append(Finding(rule, message, "budget"))
+    if usage.replayed is not None:
+        message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
+        findings.append(Finding("seed", message, "policy"))
+    most = policy.max_releases_per_day
+    if most is not None and usage.approved_today >= most:
+        message = f"{usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
+        findings.append(Finding("max_releases_per_day", message, None))
+    if not situation.linked:
+        message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
+        findings.append(Finding("linkage_key", message, None))
+    return (*findings, *closed(policy, situation.now))
 
 
 def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -119,8 +236,12 @@ def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) 
             message = f"{member.name} is not pinned; compare fingerprints, then: commingle party pin {member.name} …"
             findings.append(Finding("pins", message, None))
         elif pinned != member.verifying_key.fingerprint:
-            message = f"{member.name} is pinned with another key than the proposal names"
-            findings.append(Finding("pins", message, "policy"))
+            new = member.verifying_key.fingerprint
+            message = (
+                f"{member.name} is pinned with another key than the proposal names; if it has replaced its key, "
+                f"compare the new fingerprint over another channel, then: commingle party pin {member.name} {new}"
+            )
+            findings.append(Finding("pins", message, None))
     return tuple(findings)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import RLock
 
 from party_agent.errors import AgentRunningError, LedgerError
+from shared.runtime import faults
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -71,6 +72,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                faults.reach("party.committing")
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # SQLite has rolled back by itself where the disk was full

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from coordinator.coordinator import Coordinator
@@ -14,13 +14,18 @@ from coordinator.errors import (
     NameTakenError,
     NotPublishedError,
     OtherBytesError,
+    ReplayedRequestError,
+    RevokedError,
+    ScopeError,
     StateError,
     StorageError,
     TooLargeError,
     TruncatedError,
+    UnauthenticatedError,
     UnknownError,
 )
 from coordinator.feed import Feed
+from coordinator.http.access import Gate
 from coordinator.http.blocks import blocks_router
 from coordinator.http.members import members_router
 from coordinator.http.operations import CountRequests, operations_router
@@ -33,9 +38,15 @@ from shared import __version__
 from shared.errors import CommingleError
 from shared.privacy.errors import PrivacyError
 from shared.protocol.errors import ProtocolError, SignatureError
+from shared.runtime.errors import RequestSignatureError
 from shared.runtime.problem import PROBLEM_JSON, install_problems
 
 _STATUSES: Mapping[type[CommingleError], int] = {
+    UnauthenticatedError: 401,
+    RequestSignatureError: 401,
+    ReplayedRequestError: 401,
+    RevokedError: 403,
+    ScopeError: 403,
     InviteError: 403,
     SignatureError: 403,
     UnknownError: 404,
@@ -86,10 +97,12 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> Fa
     )
     install_problems(app, _STATUSES)
     app.add_middleware(CountRequests, metrics=metrics)
-    app.include_router(members_router(coordinator))
-    app.include_router(releases_router(coordinator))
-    app.include_router(blocks_router(coordinator, publisher, metrics))
-    app.include_router(published_router(coordinator))
-    app.include_router(streams_router(coordinator, feed))
+    gate = Gate(coordinator)
+    readers = [Depends(gate.reader)]
+    app.include_router(members_router(coordinator, gate))
+    app.include_router(releases_router(coordinator, gate), dependencies=readers)
+    app.include_router(blocks_router(coordinator, gate, publisher, metrics))
+    app.include_router(published_router(coordinator), dependencies=readers)
+    app.include_router(streams_router(coordinator, feed), dependencies=readers)
     app.include_router(operations_router(coordinator, metrics))
     return app

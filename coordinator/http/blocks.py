@@ -7,6 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from coordinator.coordinator import Coordinator, require_release
 from coordinator.errors import StorageError
+from coordinator.http.access import Gate
 from coordinator.http.bodies import Body
 from coordinator.http.views import ReleaseSummary, summary_view
 from coordinator.metrics import Metrics
@@ -24,7 +25,7 @@ _BODY: dict[str, Any] = {
 }
 
 
-def blocks_router(coordinator: Coordinator, publisher: Publisher, metrics: Metrics) -> APIRouter:
+def blocks_router(coordinator: Coordinator, gate: Gate, publisher: Publisher, metrics: Metrics) -> APIRouter:
     """`PUT /v1/releases/{id}/blocks/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -58,6 +59,7 @@ def blocks_router(coordinator: Coordinator, publisher: Publisher, metrics: Metri
         """A party's privatised block: an Arrow IPC stream, its signed statement in the header."""
         body = Body(request)
         try:
+            await gate.upload(request, party, body)
             envelope = parse_envelope(commingle_block.encode())
             expected = await run_in_threadpool(expect_block, coordinator, release, party, envelope)
             new = await receive(expected, body)

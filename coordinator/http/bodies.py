@@ -1,6 +1,8 @@
 """Reading request bodies within limits."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any, BinaryIO
 
 from fastapi import Request
@@ -9,39 +11,56 @@ from starlette.requests import ClientDisconnect
 
 from coordinator.errors import TooLargeError, TruncatedError
 from shared.protocol.documents import WireModel
+from shared.runtime.errors import RequestSignatureError
+from shared.runtime.request_signing import body_digest
 
 JSON_LIMIT = 4 << 20
 _DRAINED = 64 << 20
 _LONGEST_LENGTH = 18  # digits
+_PATIENCE_SECONDS = 60.0
+_SLOWEST = 64 << 10  # bytes per second a sender has to keep up, beyond the patience
 
 
 class Body:
-    """A request's body, read once, piece by piece."""
+    """A request's body, read once, piece by piece, from a sender who does not take for ever.
 
-    def __init__(self, request: Request) -> None:
+    Attributes:
+        digest: what its Content-Digest must be; None where it is not held against one.
+    """
+
+    def __init__(self, request: Request, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         announced = request.headers.get("content-length", "")
         known = announced.isdecimal() and len(announced) <= _LONGEST_LENGTH
         self._announced = int(announced) if known else 0
         self._stream = request.stream()
+        self.digest: str | None = None
+        self._until = asyncio.get_running_loop().time() + patience_seconds
 
     async def pieces(self, limit: int) -> AsyncIterator[bytes]:
         """What arrives.
 
         Raises:
             TooLargeError: as soon as it is known to be more than `limit` bytes.
-            TruncatedError: the client went away before the end.
+            TruncatedError: the client went away before the end, or is too slow.
+            RequestSignatureError: at the end, where this is not the body that was signed.
         """
-        received = 0
+        received, hashed = 0, sha256()
+        self._until += limit / _SLOWEST
         if self._announced <= limit:
             async for piece in self._until_gone():
                 received += len(piece)
                 if received > limit:
                     break
+                hashed.update(piece)
                 yield piece
         if max(self._announced, received) > limit:
             raise TooLargeError(
                 f"the body is larger than the {limit} bytes an honest one can have here",
                 remedy="Send the document or block this place asks for.",
+            )
+        if self.digest not in {None, body_digest(hashed.digest())}:
+            raise RequestSignatureError(
+                "the body is not the one that was signed", remedy="Something changed it on its way; send it again."
             )
 
     async def copy(self, file: BinaryIO, *, limit: int) -> None:
@@ -62,10 +81,18 @@ class Body:
 
     async def _until_gone(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in self._stream:
+            while (piece := await self._next()) is not None:
                 yield piece
         except ClientDisconnect:
             raise TruncatedError("the body ended early", remedy="Send it again.") from None
+        except TimeoutError:
+            raise TruncatedError(
+                "the body did not come in time", remedy="Send it again over a faster connection."
+            ) from None
+
+    async def _next(self) -> bytes | None:
+        async with asyncio.timeout_at(self._until):
+            return await anext(self._stream, None)
 
 
 async def json_body(request: Request) -> bytes:

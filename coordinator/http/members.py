@@ -5,17 +5,30 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from coordinator.coordinator import Coordinator
+from coordinator.http.access import Gate
 from coordinator.http.bodies import json_body, takes
 from coordinator.http.cursor import decode_cursor, encode_cursor
 from coordinator.http.queries import PageQuery
-from coordinator.http.views import CoordinatorView, PartyPage, PartyView, party_view
+from coordinator.http.views import (
+    CoordinatorView,
+    KeyPage,
+    PartyPage,
+    PartyView,
+    SealedKeyPage,
+    SealedKeyView,
+    key_view,
+    party_view,
+)
+from coordinator.keys import rotate
+from coordinator.linkage import linkage_keys, publish_identity, relay
 from coordinator.members import enrol, require_party
 from shared import __version__
 from shared.protocol.documents import decode
-from shared.protocol.statements import SignedDocument
+from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.statements import RotationRequest, SignedDocument
 
 
-def members_router(coordinator: Coordinator) -> APIRouter:
+def members_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
     """`/v1/coordinator` and `/v1/parties`."""
     router = APIRouter(tags=["members"])
 
@@ -36,17 +49,55 @@ def members_router(coordinator: Coordinator) -> APIRouter:
         response.status_code = 201 if new else 200
         return party_view(party)
 
-    @router.get("/v1/parties")
+    @router.get("/v1/parties", dependencies=[Depends(gate.reader)])
     def list_parties(query: Annotated[PageQuery, Query()]) -> PartyPage:
         """Members and their keys."""
         with coordinator.store.read() as tx:
             page = tx.members.page(after=decode_cursor(query.cursor), limit=query.limit)
         return PartyPage(items=tuple(map(party_view, page.items)), next=encode_cursor(page.next))
 
-    @router.get("/v1/parties/{party}")
+    @router.get("/v1/parties/{party}", dependencies=[Depends(gate.reader)])
     def show_party(party: str) -> PartyView:
         """One member and its keys."""
         with coordinator.store.read() as tx:
             return party_view(require_party(tx, party))
 
+    @router.get("/v1/parties/{party}/keys", dependencies=[Depends(gate.reader)])
+    def list_keys(party: str) -> KeyPage:
+        """A member's signing keys, the oldest first, each with the signed rotation that brought it."""
+        with coordinator.store.read() as tx:
+            return KeyPage(items=tuple(map(key_view, tx.members.keys(require_party(tx, party).name))))
+
+    @router.post("/v1/parties/{party}/keys", status_code=201, openapi_extra=takes(RotationRequest))
+    def rotate_key(party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response) -> PartyView:
+        """Replace a member's signing key; open releases that name the old one end."""
+        member, new = rotate(coordinator, party, decode(RotationRequest, body))
+        response.status_code = 201 if new else 200
+        return party_view(member)
+
+    _add_linkage(router, coordinator, gate)
     return router
+
+
+def _add_linkage(router: APIRouter, coordinator: Coordinator, gate: Gate) -> None:
+    @router.put("/v1/parties/{party}/identity", status_code=201, openapi_extra=takes(Envelope))
+    def put_identity(party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response) -> PartyView:
+        """Show a member's keys under its own signature: a signed document of kind `identity`."""
+        member, new = publish_identity(coordinator, party, parse_envelope(body))
+        response.status_code = 201 if new else 200
+        return party_view(member)
+
+    @router.get("/v1/parties/{party}/linkage-keys", dependencies=[Depends(gate.reader)])
+    def list_linkage_keys(party: str) -> SealedKeyPage:
+        """Linkage keys that members sealed to this one. Nobody else can open them."""
+        found = linkage_keys(coordinator, party).items()
+        return SealedKeyPage(items=tuple(SealedKeyView(sender=name, envelope=envelope) for name, envelope in found))
+
+    @router.put("/v1/parties/{party}/linkage-keys/{sender}", status_code=201, openapi_extra=takes(Envelope))
+    def put_linkage_key(
+        party: str, sender: str, body: Annotated[bytes, Depends(gate.sender_body)], response: Response
+    ) -> SealedKeyView:
+        """Leave a linkage key, sealed to this member, by the sender: a signed document of kind `linkage-key`."""
+        envelope = parse_envelope(body)
+        response.status_code = 201 if relay(coordinator, party, sender, envelope) else 200
+        return SealedKeyView(sender=sender, envelope=envelope)

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from coordinator.coordinator import Coordinator, require_release
 from coordinator.decisions import approve, reject
-from coordinator.http.bodies import json_body, takes
+from coordinator.http.access import Gate
+from coordinator.http.bodies import takes
 from coordinator.http.cursor import decode_cursor, encode_cursor
 from coordinator.http.queries import ReleasesQuery
 from coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
@@ -15,10 +16,8 @@ from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.statements import ApprovalRequest
 
-JsonBody = Annotated[bytes, Depends(json_body)]
 
-
-def releases_router(coordinator: Coordinator) -> APIRouter:
+def releases_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -27,7 +26,7 @@ def releases_router(coordinator: Coordinator) -> APIRouter:
             return release_view(require_release(tx, release))
 
     @router.post("", status_code=201, openapi_extra=takes(Envelope))
-    def propose_release(body: JsonBody, response: Response) -> ReleaseView:
+    def propose_release(body: Annotated[bytes, Depends(gate.proposer_body)], response: Response) -> ReleaseView:
         """Propose a release: a signed document of kind `spec`, by this coordinator or a member."""
         release, new = propose(coordinator, parse_envelope(body))
         response.status_code = 201 if new else 200
@@ -47,14 +46,18 @@ def releases_router(coordinator: Coordinator) -> APIRouter:
         return show(release)
 
     @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
-    def approve_release(release: str, party: str, body: JsonBody, response: Response) -> ReleaseView:
+    def approve_release(
+        release: str, party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response
+    ) -> ReleaseView:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
         response.status_code = 201 if new else 200
         return show(release)
 
     @router.put("/{release}/rejections/{party}", status_code=201, openapi_extra=takes(Envelope))
-    def reject_release(release: str, party: str, body: JsonBody, response: Response) -> ReleaseView:
+    def reject_release(
+        release: str, party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response
+    ) -> ReleaseView:
         """A party's signed rejection, or its withdrawal after an approval."""
         new = reject(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200

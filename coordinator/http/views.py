@@ -5,10 +5,11 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.store.rows import EventRow, PartyRow, Release, Summary
-from shared.protocol.documents import WireModel
-from shared.protocol.dsse import Envelope
+from coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
+from shared.protocol.documents import WireModel, decode
+from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.rounds import State
+from shared.protocol.statements import RotationRequest
 
 
 class CoordinatorView(WireModel):
@@ -28,6 +29,8 @@ class PartyView(WireModel):
     sealing_key: str
     fingerprint: str
     enrolled: datetime
+    revoked: datetime | None
+    identity: Envelope | None = Field(description="the keys under the member's own signature")
 
 
 class PartyPage(WireModel):
@@ -35,6 +38,34 @@ class PartyPage(WireModel):
 
     items: tuple[PartyView, ...]
     next: str | None
+
+
+class KeyView(WireModel):
+    """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
+
+    fingerprint: str
+    signing_key: str
+    since: datetime
+    rotation: RotationRequest | None
+
+
+class KeyPage(WireModel):
+    """A member's signing keys, the oldest first."""
+
+    items: tuple[KeyView, ...]
+
+
+class SealedKeyView(WireModel):
+    """A linkage key as one member sealed it to another."""
+
+    sender: str
+    envelope: Envelope
+
+
+class SealedKeyPage(WireModel):
+    """What members sent to one of them, in order of senders."""
+
+    items: tuple[SealedKeyView, ...]
 
 
 class ProgressView(WireModel):
@@ -104,6 +135,18 @@ def party_view(party: PartyRow) -> PartyView:
         sealing_key=party.sealing_key,
         fingerprint=party.fingerprint,
         enrolled=party.enrolled,
+        revoked=party.revoked,
+        identity=None if party.identity is None else parse_envelope(party.identity.encode()),
+    )
+
+
+def key_view(key: KeyRow) -> KeyView:
+    """A key as answered."""
+    return KeyView(
+        fingerprint=key.fingerprint,
+        signing_key=key.signing_key,
+        since=key.since,
+        rotation=None if key.rotation is None else decode(RotationRequest, key.rotation.encode()),
     )
 
 

@@ -57,6 +57,15 @@ class Database:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER})
                 yield connection
 
+    def check(self) -> str:
+        """Whether the database answers and, for SQLite, is undamaged. Raises StorageError."""
+        with self.reading() as connection:
+            asked = "PRAGMA quick_check(1)" if self._sqlite else "SELECT 1"
+            found = connection.exec_driver_sql(asked).scalar()
+        if self._sqlite and found != "ok":
+            raise StorageError(f"the database file is damaged: {found}", remedy="Restore it (docs/operations.md).")
+        return "SQLite finds no damage" if self._sqlite else "PostgreSQL answers"
+
     def close(self) -> None:
         """Give every connection back."""
         self._engine.dispose()

@@ -1,11 +1,13 @@
-"""The history of all releases in the database."""
+"""The history of all releases in the database, each event chained to the one before."""
 
 from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select
 
+from coordinator.errors import StorageError
 from coordinator.store.rows import EventRow
 from coordinator.store.tables import events
+from shared.protocol.audit import GENESIS, event_body, link_digest
 from shared.protocol.rounds import State
 
 
@@ -15,9 +17,43 @@ class Events:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, *, release: str, at: datetime, kind: str, party: str | None, state: State) -> None:
-        """Append an event."""
-        self._connection.execute(insert(events).values(release=release, at=at, kind=kind, party=party, state=state))
+    def add(
+        self, *, release: str, at: datetime, kind: str, party: str | None, state: State, document: str | None
+    ) -> None:
+        """Append an event; `document` is the digest of what was recorded with it. There is one writer at a time."""
+        newest = select(events.c.digest).order_by(events.c.seq.desc()).limit(1)
+        previous = self._connection.execute(newest).scalar() or GENESIS
+        body = event_body(
+            previous=previous, release=release, at=at, kind=kind, party=party, state=state, document=document
+        )
+        values = {"release": release, "at": at, "kind": kind, "party": party, "state": state, "document": document}
+        self._connection.execute(insert(events).values(values | {"digest": link_digest(body)}))
+
+    def chain(self) -> tuple[tuple[str, ...], str]:
+        """The text of every event, the oldest first, and the newest digest.
+
+        Raises:
+            StorageError: an event was altered, removed or put in.
+        """
+        bodies, previous = [], GENESIS
+        for row in self._connection.execute(select(events).order_by(events.c.seq)):
+            body = event_body(
+                previous=previous,
+                release=row.release,
+                at=row.at,
+                kind=row.kind,
+                party=row.party,
+                state=row.state,
+                document=row.document,
+            )
+            previous = link_digest(body)
+            if row.digest != previous:
+                raise StorageError(
+                    f"event {row.seq} does not fit the chain of events",
+                    remedy="Somebody has changed the database. Restore its backup and compare it with earlier exports.",
+                )
+            bodies.append(body)
+        return tuple(bodies), previous
 
     def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[EventRow, ...]:
         """What came after event `seq`, the oldest first."""

@@ -1,11 +1,13 @@
 """Invites and parties in the database."""
 
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, insert, select, update
 
-from coordinator.store.rows import Invite, Page, PartyRow
-from coordinator.store.tables import invites, parties
+from coordinator.store.rows import Invite, KeyRow, Page, PartyRow
+from coordinator.store.tables import invites, keys, parties
 
 _COLUMNS = (
     parties.c.name,
@@ -14,6 +16,8 @@ _COLUMNS = (
     parties.c.fingerprint,
     parties.c.invite,
     parties.c.enrolled,
+    parties.c.revoked,
+    parties.c.identity,
 )
 
 
@@ -48,6 +52,34 @@ class Members:
                 enrolled=party.enrolled,
             )
         )
+        self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled, None))
+
+    def rotate(self, key: KeyRow) -> None:
+        """Give a party another signing key."""
+        values = {"signing_key": key.signing_key, "fingerprint": key.fingerprint}
+        self._connection.execute(update(parties).where(parties.c.name == key.party).values(values))
+        self._add_key(key)
+
+    def set_identity(self, name: str, identity: str) -> None:
+        """Keep a party's signed identity."""
+        self._connection.execute(update(parties).where(parties.c.name == name).values(identity=identity))
+
+    def revoke(self, name: str, at: datetime) -> None:
+        """End a party's membership."""
+        self._connection.execute(update(parties).where(parties.c.name == name).values(revoked=at))
+
+    def key(self, fingerprint: str) -> KeyRow | None:
+        """The key of that fingerprint, whoever has or had it."""
+        row = self._connection.execute(select(keys).where(keys.c.fingerprint == fingerprint)).one_or_none()
+        return None if row is None else KeyRow(*row)
+
+    def keys(self, party: str) -> tuple[KeyRow, ...]:
+        """All signing keys of a party, the oldest first."""
+        query = select(keys).where(keys.c.party == party).order_by(keys.c.since)
+        return tuple(KeyRow(*row) for row in self._connection.execute(query))
+
+    def _add_key(self, key: KeyRow) -> None:
+        self._connection.execute(insert(keys).values(asdict(key)))
 
     def named(self, name: str) -> PartyRow | None:
         """The party of that name."""

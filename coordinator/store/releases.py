@@ -71,6 +71,12 @@ class Releases:
         query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
+    def open_with(self, party: str) -> tuple[str, ...]:
+        """Ids of releases that name a party and are not over."""
+        query = select(releases.c.id).join(shares, shares.c.release == releases.c.id)
+        found = query.where(shares.c.party == party, releases.c.state.in_(_OPEN)).order_by(releases.c.seq)
+        return tuple(self._connection.execute(found).scalars())
+
     def counts(self) -> dict[State, int]:
         """How many releases are in each state."""
         query = select(releases.c.state, func.count()).group_by(releases.c.state)

@@ -39,6 +39,44 @@ class PartyRow:
     fingerprint: str
     invite: str
     enrolled: datetime
+    revoked: datetime | None = None
+    identity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKeyRow:
+    """A linkage key one member sent another: the signed message, JSON."""
+
+    sender: str
+    created: datetime
+    envelope: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A signing key a member has or had.
+
+    Attributes:
+        rotation: the signed request that brought it, JSON; None for the key of the enrolment.
+    """
+
+    fingerprint: str
+    party: str
+    signing_key: str
+    since: datetime
+    rotation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A bearer token as stored: the secret itself is not."""
+
+    name: str
+    digest: str
+    scope: str
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

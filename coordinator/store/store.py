@@ -1,4 +1,4 @@
-"""The coordinator's memory as one object: transactions that offer members, releases and events."""
+"""The coordinator's memory as one object: transactions that offer access, members, releases and events."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,20 +6,25 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from coordinator.store.access import Access
 from coordinator.store.database import Database
 from coordinator.store.events import Events
+from coordinator.store.linkage import LinkageKeys
 from coordinator.store.members import Members
 from coordinator.store.migrate import migrate
 from coordinator.store.releases import Releases
+from shared.runtime import faults
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What can be read and, in a writing transaction, written."""
 
+    access: Access
     members: Members
     releases: Releases
     events: Events
+    linkage: LinkageKeys
 
 
 class Store:
@@ -39,6 +44,7 @@ class Store:
         """One transaction, alone in writing; undone on any exception. Raises StorageError."""
         with self._database.writing() as connection:
             yield _transaction(connection)
+            faults.reach("coordinator.committing")
 
     def close(self) -> None:
         """Give every connection back."""
@@ -62,4 +68,6 @@ def open_store(url: str) -> Store:
 
 
 def _transaction(connection: Connection) -> Transaction:
-    return Transaction(Members(connection), Releases(connection), Events(connection))
+    return Transaction(
+        Access(connection), Members(connection), Releases(connection), Events(connection), LinkageKeys(connection)
+    )

@@ -57,6 +57,46 @@ parties = Table(
     Column("fingerprint", String(_DIGEST), nullable=False, unique=True),
     Column("invite", ForeignKey("invites.digest"), nullable=False, unique=True),
     Column("enrolled", Moment, nullable=False),
+    Column("revoked", Moment),
+    Column("identity", Text),
+)
+
+linkage_keys = Table(
+    "linkage_keys",
+    metadata,
+    Column("recipient", ForeignKey("parties.name"), primary_key=True),
+    Column("sender", ForeignKey("parties.name"), primary_key=True),
+    Column("created", Moment, nullable=False),
+    Column("envelope", Text, nullable=False),
+)
+
+keys = Table(
+    "party_keys",
+    metadata,
+    Column("fingerprint", String(_DIGEST), primary_key=True),
+    Column("party", ForeignKey("parties.name"), nullable=False, index=True),
+    Column("signing_key", String(_DIGEST), nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("rotation", Text),
+)
+
+nonces = Table(
+    "nonces",
+    metadata,
+    Column("signer", String(_DIGEST), primary_key=True),
+    Column("nonce", String(_NAME), primary_key=True),
+    Column("forget", Moment, nullable=False, index=True),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", String(_NAME), primary_key=True),
+    Column("digest", String(_DIGEST), nullable=False, unique=True),
+    Column("scope", String(_NAME), nullable=False),
+    Column("created", Moment, nullable=False),
+    Column("expires", Moment),
+    Column("revoked", Moment),
 )
 
 releases = Table(
@@ -105,4 +145,6 @@ events = Table(
     Column("kind", String(_NAME), nullable=False),
     Column("party", String(_NAME)),
     Column("state", String(_NAME), nullable=False),
+    Column("document", String(_DIGEST)),
+    Column("digest", String(_DIGEST), nullable=False, server_default=""),
 )

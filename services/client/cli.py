@@ -7,12 +7,15 @@ from typing import Any
 import click
 from rich.console import Console
 
+from services.client.evidence import confirm_evidence
 from services.client.release import Release
 from services.client.remote import ReleaseClient
 from services.client.report import verification_dict, verification_text
 from services.estimation import ESTIMATORS, Fit
 from services.estimation.request import IntervalFor
 from shared.runtime.cli import emit, json_option
+from shared.runtime.tls import ca_option
+from shared.runtime.tokens import read_token, token_option
 
 _KEY_HELP = "Fingerprint of the coordinator's key (64 hex digits), known from elsewhere."
 _SHOWN = 20
@@ -45,6 +48,8 @@ Examples:
     help="Intervals for the same fit on the private table, or for the population it was drawn from.",
 )
 @click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
+@token_option
+@ca_option
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
 @json_option
 def fit(
@@ -58,6 +63,8 @@ def fit(
     confidence: float,
     interval_for: IntervalFor,
     coordinator_key: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
     save: Path | None,
     as_json: bool,
 ) -> None:
@@ -65,7 +72,7 @@ def fit(
 
     DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
     """
-    found = _open(source, release, coordinator_key)
+    found = _open(source, release, coordinator_key, token=read_token(token_file), ca_file=ca_file)
     if save is not None:
         found.save(save)
     fitted = found.fit(
@@ -92,18 +99,26 @@ Examples:
 def verify(directory: Path, coordinator_key: str | None, as_json: bool) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
 
-    The exit code is 0 only if everything holds.
+    Audit files in DIR (audit-*.json, from `commingle party audit export` and `commingle coordinator audit export`) are
+    checked with it. The exit code is 0 only if everything holds.
     """
     release = Release.load(directory, trusted_coordinator=coordinator_key)
-    emit(verification_dict(release), as_json=as_json, text=lambda console: verification_text(console, release))
+    evidence = confirm_evidence(directory, release)
+    emit(
+        verification_dict(release, evidence),
+        as_json=as_json,
+        text=lambda console: verification_text(console, release, evidence),
+    )
 
 
-def _open(source: str, release: str | None, coordinator_key: str | None) -> Release:
+def _open(
+    source: str, release: str | None, coordinator_key: str | None, *, token: str | None, ca_file: Path | None
+) -> Release:
     if "://" not in source:
         if release is not None:
             raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
         return Release.load(source, trusted_coordinator=coordinator_key)
-    with ReleaseClient(source, trusted_coordinator=coordinator_key) as client:
+    with ReleaseClient(source, trusted_coordinator=coordinator_key, token=token, ca_file=ca_file) as client:
         if release is None:
             raise click.UsageError(f"Name the release with --release ID. {_published(client)}")
         with Console(stderr=True).status("Fetching and verifying"):

@@ -18,6 +18,7 @@ from shared.protocol.errors import ProtocolError, VerificationError
 from shared.protocol.keys import VerifyingKey
 from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError
 from shared.runtime.remote import call, json_of
+from shared.runtime.tls import trust
 
 _PAGE = 100
 _RELEASE_ID = re.compile(r"[0-9a-f]{64}")
@@ -32,6 +33,8 @@ class ReleaseClient:
         base_url: where the coordinator listens.
         trusted_coordinator: fingerprint its manifests must be signed under; None accepts any key.
         cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows.
+        token: bearer token of scope `read`, for coordinators where reading is not public.
+        ca_file: PEM certificates of authorities to trust beside the system's.
         timeout_seconds: for connecting and for each read.
         transport: how requests travel, for tests and for unusual networks.
 
@@ -45,12 +48,20 @@ class ReleaseClient:
         *,
         trusted_coordinator: str | None = None,
         cache: Path | str | None = None,
+        token: str | None = None,
+        ca_file: Path | None = None,
         timeout_seconds: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.trusted_coordinator = fingerprint(trusted_coordinator)
         self._cache = None if cache is None else ReleaseCache(Path(cache))
-        self._http = httpx.Client(base_url=_checked_url(base_url), timeout=timeout_seconds, transport=transport)
+        self._http = httpx.Client(
+            base_url=_checked_url(base_url),
+            timeout=timeout_seconds,
+            transport=transport,
+            verify=trust(ca_file),
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        )
 
     def __enter__(self) -> Self:
         return self

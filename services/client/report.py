@@ -1,5 +1,6 @@
 """What verification found, for people and for programs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ NOT_PINNED = (
 )
 
 
-def verification_dict(release: Release) -> dict[str, Any]:
+def verification_dict(release: Release, evidence: Sequence[str]) -> dict[str, Any]:
     """Ready for JSON."""
     spec = release.spec
     return {
@@ -29,17 +30,18 @@ def verification_dict(release: Release) -> dict[str, Any]:
         "coordinator_pinned": release.pinned,
         "published": release.published.manifest.published.isoformat(),
         "findings": list(release.published.findings),
+        "evidence": list(evidence),
         "privacy": release.privacy.model_dump(mode="json"),
     }
 
 
-def verification_text(console: Console, release: Release) -> None:
+def verification_text(console: Console, release: Release, evidence: Sequence[str]) -> None:
     """Findings, then what the release costs."""
     spec = release.spec
     console.print(Text(f"Everything holds for release {release.id}", style="bold green"), soft_wrap=True)
     size = f"{spec.mechanism}, {release.prepared.rows} rows x {len(release.columns)} columns on {spec.n} subjects"
     console.print(Text(f"{spec.study}\n{size}\n"), soft_wrap=True)
-    for finding in release.published.findings:
+    for finding in (*release.published.findings, *evidence):
         console.print(Text(f"  ✓ {finding}"), soft_wrap=True)
     console.print()
     console.print(_losses(release))

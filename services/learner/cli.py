@@ -10,6 +10,8 @@ from services.learner.app import create_app
 from services.learner.catalogue import Catalogue
 from shared.runtime.logging import configure_logging
 from shared.runtime.server import serve as run
+from shared.runtime.tls import ServerTls, ca_option, tls_options
+from shared.runtime.tokens import read_token, token_option
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -28,9 +30,22 @@ Example:
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
 @click.option("--coordinator-key", metavar="FINGERPRINT", help="The key its manifests must be signed under.")
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
+@token_option
+@ca_option
+@tls_options
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
-def serve(coordinator: str, coordinator_key: str | None, cache: Path | None, host: str, port: int) -> None:
+def serve(
+    *,
+    coordinator: str,
+    coordinator_key: str | None,
+    cache: Path | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    tls: ServerTls | None,
+    host: str,
+    port: int,
+) -> None:
     """Serve fits over HTTP until told to stop."""
     configure_logging(service="learner")
     if coordinator_key is None:
@@ -38,6 +53,11 @@ def serve(coordinator: str, coordinator_key: str | None, cache: Path | None, hos
             "coordinator key not pinned", remedy="Give --coordinator-key, so that no other coordinator is believed."
         )
     with ReleaseClient(
-        coordinator, trusted_coordinator=coordinator_key, cache=cache, timeout_seconds=_TIMEOUT_SECONDS
+        coordinator,
+        trusted_coordinator=coordinator_key,
+        cache=cache,
+        token=read_token(token_file),
+        ca_file=ca_file,
+        timeout_seconds=_TIMEOUT_SECONDS,
     ) as client:
-        run(create_app(Catalogue(client)), host=host, port=port)
+        run(create_app(Catalogue(client)), host=host, port=port, tls=tls)

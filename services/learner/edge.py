@@ -1,5 +1,6 @@
 """Around every request: a bound on its body, and counts for `/metrics`."""
 
+import asyncio
 from time import perf_counter
 
 from fastapi import HTTPException
@@ -7,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 8 << 20
+_PATIENCE_SECONDS = 60.0
 
 
 class Metrics:
@@ -52,18 +54,28 @@ class Measured:
 
 
 class BodyLimit:
-    """Stops reading a body that is too large, whatever its headers say."""
+    """Stops reading a body that is too large, whatever its headers say, or takes too long."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._app = app
+        self._patience_seconds = patience_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count one request's body while it comes in."""
-        received = 0
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        until = asyncio.get_running_loop().time() + self._patience_seconds
+        received, more = 0, True
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, more
+            try:
+                async with asyncio.timeout_at(until if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not come in time; send it again") from None
+            more = message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > MAX_BODY_BYTES:
                 raise HTTPException(413, f"the body exceeds {MAX_BODY_BYTES} bytes; send fewer rows at a time")

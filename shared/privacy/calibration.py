@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import lru_cache
 from math import exp, isfinite, log, log1p, sqrt
 from sys import float_info
 
@@ -75,6 +76,7 @@ def _minimiser(function: Callable[[float], float], low: float, high: float) -> f
     return (low + high) / 2
 
 
+@lru_cache(maxsize=256)  # asked again for every spec that is looked at
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
     """The largest rho with eps(rho, delta) <= epsilon, rounded down.
 

@@ -65,6 +65,17 @@ class Rejection(WireModel):
     ledger_head: Digest
 
 
+class Rotation(WireModel):
+    """A party replaces its signing key. Signed under both keys: the old one hands over, the new one is held."""
+
+    type: Literal["commingle/rotation"] = "commingle/rotation"
+    version: Literal[1] = 1
+    party: Name
+    old_key: Hex32
+    new_key: Hex32
+    created: AwareDatetime
+
+
 class BlockStatement(WireModel):
     """A party's signature under its privatised block.
 
@@ -108,6 +119,13 @@ class ApprovalRequest(WireModel):
     alignment: Envelope
 
 
+class RotationRequest(WireModel):
+    """One `Rotation`, the same bytes signed under each key."""
+
+    by_old: Envelope
+    by_new: Envelope
+
+
 class _PartyStatement(Protocol):
     @property
     def spec(self) -> str: ...
@@ -143,6 +161,23 @@ def open_rejection(envelope: Envelope, party: PartySpec, *, spec: str) -> Verifi
     """A verified rejection by that party of the spec with that digest."""
     rejection = open_envelope(envelope, Rejection, kind="rejection", keys=[party.verifying_key])
     return require_about(rejection, party=party.name, spec=spec)
+
+
+def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey) -> Verified[Rotation]:
+    """The verified rotation of that party away from that key.
+
+    Raises:
+        SignatureError: not signed under both keys.
+        DocumentError: of another party or key, or the two signatures are under different documents.
+    """
+    rotation = open_envelope(request.by_old, Rotation, kind="rotation", keys=[old_key])
+    document = rotation.document
+    new_key = VerifyingKey.from_hex(document.new_key)
+    confirmed = open_envelope(request.by_new, Rotation, kind="rotation", keys=[new_key])
+    named = (document.party, document.old_key) == (party, old_key.raw.hex()) and new_key != old_key
+    if not named or confirmed.payload != rotation.payload:
+        raise DocumentError("the rotation is about another party or key", remedy="Rotate again from the agent.")
+    return rotation
 
 
 def open_block_statement(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[BlockStatement]:

@@ -4,6 +4,8 @@ RuntimeFaultError
 ├── SettingsError        a settings file or option that cannot be used
 ├── KeyFileError         a key file that is missing, unreadable or malformed
 ├── PortInUseError       the address to listen on is taken
+├── RequestSignatureError   a request that is not signed as it must be
+│   └── ClockSkewError      signed too long before or after now
 └── RemoteError          talking to another process failed
     ├── UnreachableError     nobody answered; trying again later may help
     ├── NonsenseError        something answered, but not a Commingle service
@@ -35,6 +37,18 @@ class PortInUseError(RuntimeFaultError):
     """The address to listen on is taken."""
 
     code = "port-in-use"
+
+
+class RequestSignatureError(RuntimeFaultError):
+    """A request that is not signed as it must be."""
+
+    code = "request-signature"
+
+
+class ClockSkewError(RequestSignatureError):
+    """A request that was signed too long before or after now."""
+
+    code = "clock-skew"
 
 
 class RemoteError(RuntimeFaultError):

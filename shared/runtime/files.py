@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from shared.runtime import faults
+
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind."""
@@ -16,6 +18,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
+        faults.reach("file.temporary")
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -2,8 +2,20 @@
 
 import logging
 import sys
+from contextlib import suppress
 
 import structlog
+
+
+class _UnfailingLogger(structlog.PrintLogger):
+    """A log that cannot be written, on a full disk or to a reader that is gone, must not end the work it is about."""
+
+    def msg(self, message: str) -> None:
+        """Print a line, or lose it."""
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
 def configure_logging(*, service: str, level: str = "info") -> None:
@@ -20,7 +32,7 @@ def configure_logging(*, service: str, level: str = "info") -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # standard error as it is when something is said
+        logger_factory=lambda *_: _UnfailingLogger(sys.stderr),  # standard error as it is when something is said
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them

@@ -42,7 +42,8 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         status = next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed", path=request.url.path, error=type(error).__name__)
-        return problem(status, error.code, str(error), error.remedy)
+        headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
+        return problem(status, error.code, str(error), error.remedy, headers)
 
     async def on_invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only

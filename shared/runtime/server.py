@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.runtime.errors import PortInUseError
+from shared.runtime.tls import ServerTls
 
 _GRACE_SECONDS = 10
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
@@ -36,6 +37,7 @@ def serve(
     *,
     host: str,
     port: int,
+    tls: ServerTls | None = None,
     on_listening: Callable[[str], None] = lambda _: None,
     on_stopping: Callable[[], None] = _nothing,
 ) -> None:
@@ -65,13 +67,15 @@ def serve(
         access_log=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
     )
     server = _Server(config, on_stopping)
     # also for what comes before uvicorn listens to signals, and when it raises them again after it has stopped
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     address = f"[{host}]" if family == socket.AF_INET6 else host
-    url = f"http://{address}:{listener.getsockname()[1]}"
+    url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}"
     on_listening(url)
     print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
     server.run(sockets=[listener])

@@ -40,6 +40,7 @@ from shared.protocol.statements import (
     open_approval,
 )
 from shared.protocol.study import Member, Study, build_spec
+from shared.runtime.request_signing import RequestSigner
 from tests.services.in_process import InProcess
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -184,6 +185,10 @@ class Hub:
         self.http.close()
         self.store.close()
 
+    def auth(self, key: SigningKey) -> RequestSigner:
+        """Signs requests to this coordinator."""
+        return RequestSigner(key, audience=self.key.fingerprint, clock=self.clock)
+
     def enrolled(self, name: str) -> Honest:
         party = Honest(name, key_of(name))
         answer = self.enrol(party.enrolment(self.invited(name)))
@@ -219,7 +224,7 @@ class Hub:
         return Proposed(spec, seal(spec, kind="spec", key=key or self.key))
 
     def propose(self, proposed: Proposed) -> httpx.Response:
-        return self.http.post("/v1/releases", content=proposed.envelope.to_json())
+        return self.http.post("/v1/releases", content=proposed.envelope.to_json(), auth=self.auth(self.key))
 
     def proposed(self, parties: Sequence[Honest], *, mechanism: str = "rmgm", **changes: Any) -> Proposed:
         proposed = self.signed(self.spec(parties, mechanism=mechanism, **changes))
@@ -227,10 +232,12 @@ class Hub:
         return proposed
 
     def approve(self, proposed: Proposed, party: str, request: ApprovalRequest) -> httpx.Response:
-        return self.http.put(f"/v1/releases/{proposed.id}/approvals/{party}", content=encode(request))
+        path = f"/v1/releases/{proposed.id}/approvals/{party}"
+        return self.http.put(path, content=encode(request), auth=self.auth(key_of(party)))
 
     def reject(self, proposed: Proposed, party: str, envelope: Envelope) -> httpx.Response:
-        return self.http.put(f"/v1/releases/{proposed.id}/rejections/{party}", content=envelope.to_json())
+        path = f"/v1/releases/{proposed.id}/rejections/{party}"
+        return self.http.put(path, content=envelope.to_json(), auth=self.auth(key_of(party)))
 
     def approved(self, parties: Sequence[Honest], *, mechanism: str = "rmgm") -> Proposed:
         proposed = self.proposed(parties, mechanism=mechanism)
@@ -248,7 +255,8 @@ class Hub:
     def upload(self, proposed: Proposed, party: str, block: Block, body: bytes | None = None) -> httpx.Response:
         headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": block.envelope.to_json().decode()}
         content = block.body if body is None else body
-        return self.http.put(f"/v1/releases/{proposed.id}/blocks/{party}", content=content, headers=headers)
+        path = f"/v1/releases/{proposed.id}/blocks/{party}"
+        return self.http.put(path, content=content, headers=headers, auth=self.auth(key_of(party)))
 
     def complete(self, parties: Sequence[Honest], *, mechanism: str = "rmgm") -> Proposed:
         proposed = self.approved(parties, mechanism=mechanism)

@@ -116,7 +116,44 @@ def test_coordinator_that_does_not_answer_is_one_clear_message(command: Command,
 
 
 def test_every_command_shows_examples(command: Command) -> None:
-    for name in ("init", "serve", "invite", "propose", "releases"):
+    for name in ("init", "serve", "invite", "propose", "releases", "revoke"):
         code, out, _ = command(name, "--help")
         assert code == 0
         assert f"commingle coordinator {name}" in out
+
+
+def test_tokens_are_made_listed_and_revoked(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    made = command.json("token", "create", "--home", tmp_path, "--name", "learner", "--scope", "read")
+    assert made["token"].startswith("commingle-token.v1.")
+    command.json("token", "create", "--home", tmp_path, "--name", "ops", "--scope", "operate", "--expires-days", 1)
+    command.json("token", "revoke", "--home", tmp_path, "--name", "learner")
+    listed = command.json("token", "list", "--home", tmp_path)["items"]
+    assert [(t["name"], t["scope"], t["revoked"] is None) for t in listed] == [
+        ("learner", "read", False),
+        ("ops", "operate", True),
+    ]
+    assert made["token"] not in str(listed)
+    code, out, _ = command("token", "list", "--home", tmp_path)
+    assert (code, "learner" in out) == (0, True)
+    code, _, err = command("token", "create", "--home", tmp_path, "--name", "x", "--scope", "everything")
+    assert (code, "--scope" in err) == (2, True)
+
+
+def test_revoking_an_unknown_member_is_one_clear_message(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    code, _, err = command("revoke", "--home", tmp_path, "--party", "nobody")
+    assert code == 1
+    assert "no such party" in err
+
+
+def test_certificate_without_key_and_unusable_ones_are_refused(command: Command, tmp_path: Path) -> None:
+    command.json("init", "--home", tmp_path)
+    (tmp_path / "x.pem").write_text("no certificate")
+    code, _, err = command("serve", "--home", tmp_path, "--tls-certificate", tmp_path / "x.pem")
+    assert (code, "go together" in err) == (2, True)
+    tls = ("--tls-certificate", tmp_path / "x.pem", "--tls-key", tmp_path / "x.pem")
+    code, _, err = command("serve", "--home", tmp_path, *tls)
+    assert (code, "cannot serve under" in err) == (1, True)
+    code, _, err = command("releases", "--home", tmp_path, "--ca-file", tmp_path / "x.pem")
+    assert (code, "cannot read certificates" in err) == (1, True)

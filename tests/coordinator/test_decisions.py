@@ -36,7 +36,7 @@ def test_approval_with_wrong_key_party_or_release_is_refused(hub: Hub, parties: 
         "wrong key": (clinic.approval(proposed, key=key_of("thief")), "clinic", (403, "signature")),
         "fellow member": (registry.approval(proposed), "clinic", (403, "signature")),
         "other release": (clinic.approval(other), "clinic", (422, "document")),
-        "no such party": (clinic.approval(proposed), "nobody", (404, "unknown")),
+        "no such party": (clinic.approval(proposed), "nobody", (401, "request-signature")),
     }
     for name, (request, party, expected) in attempts.items():
         assert problem(hub.approve(proposed, party, request)) == expected, name
@@ -45,7 +45,8 @@ def test_approval_with_wrong_key_party_or_release_is_refused(hub: Hub, parties: 
     assert problem(hub.approve(proposed, "clinic", swapped)) == (422, "document")
     assert hub.kinds(proposed) == ["proposal"]
     unknown = clinic.approval(proposed, about="0" * 64)
-    answer = hub.http.put(f"/v1/releases/{'0' * 64}/approvals/clinic", content=unknown.model_dump_json())
+    path = f"/v1/releases/{'0' * 64}/approvals/clinic"
+    answer = hub.http.put(path, content=unknown.model_dump_json(), auth=hub.auth(clinic.key))
     assert problem(answer) == (404, "unknown")
 
 

@@ -57,7 +57,7 @@ def test_spec_that_names_another_proposer_is_refused(hub: Hub, parties: Parties)
 def test_altered_payload_is_refused(hub: Hub, parties: Parties) -> None:
     envelope = json.loads(hub.signed(hub.spec(parties)).envelope.to_json())
     envelope["payload"] = b64encode(b"{}").decode()
-    assert problem(hub.http.post("/v1/releases", json=envelope)) == (403, "signature")
+    assert problem(hub.http.post("/v1/releases", json=envelope, auth=hub.auth(hub.key))) == (403, "signature")
 
 
 def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, parties: Parties) -> None:
@@ -68,7 +68,8 @@ def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, parties: Parties
     assert problem(hub.propose(hub.signed(hub.spec([other_sealing, registry])))) == (422, "spec")
     names = hub.spec([clinic, registry]).model_dump(mode="json")
     names["parties"][0]["name"] = "nobody"
-    refused = hub.http.post("/v1/releases", json=envelope_of(json.dumps(names).encode(), hub.key))
+    envelope = envelope_of(json.dumps(names).encode(), hub.key)
+    refused = hub.http.post("/v1/releases", json=envelope, auth=hub.auth(hub.key))
     assert problem(refused) == (422, "spec")
     assert "nobody is not enrolled" in refused.json()["detail"]
 
@@ -107,7 +108,7 @@ def test_signed_nonsense_is_a_422_problem(hub: Hub, parties: Parties) -> None:
     for field, value in NONSENSE:
         spec = hub.spec(parties).model_dump(mode="json") | {field: "here"}
         payload = json.dumps(spec).replace('"here"', value).encode()
-        answer = hub.http.post("/v1/releases", json=envelope_of(payload, hub.key))
+        answer = hub.http.post("/v1/releases", json=envelope_of(payload, hub.key), auth=hub.auth(hub.key))
         assert problem(answer)[0] == 422, (field, value)
     assert hub.http.get("/v1/releases").json()["items"] == []
 

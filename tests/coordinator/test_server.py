@@ -17,6 +17,7 @@ from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import parse_envelope
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.verification import verify_release
+from shared.runtime.request_signing import RequestSigner
 from tests.coordinator.command import Command
 from tests.coordinator.honest import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
 
@@ -88,14 +89,28 @@ def take_part(http: httpx.Client, parties: list[Honest], proposed: Proposed) -> 
     base = f"/v1/releases/{proposed.id}"
     for party in parties:
         body = encode(party.approval(proposed))
-        assert http.put(f"{base}/approvals/{party.name}", content=body).status_code == 201
+        path = f"{base}/approvals/{party.name}"
+        assert http.put(path, content=body, auth=auth_of(http, party)).status_code == 201
     approvals = http.get(base).json()["approvals"]
     envelopes = {name: parse_envelope(json.dumps(value).encode()) for name, value in approvals.items()}
     for party in parties:
         block = party.block(proposed, envelopes)
         headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": block.envelope.to_json().decode()}
         path = f"{base}/blocks/{party.name}"
-        oversize = (b"\0" * 65536 for _ in range(640))  # 40 MiB without an announced length
-        assert problem(http.put(path, content=oversize, headers=headers)) == (413, "too-large")
-        assert problem(http.put(path, content=bytes(40 << 20), headers=headers)) == (413, "too-large")
-        assert http.put(path, content=block.body, headers=headers).status_code == 201
+        auth = auth_of(http, party)
+        assert problem(http.put(path, content=unannounced(40 << 20), headers=headers)) == (401, "request-signature")
+        assert problem(http.put(path, content=bytes(40 << 20), headers=headers, auth=auth)) == (413, "too-large")
+        oversize = http.build_request("PUT", path, content=bytes(40 << 20), headers=headers)
+        auth.sign(oversize)
+        signed = {name: value for name, value in oversize.headers.items() if name != "content-length"}
+        assert problem(http.put(path, content=unannounced(40 << 20), headers=signed)) == (413, "too-large")
+        assert http.put(path, content=block.body, headers=headers, auth=auth).status_code == 201
+
+
+def unannounced(size: int) -> Iterator[bytes]:
+    """A body that is sent without saying how long it is."""
+    return (bytes(65536) for _ in range(size // 65536))
+
+
+def auth_of(http: httpx.Client, party: Honest) -> RequestSigner:
+    return RequestSigner(party.key, audience=http.get("/v1/coordinator").json()["fingerprint"])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -164,7 +165,7 @@ class Consortium:
             study,
             members=members,
             proposer=(proposer or self.coordinator.key).fingerprint,
-            seed=bytes(range(32)),
+            seed=sha256(title.encode()).digest(),
             now=now,
         )
 

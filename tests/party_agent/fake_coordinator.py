@@ -104,6 +104,8 @@ class FakeCoordinator:
     shown: Callable[[dict[str, Any]], dict[str, Any]] = lambda view: view
     requests: list[str] = field(default_factory=list)
     received: dict[str, list[bytes]] = field(default_factory=dict)
+    identities: dict[str, Envelope] = field(default_factory=dict)
+    linkage_keys: dict[str, dict[str, Envelope]] = field(default_factory=dict)
     now: datetime = NOW
 
     def client(self) -> httpx.Client:
@@ -132,10 +134,8 @@ class FakeCoordinator:
         match [request.method, *request.url.path.strip("/").split("/")[1:]]:
             case ["GET", "coordinator"]:
                 return _json({"name": "fake", "signing_key": self.key.verifying_key.raw.hex(), "software": "1"})
-            case ["GET", "parties"]:
-                return self._page(request, [_member(m) for m in self.members.values()])
-            case ["POST", "parties"]:
-                return self._enrol(request)
+            case [method, "parties", *rest]:
+                return self._on_parties(request, method, rest)
             case ["GET", "releases"]:
                 state = request.url.params.get("state")
                 found = [r for r in self.releases if state in {None, self.releases[r].round.state}]
@@ -146,6 +146,23 @@ class FakeCoordinator:
                 if release not in self.releases:
                     return _problem(404, "unknown", "there is no such release")
                 return self._on_release(request, method, release, rest)
+        return _problem(404, "http", "Not Found")
+
+    def _on_parties(self, request: httpx.Request, method: str, rest: list[str]) -> httpx.Response:
+        match [method, *rest]:
+            case ["GET"]:
+                return self._page(request, [self._listed(m) for m in self.members.values()])
+            case ["POST"]:
+                return self._enrol(request)
+            case ["PUT", party, "identity"]:
+                self.identities[party] = parse_envelope(request.content)
+                return _json({}, 201)
+            case ["GET", party, "linkage-keys"]:
+                sent = self.linkage_keys.get(party, {})
+                return _json({"items": [{"sender": s, "envelope": e.model_dump(mode="json")} for s, e in sent.items()]})
+            case ["PUT", party, "linkage-keys", sender]:
+                self.linkage_keys.setdefault(party, {})[sender] = parse_envelope(request.content)
+                return _json({}, 201)
         return _problem(404, "http", "Not Found")
 
     def _on_release(self, request: httpx.Request, method: str, release: str, rest: list[str]) -> httpx.Response:
@@ -159,6 +176,10 @@ class FakeCoordinator:
             case ["PUT", "blocks", party]:
                 return self._store(release, party, request)
         return _problem(404, "http", "Not Found")
+
+    def _listed(self, member: Enrolment) -> dict[str, Any]:
+        identity = self.identities.get(member.name)
+        return {**_member(member), "identity": identity and identity.model_dump(mode="json")}
 
     def _enrol(self, request: httpx.Request) -> httpx.Response:
         statement = decode(SignedDocument, request.content).open(Enrolment, kind="enrolment").document

@@ -248,12 +248,12 @@ def test_no_response_tells_a_secret(api: httpx.Client, desk: Desk, consortium: C
     api.put(f"/v1/proposals/{release}/approval")
     paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
     said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
-    home, identity = desk.agent.home, desk.agent.identity
+    home = desk.agent.home
     secrets = {
         "password": "hunter2",
         "token": TOKEN,
         "stored token": home.token(),
-        "linkage key": identity.linkage_key.hex(),
+        "linkage key": home.linkage_key().hex(),
         "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
         "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
         "subjects": desk.agent.datasets.get("main").subjects_digest,

@@ -96,7 +96,7 @@ def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run:
     code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
     assert code == 0
     assert "Hand" not in out
-    assert Home(tmp_path / "a").identity().linkage_key == Home(tmp_path / "b").identity().linkage_key
+    assert Home(tmp_path / "a").linkage_key() == Home(tmp_path / "b").linkage_key()
     key.chmod(0o644)
     code, _, err = run("init", "--home", tmp_path / "c", "--name", "c", "--linkage-key", key)
     assert (code, "can be read by others" in err, (tmp_path / "c").exists()) == (1, True, False)
@@ -306,7 +306,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
     logged = [json.loads(line) for line in err.splitlines()]
     done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
     assert done == ["approved", "stored", "uploaded"]
-    values = {row["age"] for row in rows_of("clinic")} | {home.token(), home.identity().linkage_key.hex()}
+    values = {row["age"] for row in rows_of("clinic")} | {home.token(), home.linkage_key().hex()}
     assert not any(value in err for value in values)
 
 

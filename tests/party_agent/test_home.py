@@ -26,14 +26,12 @@ def test_home_has_fresh_keys_settings_policy_and_token(tmp_path: Path) -> None:
     assert one.policy() == Policy()
     assert one.identity().name == "ward"
     assert len(one.token()) >= 32
-    secrets = [
-        (h.identity().signing_key.fingerprint, h.identity().linkage_key, h.sealing_key(), h.token()) for h in (one, two)
-    ]
+    secrets = [(h.identity().signing_key.fingerprint, h.linkage_key(), h.sealing_key(), h.token()) for h in (one, two)]
     assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 8
 
 
 def test_linkage_key_of_the_consortium_is_kept(tmp_path: Path) -> None:
-    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).identity().linkage_key == b"\x07" * 32
+    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).linkage_key() == b"\x07" * 32
 
 
 def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
@@ -148,5 +146,5 @@ def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
     identity = home.identity()
     said = repr(identity) + str(home)
     secret = (home.root / "keys" / "signing.key").read_text().strip()
-    for hidden in (secret, repr(identity.linkage_key), identity.linkage_key.hex()):
+    for hidden in (secret, repr(home.linkage_key()), home.linkage_key().hex()):
         assert hidden not in said

@@ -1,16 +1,16 @@
 """Every rule of a party's own policy, one at a time."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from party_agent.datasets import Dataset
-from party_agent.policy import AutoApproval, Policy, Situation, approves_itself, examine
+from party_agent.policy import AutoApproval, OpeningHours, Policy, Situation, Usage, approves_itself, examine
 from party_agent.private.sources import FileSource
-from shared.privacy.accounting import ZERO
+from shared.privacy.accounting import ZERO, Rho
 from shared.privacy.sensitivity import Adjacency
 from shared.protocol.keys import SigningKey
 from shared.protocol.plan import BlockPlan, plan_block
@@ -120,8 +120,8 @@ def test_member_that_is_not_pinned_waits_for_a_person() -> None:
     assert found(spec_with(), replace(GOOD, pins={"Other": OTHER.fingerprint})) == [("pins", None)]
 
 
-def test_member_pinned_with_another_key_is_refused() -> None:
-    assert found(spec_with(), replace(GOOD, pins={"other": OWN.fingerprint})) == [("pins", "policy")]
+def test_member_pinned_with_another_key_waits_for_a_person() -> None:
+    assert found(spec_with(), replace(GOOD, pins={"other": OWN.fingerprint})) == [("pins", None)]
 
 
 def test_own_name_needs_no_pin() -> None:
@@ -231,3 +231,87 @@ def test_policy_file_as_documented_is_read(tmp_path: Path) -> None:
     policy = load_settings(Policy, tmp_path / "policy.json")
     assert policy.adjacencies == frozenset(Adjacency)
     assert policy.auto_approve == (AutoApproval(proposer="*", max_rho=0.5),)
+
+
+def situation_with(usage: Usage, **policy: Any) -> Situation:
+    return replace(GOOD, policy=GOOD.policy.model_copy(update=policy), usage=usage)
+
+
+def test_study_of_fewer_subjects_than_the_policy_wants_is_refused() -> None:
+    assert found(spec_with(), situation_with(Usage(), min_n=50)) == []
+    assert found(spec_with(), situation_with(Usage(), min_n=51)) == [("min_n", "policy")]
+
+
+@pytest.mark.parametrize(("rule", "usage", "name"), [("dataset_caps", "dataset", "main"), ("study_caps", "study", "s")])
+@pytest.mark.parametrize("named", [True, False])
+def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, named: bool) -> None:
+    cost = plan_of(spec_with()).charge
+    cap = (cost + cost).epsilon(1e-5) * (1 + 1e-9)
+    caps = {name: cap} if named else {"*": cap, "another": 1e-3}
+
+    def findings(charged: Rho) -> list[tuple[str, str | None]]:
+        charges: dict[str, Any] = {usage: charged}
+        return found(spec_with(), situation_with(Usage(**charges), **{rule: caps}))
+
+    assert findings(ZERO) == findings(cost) == []
+    assert findings(cost + cost) == [(rule, "budget")]
+
+
+def test_cap_of_another_data_set_or_study_does_not_count() -> None:
+    caps = {"another": 1e-3}
+    assert found(spec_with(), situation_with(Usage(), dataset_caps=caps, study_caps=caps)) == []
+
+
+def test_number_of_releases_a_day_makes_proposals_wait() -> None:
+    assert found(spec_with(), situation_with(Usage(approved_today=1), max_releases_per_day=2)) == []
+    waits = found(spec_with(), situation_with(Usage(approved_today=2), max_releases_per_day=2))
+    assert waits == [("max_releases_per_day", None)]
+
+
+def test_seed_of_an_earlier_release_is_refused_as_a_replay() -> None:
+    assert found(spec_with(), situation_with(Usage(replayed="ab" * 32))) == [("seed", "policy")]
+
+
+OFFICE = OpeningHours(
+    weekdays=frozenset({"mon", "fri"}), opens=time(8), closes=time(17, 30), time_zone="America/New_York"
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "is_open"),
+    [
+        (datetime(2026, 1, 5, 12, 59, 59, tzinfo=UTC), False),  # Monday 07:59 in New York
+        (datetime(2026, 1, 5, 13, 0, tzinfo=UTC), True),
+        (datetime(2026, 1, 5, 22, 29, tzinfo=UTC), True),
+        (datetime(2026, 1, 5, 22, 30, tzinfo=UTC), False),
+        (datetime(2026, 1, 6, 15, 0, tzinfo=UTC), False),  # Tuesday
+        (datetime(2026, 7, 6, 12, 0, tzinfo=UTC), True),  # Monday 08:00 in summer
+    ],
+)
+def test_opening_hours_are_those_of_the_wall_clock(now: datetime, is_open: bool) -> None:
+    assert OFFICE.include(now) is is_open
+    spec = spec_with(created=now, expires=now + timedelta(hours=1))
+    situation = replace(situation_with(Usage(), opening_hours=OFFICE), now=now)
+    assert found(spec, situation) == ([] if is_open else [("opening_hours", None)])
+
+
+@pytest.mark.parametrize(
+    "hours",
+    [
+        '{"time_zone": "Mars/Olympus"}', '{"time_zone": "../../etc/passwd"}', '{"time_zone": ""}',
+        '{"opens": "18:00", "closes": "08:00"}', '{"opens": "08:00Z", "closes": "09:00Z"}', '{"weekdays": ["someday"]}',
+        '{"from": "08:00"}',
+    ],
+)  # fmt: skip
+def test_opening_hours_that_make_no_sense_are_refused_when_read(tmp_path: Path, hours: str) -> None:
+    (tmp_path / "policy.json").write_text(f'{{"opening_hours": {hours}}}')
+    with pytest.raises(SettingsError, match="opening_hours"):
+        load_settings(Policy, tmp_path / "policy.json")
+
+
+def test_policy_with_every_rule_survives_being_written(tmp_path: Path) -> None:
+    policy = Policy(
+        dataset_caps={"main": 1.0}, study_caps={"*": 2.0}, min_n=100, opening_hours=OFFICE, max_releases_per_day=3
+    )
+    (tmp_path / "policy.json").write_text(policy.model_dump_json())
+    assert load_settings(Policy, tmp_path / "policy.json") == policy

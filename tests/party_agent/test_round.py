@@ -94,10 +94,10 @@ def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:
 
 
 def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "lab")
     mixed = []
-    for title in ("one", "two"):
-        release = consortium.propose(title=title)
+    for folder in ("one", "two"):  # a party would refuse the same seed twice
+        consortium = consortium_of(tmp_path / folder, "clinic", "lab")
+        release = consortium.propose()
         noise = Noise()
         for _ in range(3):
             consortium.step("clinic", draw=noise)

@@ -384,8 +384,8 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
         said = repr(agent) + repr(agent.datasets.all())
         assert isinstance(agent, Agent)
         for secret in (
-            agent.identity.linkage_key.hex(),
-            repr(agent.identity.linkage_key)[2:-1],
+            agent.home.linkage_key().hex(),
+            repr(agent.home.linkage_key())[2:-1],
             agent.datasets.all()[0].subjects_digest,
         ):
             assert secret not in said

@@ -1,0 +1,152 @@
+"""Who calls: members and the operator by signed requests, others by bearer tokens."""
+
+import hmac
+import secrets
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Literal
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import (
+    NameTakenError,
+    ReplayedRequestError,
+    RevokedError,
+    ScopeError,
+    UnauthenticatedError,
+    UnknownError,
+)
+from coordinator.store.rows import PartyRow, TokenRow
+from shared.protocol.keys import VerifyingKey
+from shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
+
+Scope = Literal["read", "operate"]
+_PREFIX = "commingle-token.v1"
+_IMPLIED: dict[str, frozenset[str]] = {"read": frozenset({"read"}), "operate": frozenset({"read", "operate"})}
+
+
+def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> SignedRequest:
+    """The request, if this member signed it.
+
+    Raises:
+        RequestSignatureError, ClockSkewError, ReplayedRequestError, RevokedError: it is not signed as it must be.
+        ScopeError: somebody else signed it.
+    """
+    request, signer = _signed(coordinator, head)
+    if signer is None or signer.name != party:
+        raise ScopeError(f"the request is not signed by {party}", remedy="A party decides and uploads for itself only.")
+    _once(coordinator, request)
+    return request
+
+
+def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedRequest | None:
+    """The request, if a member or the coordinator signed it; None where a token of scope `operate` lets it in.
+
+    Raises:
+        UnauthenticatedError, ScopeError and what `require_party` raises.
+    """
+    if not is_signed(head) and head.header("authorization") is not None:
+        _require_token(coordinator, head, "operate")
+        return None
+    request, _ = _signed(coordinator, head)
+    _once(coordinator, request)
+    return request
+
+
+def require_reader(coordinator: Coordinator, head: RequestHead) -> None:
+    """Refuse a caller who may not read.
+
+    A signature is checked wherever there is one. Its nonce is used up only where reading is not public: elsewhere a
+    replay shows nothing that is not shown to everybody.
+
+    Raises:
+        UnauthenticatedError, ScopeError and what `require_party` raises.
+    """
+    if is_signed(head):
+        request, _ = _signed(coordinator, head)
+        if not coordinator.public_reads:
+            _once(coordinator, request)
+    elif not coordinator.public_reads:
+        _require_token(coordinator, head, "read")
+
+
+def create_token(coordinator: Coordinator, *, name: str, scope: Scope, lifetime: timedelta | None) -> str:
+    """A new bearer token. Only its digest is kept.
+
+    Raises:
+        NameTakenError: there is or was a token of that name.
+    """
+    now = coordinator.clock()
+    text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
+    with coordinator.store.write() as tx:
+        if tx.access.token(name=name) is not None:
+            raise NameTakenError(f"there is a token named {name}", remedy="Choose another name.")
+        expires = None if lifetime is None else now + lifetime
+        tx.access.add_token(TokenRow(name, _digest(text), scope, now, expires, None))
+    return text
+
+
+def revoke_token(coordinator: Coordinator, name: str) -> None:
+    """Let nobody in with this token any more. Raises UnknownError."""
+    with coordinator.store.write() as tx:
+        if tx.access.token(name=name) is None:
+            raise UnknownError(f"there is no token named {name}", remedy="commingle coordinator token list")
+        tx.access.revoke_token(name, coordinator.clock())
+
+
+def _signed(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRow | None]:
+    """The request and the member that signed it; None for the coordinator's own key."""
+    own = coordinator.key.verifying_key
+    found: list[PartyRow] = []
+
+    def key_of(fingerprint: str) -> VerifyingKey | None:
+        if fingerprint == own.fingerprint:
+            return own
+        with coordinator.store.read() as tx:
+            member = tx.members.with_key(fingerprint)
+        if member is None:
+            return None
+        found.append(member)
+        return VerifyingKey.from_hex(member.signing_key)
+
+    request = verify_request(head, audience=own.fingerprint, key_of=key_of, now=coordinator.clock())
+    signer = found[0] if found else None
+    if signer is not None and signer.revoked is not None:
+        raise RevokedError(
+            f"{signer.name} is not a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
+            remedy="Ask the coordinator's operator; a party that comes back is invited under another name.",
+        )
+    return request, signer
+
+
+def _once(coordinator: Coordinator, request: SignedRequest) -> None:
+    now = coordinator.clock()
+    with coordinator.store.write() as tx:
+        new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=now)
+    if not new:
+        raise ReplayedRequestError(
+            "this very request was received before",
+            remedy="A repetition is signed afresh, with a new nonce; if you did not repeat it, somebody else did.",
+        )
+
+
+def _require_token(coordinator: Coordinator, head: RequestHead, scope: Scope) -> None:
+    kind, _, text = (head.header("authorization") or "").partition(" ")
+    digest = _digest(text.strip())
+    with coordinator.store.read() as tx:
+        token = tx.access.token(digest=digest) if kind.lower() == "bearer" else None
+    # found by the digest of 256 random bits: there is nothing to be learned from how long the search takes
+    if token is None or not hmac.compare_digest(token.digest, digest) or not _valid(token, coordinator.clock()):
+        raise UnauthenticatedError(
+            "neither a member's signature nor a valid token",
+            remedy="Ask the coordinator's operator for a token and send it: Authorization: Bearer …",
+        )
+    if scope not in _IMPLIED[token.scope]:
+        raise ScopeError(f"this token does not have the scope {scope}", remedy="Ask for a token of that scope.")
+
+
+def _valid(token: TokenRow, now: datetime) -> bool:
+    return token.revoked is None and (token.expires is None or now < token.expires)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,33 @@
+"""Putting a coordinator together from its home directory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from coordinator.blobs import BlobDirectory
+from coordinator.coordinator import Coordinator
+from coordinator.settings import CoordinatorSettings, Home
+from coordinator.store.store import open_store
+from shared.runtime.clock import system_clock
+from shared.runtime.keyfiles import load_signing_key
+from shared.runtime.settings import load_settings
+
+home_option = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."
+)
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[Coordinator]:
+    """A coordinator over its database and files. Raises SettingsError, KeyFileError, StorageError."""
+    at = Home(home)
+    settings = load_settings(CoordinatorSettings, at.settings)
+    key = load_signing_key(at.signing_key)
+    store = open_store(at.database_url(settings))
+    try:
+        blobs = BlobDirectory(at.blobs(settings))
+        yield Coordinator(settings.name, key, store, blobs, system_clock, settings.public_reads)
+    finally:
+        store.close()

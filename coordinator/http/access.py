@@ -1,0 +1,60 @@
+"""What stands before an endpoint: a party's signature, a proposer's, or leave to read."""
+
+from collections.abc import Callable
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from coordinator.access import require_party, require_proposer, require_reader
+from coordinator.coordinator import Coordinator
+from coordinator.http.bodies import JSON_LIMIT, Body
+from shared.errors import CommingleError
+from shared.runtime.request_signing import RequestHead, SignedRequest
+
+
+class Gate:
+    """Dependencies that let a request in or raise. Bodies are held against the digest that was signed."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    async def reader(self, request: Request) -> None:
+        """Anyone who may read."""
+        if request.method in {"GET", "HEAD"}:
+            await run_in_threadpool(require_reader, self._coordinator, head_of(request))
+
+    async def party_body(self, request: Request, party: str) -> bytes:
+        """The JSON body of a request that is signed by the party in its path."""
+        return await self._body(request, lambda: require_party(self._coordinator, head_of(request), party))
+
+    async def sender_body(self, request: Request, sender: str) -> bytes:
+        """The JSON body of a request that is signed by the sender in its path."""
+        return await self._body(request, lambda: require_party(self._coordinator, head_of(request), sender))
+
+    async def proposer_body(self, request: Request) -> bytes:
+        """The JSON body of a request by someone who may propose."""
+        return await self._body(request, lambda: require_proposer(self._coordinator, head_of(request)))
+
+    async def upload(self, request: Request, party: str, body: Body) -> None:
+        """Let in an upload that is signed by the party; its body will have to be the one that was signed."""
+        signed = await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
+        body.digest = signed.body
+
+    async def _body(self, request: Request, check: Callable[[], SignedRequest | None]) -> bytes:
+        body = Body(request)
+        try:
+            signed = await run_in_threadpool(check)
+            body.digest = None if signed is None else signed.body
+            return b"".join([piece async for piece in body.pieces(JSON_LIMIT)])
+        except CommingleError:
+            await body.drain()
+            raise
+
+
+def head_of(request: Request) -> RequestHead:
+    """What a signature covers, as it was received."""
+    scope = request.scope
+    query = scope["query_string"].decode("latin-1")
+    path = scope["raw_path"].decode("latin-1")
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+    return RequestHead(scope["method"], f"{path}?{query}" if query else path, headers)

@@ -1,0 +1,65 @@
+"""Relaying what members tell each other about keys. The coordinator checks signatures and cannot open the boxes."""
+
+from collections.abc import Mapping
+
+import structlog
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import OtherBytesError
+from coordinator.members import require_party
+from coordinator.store.rows import PartyRow
+from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.errors import DocumentError
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.linkage import open_identity, open_linkage_key
+
+_log = structlog.get_logger()
+
+
+def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRow, bool]:
+    """Show a member's signed identity with its keys; whether it is new.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not this member's, or with another sealing key than it enrolled.
+    """
+    text = envelope.to_json().decode()
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        identity = open_identity(envelope, VerifyingKey.from_hex(member.signing_key), name=party).document
+        if identity.sealing_key != member.sealing_key:
+            raise DocumentError("the party enrolled with another sealing key", remedy="Enrol under another name.")
+        if member.identity == text:
+            return member, False
+        tx.members.set_identity(party, text)
+        return require_party(tx, party), True
+
+
+def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envelope) -> bool:
+    """Keep a sealed linkage key for its recipient; whether it is new. A newer one takes the place of an older one.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not from and for these members of this consortium.
+        OtherBytesError: the sender has sent a newer one meanwhile.
+    """
+    text = envelope.to_json().decode()
+    with coordinator.store.write() as tx:
+        require_party(tx, recipient)
+        key = VerifyingKey.from_hex(require_party(tx, sender).signing_key)
+        message = open_linkage_key(
+            envelope, key, sender=sender, recipient=recipient, coordinator=coordinator.key.fingerprint
+        ).document
+        known = tx.linkage.get(recipient, sender)
+        if known is not None and known.envelope == text:
+            return False
+        if known is not None and known.created > message.created:
+            raise OtherBytesError("a newer linkage key from this sender is here", remedy="Send it again.")
+        tx.linkage.put(recipient, sender, message.created, text)
+    _log.info("linkage key relayed", sender=sender, recipient=recipient)
+    return True
+
+
+def linkage_keys(coordinator: Coordinator, recipient: str) -> Mapping[str, Envelope]:
+    """What members sent to this one, by sender. Raises UnknownError."""
+    with coordinator.store.read() as tx:
+        kept = tx.linkage.of(require_party(tx, recipient).name)
+    return {one.sender: parse_envelope(one.envelope.encode()) for one in kept}

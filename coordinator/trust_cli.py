@@ -1,0 +1,84 @@
+"""`commingle coordinator audit` and `doctor`: what others can hold this coordinator to, and its health."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from coordinator.audit import export_audit
+from coordinator.compose import home_option, opened
+from coordinator.doctor import examine_home
+from coordinator.settings import Home
+from shared.protocol.audit import CoordinatorHistory, verify_coordinator_audit
+from shared.protocol.documents import encode
+from shared.protocol.errors import VerificationError
+from shared.runtime.cli import emit, json_option
+from shared.runtime.clock import system_clock
+from shared.runtime.doctor import report
+from shared.runtime.errors import SettingsError
+from shared.runtime.files import write_durably
+from shared.runtime.tls import ca_option
+
+_FOR_EVERYONE = 0o644
+
+
+@click.group()
+def audit() -> None:
+    """Hand this coordinator's history to an auditor, or check one."""
+
+
+@audit.command("export", epilog="Example: commingle coordinator audit export --home hub --out audit-hub.json")
+@home_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+@json_option
+def export_file(*, home: Path, out: Path, as_json: bool) -> None:
+    """Write the chain of all events, under the coordinator's signature."""
+    with opened(home) as hub:
+        data = encode(export_audit(hub))
+    history = verify_coordinator_audit(data)
+    write_durably(out, data, mode=_FOR_EVERYONE)
+    _emit(history, {"file": str(out)}, f"{len(history.events)} events in {out}", as_json=as_json)
+
+
+@audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
+@json_option
+def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
+    """Check a coordinator's history offline: its chain and its signature."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
+    history = verify_coordinator_audit(data)
+    if key is not None and history.signer != key.strip().lower():
+        raise VerificationError(
+            f"the history is signed with key {history.signer[:16]}, not with the one expected",
+            remedy="Compare fingerprints with the coordinator's operator over another channel.",
+        )
+    said = f"Everything holds in the history of {history.audit.coordinator}, key {history.signer}"
+    known = "" if key is not None else "\nThe key was not compared with one you know: give --key."
+    _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
+
+
+@click.command(epilog="Example: commingle coordinator doctor --home hub --coordinator https://hub.example.org")
+@home_option
+@click.option("--coordinator", "url", help="Where it should answer; left out, only the home is checked.")
+@ca_option
+@json_option
+def doctor(*, home: Path, url: str | None, ca_file: Path | None, as_json: bool) -> None:
+    """Check home, database, blobs and disk; say how to mend what is wrong. Exit code 1 if something is."""
+    report(examine_home(Home(home), url=url, ca_file=ca_file, now=system_clock()), as_json=as_json)
+
+
+def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
+    kinds = dict(Counter(event.kind for event in history.events))
+    value = {**more, "entries": len(history.events), "kinds": kinds, "head": history.audit.head}
+    emit(
+        value,
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{said}\n{kinds}\nhead {history.audit.head}", highlight=False, markup=False, soft_wrap=True
+        ),
+    )

@@ -1,0 +1,138 @@
+"""What can be wrong around a party's agent. Reads only, so it works beside a running agent too."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from urllib.parse import quote
+
+import httpx
+
+from party_agent.compose import RunningAgent
+from party_agent.datasets import Dataset
+from party_agent.errors import ConflictError, LedgerError
+from party_agent.home import Coordinator, Home
+from party_agent.private.sources import FileSource
+from shared.protocol.audit import GENESIS, verify_chain
+from shared.protocol.documents import decode
+from shared.protocol.keys import VerifyingKey
+from shared.protocol.rounds import State
+from shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
+from shared.runtime.errors import SettingsError
+from shared.runtime.remote import call, json_of
+from shared.runtime.settings import load_settings
+from shared.runtime.tls import trust
+
+_TIMEOUT_SECONDS = 10.0
+_RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
+
+
+def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
+    """Every check, in the order in which an operator would mend things."""
+    yield look("settings", lambda: f"party {home.settings().name}")
+    yield look("keys", lambda: _keys(home))
+    yield look("linkage key", lambda: _linkage_key(home))
+    yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
+    yield look("pins", lambda: f"{len(home.pins())} members pinned")
+    yield look("ledger file", lambda: _integrity(home))
+    yield look("ledger chain", lambda: _chain(home))
+    yield look("data sets", lambda: _datasets(home))
+    yield look("outbox", lambda: _outbox(home))
+    yield look("disk space", lambda: disk_space(home.root))
+    yield look("agent", lambda: _agent(home))
+    yield look("coordinator", lambda: _coordinator(home, now))
+
+
+def _keys(home: Home) -> str:
+    said = private_files([home.root / "keys" / "signing.key", home.root / "keys" / "sealing.key", home.root / "token"])
+    home.sealing_key()
+    return f"{said}; fingerprint {home.identity().signing_key.fingerprint}"
+
+
+def _linkage_key(home: Home) -> str:
+    if not home.linkage_file.exists():
+        raise UnhealthyError(
+            "no linkage key yet, so nothing can be approved",
+            remedy="A fellow member runs: commingle party linkage send; a running agent then takes it over.",
+        )
+    home.linkage_key()
+    return private_files([home.linkage_file])
+
+
+@contextmanager
+def _ledger(home: Home) -> Iterator[sqlite3.Connection]:
+    if not home.database.exists():
+        raise LedgerError(f"{home.database} is missing", remedy=_RESTORE)
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(home.database.resolve()))}?mode=ro", uri=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise LedgerError(f"{home.database} cannot be read ({error})", remedy=_RESTORE) from None
+
+
+def _integrity(home: Home) -> str:
+    with _ledger(home) as db:
+        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise LedgerError(f"{home.database} is damaged: {found}", remedy=_RESTORE)
+    return "SQLite finds no damage"
+
+
+def _chain(home: Home) -> str:
+    with _ledger(home) as db:
+        rows = db.execute("SELECT body, digest FROM entries ORDER BY seq").fetchall()
+    head = rows[-1][1] if rows else GENESIS
+    verify_chain([body for body, _ in rows], head=head)
+    return f"{len(rows)} entries, head {head}"
+
+
+def _datasets(home: Home) -> str:
+    with _ledger(home) as db:
+        found = [decode(Dataset, row[0].encode()) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+    for dataset in found:
+        if isinstance(dataset.source, FileSource):
+            with open(dataset.source.path, "rb"):  # noqa: PTH123 - a path as it was registered
+                pass
+    return f"{len(found)} registered: {', '.join(dataset.name for dataset in found) or 'none'}"
+
+
+def _outbox(home: Home) -> str:
+    with _ledger(home) as db:
+        proposals = db.execute("SELECT release, state FROM proposals").fetchall()
+    present = sorted(path.name for path in home.outbox.iterdir()) if home.outbox.is_dir() else []
+    going_on = {release for release, state in proposals if not State(state).final}
+    leftover = [name for name in present if name not in going_on]
+    if leftover:
+        raise ConflictError(
+            f"{len(leftover)} leftovers in {home.outbox}: {', '.join(name[:16] for name in leftover[:5])}",
+            remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
+        )
+    return f"blocks of {len(present)} releases are kept until these are over"
+
+
+def _agent(home: Home) -> str:
+    if not home.running.exists():
+        return "not running"
+    url = load_settings(RunningAgent, home.running).url
+    with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS) as http:
+        call(http, "GET", "/healthz")
+    return f"running at {url}"
+
+
+def _coordinator(home: Home, now: datetime) -> str:
+    pinned: Coordinator | None = home.settings().coordinator
+    if pinned is None:
+        raise SettingsError("not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …")
+    with httpx.Client(base_url=pinned.url, timeout=_TIMEOUT_SECONDS, verify=trust(pinned.ca_file)) as http:
+        answer = call(http, "GET", "/v1/coordinator")
+    shown = json_of(answer)
+    key = shown.get("signing_key") if isinstance(shown, dict) else None
+    if key != pinned.signing_key:
+        raise UnhealthyError(
+            f"{pinned.url} does not answer with the pinned key {VerifyingKey.from_hex(pinned.signing_key).fingerprint}",
+            remedy="Check the address and proxies; if it is right, ask its operator over another channel.",
+        )
+    return f"{pinned.url} answers with the pinned key; {clock_skew(answer, now)}"

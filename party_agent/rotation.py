@@ -1,0 +1,48 @@
+"""Replacing this party's signing key: the old key hands over to the new one, at the coordinator first and then here.
+
+Whatever is interrupted is finished by doing it again: the next key waits in its file until the coordinator has it.
+"""
+
+from party_agent.agent import Agent
+from party_agent.errors import ConflictError
+from party_agent.proposals import Decision
+from shared.protocol.dsse import seal
+from shared.protocol.keys import Fingerprint
+from shared.protocol.rounds import State
+from shared.protocol.statements import Rotation, RotationRequest
+from shared.runtime.errors import RemoteProblemError
+from shared.runtime.request_signing import RequestSigner
+
+
+def rotate_key(agent: Agent, *, abandon_open: bool = False) -> Fingerprint:
+    """Replace the signing key; the new one's fingerprint. Nobody else may use the agent meanwhile.
+
+    Raises:
+        ConflictError: releases that this party approved are open, and would end without their budget coming back.
+        RemoteError: the coordinator does not answer or refuses; the old key stays.
+    """
+    waiting = [p for p in agent.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
+    if waiting and not abandon_open:
+        raise ConflictError(
+            f"{len(waiting)} approved releases are open, the first is {waiting[0].release[:16]}; they end with the key",
+            remedy="Let the agent run until they are over; or, where the key may be known to others, --abandon-open.",
+        )
+    old, new = agent.identity.signing_key, agent.home.prepare_next_key()
+    rotation = Rotation(
+        party=agent.identity.name,
+        old_key=old.verifying_key.raw.hex(),
+        new_key=new.verifying_key.raw.hex(),
+        created=agent.clock(),
+    )
+    by_old, by_new = (seal(rotation, kind="rotation", key=key) for key in (old, new))
+    request = RotationRequest(by_old=by_old, by_new=by_new)
+    try:
+        agent.client.rotate(rotation.party, request)
+    except RemoteProblemError as error:
+        if error.problem != "request-signature":
+            raise
+        # the old key is not known any more: an earlier try got through and its answer was lost
+        agent.client.http.auth = RequestSigner(new, audience=agent.coordinator.key.fingerprint, clock=agent.clock)
+        agent.client.rotate(rotation.party, request)
+    agent.home.adopt_next_key()
+    return new.fingerprint

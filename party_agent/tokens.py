@@ -1,0 +1,78 @@
+"""Bearer tokens of the local API for the party's own systems: each may do what its scopes say, and can be revoked.
+
+`HOME/token` is the operator's and may do everything; what is here is kept as digests in `HOME/tokens.json`.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Literal, get_args
+
+from pydantic import AwareDatetime, Field, RootModel
+
+from party_agent.errors import ConflictError, UnknownError
+from party_agent.home import Home
+from shared.protocol.documents import Digest
+from shared.runtime.files import write_durably
+from shared.runtime.settings import Settings, load_settings
+
+Scope = Literal["read", "decide", "register"]
+EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
+_PREFIX = "commingle-local.v1"
+
+
+class LocalToken(Settings):
+    """A token as kept: the secret itself is not."""
+
+    digest: Digest
+    scopes: frozenset[Scope]
+    created: AwareDatetime
+    expires: AwareDatetime | None = None
+
+
+class _Tokens(RootModel[dict[str, LocalToken]]):
+    root: dict[str, LocalToken] = Field(default_factory=dict)
+
+
+def local_tokens(home: Home) -> Mapping[str, LocalToken]:
+    """Tokens by name. Read at every use, so that a revocation counts at once. Raises SettingsError."""
+    path = home.root / "tokens.json"
+    return load_settings(_Tokens, path).root if path.exists() else {}
+
+
+def create_token(home: Home, *, name: str, scopes: frozenset[Scope], lifetime: timedelta | None, now: datetime) -> str:
+    """A new token. Raises ConflictError where there is one of that name."""
+    known = local_tokens(home)
+    if name in known:
+        raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
+    text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
+    expires = None if lifetime is None else now + lifetime
+    _save(home, {**known, name: LocalToken(digest=_digest(text), scopes=scopes, created=now, expires=expires)})
+    return text
+
+
+def revoke_token(home: Home, name: str) -> None:
+    """Let nobody in with it any more. Raises UnknownError."""
+    known = local_tokens(home)
+    if name not in known:
+        raise UnknownError(f"there is no token named {name}", remedy="commingle party token list")
+    _save(home, {other: token for other, token in known.items() if other != name})
+
+
+def scopes_of(home: Home, text: str, now: datetime) -> frozenset[Scope]:
+    """What the bearer of this text may do; nothing where it is no valid token."""
+    digest, found = _digest(text), frozenset[Scope]()
+    for token in local_tokens(home).values():
+        if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
+            found = token.scopes
+    return found
+
+
+def _save(home: Home, tokens: dict[str, LocalToken]) -> None:
+    write_durably(home.root / "tokens.json", _Tokens(tokens).model_dump_json(indent=2).encode())
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,152 @@
+"""`commingle party audit`, `linkage` and `doctor`: accountability, the members' shared key, and health."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from party_agent.compose import ask, calling
+from party_agent.doctor import examine_home
+from party_agent.errors import UnknownError
+from party_agent.home import Home
+from party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
+from party_agent.options import home_option
+from shared.protocol.audit import verify_party_audit
+from shared.protocol.documents import encode
+from shared.protocol.errors import VerificationError
+from shared.protocol.statements import SignedDocument
+from shared.runtime.cli import emit, json_option
+from shared.runtime.clock import system_clock
+from shared.runtime.doctor import report
+from shared.runtime.errors import SettingsError
+from shared.runtime.files import write_durably
+
+_FOR_EVERYONE = 0o644
+
+
+@click.group()
+def audit() -> None:
+    """Hand this party's history to an auditor, or check somebody's."""
+
+
+@audit.command("export", epilog="Example: commingle party audit export --home ./ward --out audit-ward.json")
+@home_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+@json_option
+def export_file(*, home: Path, out: Path, as_json: bool) -> None:
+    """Write the ledger's whole chain and everything this party signed, under its signature."""
+    signed = SignedDocument.model_validate(ask(Home(home), "GET", "/v1/audit"), strict=False)
+    data = encode(signed)
+    history = verify_party_audit(data)
+    write_durably(out, data, mode=_FOR_EVERYONE)
+    said = {"file": str(out), "entries": len(history.audit.entries), "head": history.audit.head}
+    emit(
+        said,
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{said['entries']} entries in {out}\nhead {said['head']}", highlight=False, soft_wrap=True
+        ),
+    )
+
+
+@audit.command("verify", epilog="Example: commingle party audit verify audit-ward.json --key 3f7a…")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", metavar="FINGERPRINT", help="The party's key, known from elsewhere.")
+@json_option
+def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
+    """Check a party's history offline: chain, charges, signatures, and that they fit together."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
+    history = verify_party_audit(data)
+    if key is not None and history.signer != key.strip().lower():
+        raise VerificationError(
+            f"the history is signed with key {history.signer[:16]}, not with the one expected",
+            remedy="Compare fingerprints with the party over another channel.",
+        )
+    said = {
+        "party": history.audit.party,
+        "signer": history.signer,
+        "signer_known": key is not None,
+        "entries": len(history.audit.entries),
+        "head": history.audit.head,
+        "charged_rho": float(history.spent),
+        "charges": {release: {"state": state, "rho": float(rho)} for release, (state, rho) in history.charges.items()},
+        "documents": len(history.audit.documents),
+        "keys": [known.fingerprint for known in history.keys],
+    }
+
+    def text(console: Console) -> None:
+        console.print(
+            f"Everything holds in the history of {history.audit.party}, key {history.signer}\n"
+            f"{said['entries']} entries, {said['documents']} signed documents, charged rho {said['charged_rho']:.6g}\n"
+            f"head {history.audit.head}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if key is None:
+            console.print("The key was not compared with one you know: give --key.")
+
+    emit(said, as_json=as_json, text=text)
+
+
+@click.group()
+def linkage() -> None:
+    """Share the members' linkage key so that the coordinator cannot read it."""
+
+
+@linkage.command("send", epilog="Example: commingle party linkage send --home ./ward")
+@home_option
+@json_option
+def send(*, home: Path, as_json: bool) -> None:
+    """Seal this party's linkage key to every pinned member that is enrolled."""
+    place = Home(home)
+    with calling(place) as client:
+        sent = send_linkage_key(place, client, coordinator=_fingerprint(place), now=system_clock())
+
+    def text(console: Console) -> None:
+        console.print(f"Sent to {', '.join(sent.recipients)}. Check value: {sent.check}")
+        console.print("The recipients are shown the same digits when they take it over; compare them.")
+        if sent.left_out:
+            console.print(f"Not yet enrolled, send again when they are: {', '.join(sent.left_out)}")
+
+    said = {"check": sent.check, "recipients": list(sent.recipients), "left_out": list(sent.left_out)}
+    emit(said, as_json=as_json, text=text)
+
+
+@linkage.command("receive", epilog="Example: commingle party linkage receive --home ./ward")
+@home_option
+@click.option("--from", "sender", metavar="MEMBER", help="Accept only this member's.")
+@click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
+@json_option
+def receive(*, home: Path, sender: str | None, replace: bool, as_json: bool) -> None:
+    """Take over the linkage key a pinned member has sent. A running agent that has none does so by itself."""
+    place = Home(home)
+    with calling(place) as client:
+        publish_identity(place, client)  # again, as the signing key may have been replaced since enrolment
+        received = receive_linkage_key(place, client, coordinator=_fingerprint(place), sender=sender, replace=replace)
+    if received is None:
+        raise UnknownError(
+            "no pinned member has sent a linkage key", remedy="Pin the sender; it runs: commingle party linkage send"
+        )
+    emit(
+        {"check": received.check, "sender": received.sender},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"The linkage key of {received.sender} is taken over. Check value, to compare: {received.check}"
+        ),
+    )
+
+
+@click.command(epilog="Example: commingle party doctor --home ./ward")
+@home_option
+@json_option
+def doctor(*, home: Path, as_json: bool) -> None:
+    """Check home, ledger, data, disk and coordinator; say how to mend what is wrong. Exit code 1 if something is."""
+    report(examine_home(Home(home), now=system_clock()), as_json=as_json)
+
+
+def _fingerprint(place: Home) -> str:
+    coordinator = place.settings().coordinator
+    return coordinator.key.fingerprint if coordinator else ""

@@ -1,0 +1,51 @@
+"""Named points in the code at which tests make a process fail (docs/faults.md).
+
+Reaching one does nothing, unless a `serve` command was started with COMMINGLE_FAULT_POINT=NAME[:NTH]: then the process
+is killed on the spot, as by `kill -9`, when it reaches that point for the n-th time.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+VARIABLE = "COMMINGLE_FAULT_POINT"
+Strike = Callable[[str], None]
+"""Is told the name of each point that is reached, and decides what happens there."""
+
+
+def _nothing(_: str) -> None:
+    """What happens in earnest."""
+
+
+@dataclass(slots=True)
+class _Armed:
+    strike: Strike = _nothing
+
+
+_armed = _Armed()
+
+
+def reach(point: str) -> None:
+    """The process is at this point."""
+    _armed.strike(point)
+
+
+def arm(strike: Strike) -> None:
+    """Have this decide what happens at every point of this process."""
+    _armed.strike = strike
+
+
+def arm_from(environment: Mapping[str, str]) -> None:
+    """Arm what the environment asks for, if it does. Called once, where a process is put together."""
+    name, _, nth = environment.get(VARIABLE, "").partition(":")
+    left = int(nth or 1)
+
+    def strike(point: str) -> None:
+        nonlocal left
+        left -= point == name
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if name:
+        arm(strike)

@@ -1,0 +1,212 @@
+"""HTTP Message Signatures (RFC 9421) on requests between Commingle processes: Ed25519, one signature, no options.
+
+Covered are the method, path and query; for requests with a body its digest (RFC 9530) too, and every header that says
+what the body is. Scheme and host are not: reverse proxies rewrite them. In their place the signature's `tag` names the
+key of the service that the request is for, so a request to one coordinator is nothing at another (docs/adr/0007).
+"""
+
+import re
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from http_message_signatures import (
+    HTTPMessageSigner,
+    HTTPMessageVerifier,
+    HTTPSignatureKeyResolver,
+    algorithms,
+)
+from http_message_signatures.exceptions import HTTPMessageSignaturesException
+
+from shared.protocol.keys import Fingerprint, SigningKey, VerifyingKey
+from shared.runtime.clock import Clock, system_clock
+from shared.runtime.errors import ClockSkewError, RequestSignatureError
+
+WINDOW = timedelta(seconds=300)
+_LABEL = "commingle"
+_TARGET = ("@method", "@path", "@query")
+_BOUND = ("content-type", "content-encoding", "commingle-block")
+_WITHOUT_BODY = frozenset({"GET", "HEAD"})
+_NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_REMEDY = "Sign the request with the key this party enrolled with (docs/adr/0007); commingle party does."
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What a signature covers of a received request.
+
+    Attributes:
+        target: path and query as received, not decoded.
+        headers: names and values, in order, repeated ones apart.
+    """
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+
+    def header(self, name: str) -> str | None:
+        """The first header of that lower-case name."""
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request whose signature holds. Whether its nonce is new, and its body the one meant, is still to be checked.
+
+    Attributes:
+        signer: fingerprint of the key.
+        nonce: never to be accepted again by the same key until `forget`.
+        body: what `body_digest` of the body must be; None for requests that have none.
+    """
+
+    signer: Fingerprint
+    nonce: str
+    forget: datetime
+    body: str | None
+
+
+class RequestSigner(httpx.Auth):
+    """Signs whatever a client sends, every try with a nonce of its own.
+
+    Args:
+        key: the sender's key.
+        audience: fingerprint of the receiving service's key.
+        clock: says when a request is signed.
+    """
+
+    requires_request_body = True
+
+    def __init__(self, key: SigningKey, *, audience: str, clock: Clock = system_clock) -> None:
+        self._key = key
+        self._audience = audience
+        self._clock = clock
+        self._signer = HTTPMessageSigner(signature_algorithm=algorithms.ED25519)
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Sign one request."""
+        self.sign(request)
+        yield request
+
+    def sign(self, request: httpx.Request) -> None:
+        """Add Content-Digest, Signature-Input and Signature. The body must have been read."""
+        if request.method not in _WITHOUT_BODY:
+            request.headers["Content-Digest"] = body_digest(sha256(request.content).digest())
+        prepared = self._signer.prepare(
+            request,
+            key_id=self._key.fingerprint,
+            created=self._clock(),
+            nonce=secrets.token_urlsafe(18),
+            label=_LABEL,
+            tag=_tag(self._audience),
+            covered_component_ids=_covered(request.method, request.headers),
+            use_existing_digest=request.method not in _WITHOUT_BODY,
+        )
+        self._signer.apply(request, prepared, self._key.sign(prepared.signature_base))
+
+
+def body_digest(digest: bytes) -> str:
+    """The value of Content-Digest for a body with this SHA-256 (32 bytes)."""
+    return f"sha-256=:{b64encode(digest).decode()}:"
+
+
+def is_signed(head: RequestHead) -> bool:
+    """Whether a request claims to be signed."""
+    return head.header("signature-input") is not None or head.header("signature") is not None
+
+
+def verify_request(
+    head: RequestHead, *, audience: str, key_of: Callable[[str], VerifyingKey | None], now: datetime
+) -> SignedRequest:
+    """Check a request's signature and when it was made.
+
+    Args:
+        head: the request.
+        audience: fingerprint of this service's key.
+        key_of: the key of a fingerprint, None where nobody is known by it.
+        now: by this service's clock.
+
+    Raises:
+        RequestSignatureError: not signed, by nobody known, or not over what was received.
+        ClockSkewError: signed more than `WINDOW` before or after `now`.
+    """
+    if not is_signed(head):
+        raise RequestSignatureError("the request is not signed", remedy=_REMEDY)
+    verifier = _Verifier(signature_algorithm=algorithms.ED25519, key_resolver=_Keys(key_of))
+    required = _covered(head.method, (name for name, _ in head.headers))
+    try:
+        (result,) = verifier.verify(_Message(head), expect_tag=_tag(audience), require_components=required)
+    except (HTTPMessageSignaturesException, ValueError, TypeError) as error:
+        raise RequestSignatureError(f"the request's signature does not hold: {error}", remedy=_REMEDY) from None
+    created, nonce = result.parameters.get("created"), result.nonce
+    if not isinstance(created, int) or nonce is None or not _NONCE.fullmatch(nonce):
+        raise RequestSignatureError("the request's signature lacks `created` or a nonce", remedy=_REMEDY)
+    return SignedRequest(
+        signer=Fingerprint(str(result.parameters["keyid"])),
+        nonce=nonce,
+        # twice the window, because the clocks of replicas differ a little, too
+        forget=_require_recent(created, now) + 2 * WINDOW,
+        body=result.covered_components.get('"content-digest"'),
+    )
+
+
+def _require_recent(created: int, now: datetime) -> datetime:
+    try:
+        when = datetime.fromtimestamp(created, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise RequestSignatureError("`created` is not a time", remedy=_REMEDY) from None
+    if abs(now - when) > WINDOW:
+        apart = round(abs((now - when).total_seconds()))
+        raise ClockSkewError(
+            f"the request was signed at {when:%Y-%m-%dT%H:%M:%SZ} and this server's clock shows "
+            f"{now:%Y-%m-%dT%H:%M:%SZ}, {apart} seconds apart; {WINDOW.total_seconds():.0f} are allowed",
+            remedy="Set the clock of the machine that signed (for example with NTP); every new try is signed afresh.",
+        )
+    return when
+
+
+def _covered(method: str, headers: Iterable[str]) -> tuple[str, ...]:
+    present = {name.lower() for name in headers}
+    bound = [name for name in _BOUND if name in present]
+    return (*_TARGET, *bound) if method in _WITHOUT_BODY else (*_TARGET, "content-digest", *bound)
+
+
+def _tag(audience: str) -> str:
+    return f"commingle/v1/{audience}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Header lines as the library reads them."""
+
+    lines: tuple[tuple[str, str], ...]
+
+    def items(self) -> tuple[tuple[str, str], ...]:
+        return self.lines
+
+
+class _Message:
+    """A received request as the library reads it; the host is never covered, so any will do."""
+
+    def __init__(self, head: RequestHead) -> None:
+        self.method = head.method
+        self.url = f"http://service{head.target}"
+        self.headers = _Fields(head.headers)
+
+
+class _Keys(HTTPSignatureKeyResolver):
+    def __init__(self, key_of: Callable[[str], VerifyingKey | None]) -> None:
+        self._key_of = key_of
+
+    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey | None:
+        key = self._key_of(key_id)
+        return None if key is None else Ed25519PublicKey.from_public_bytes(key.raw)
+
+
+class _Verifier(HTTPMessageVerifier):
+    def validate_created_and_expires(self, sig_input: object, max_age: object = None) -> None:
+        """Left to `_require_recent`, which has the clock of the caller and says what to do."""

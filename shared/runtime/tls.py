@@ -1,0 +1,79 @@
+"""TLS: a certificate to serve under, and a certificate authority of one's own to trust.
+
+Everything that matters is signed above TLS: a network that inspects TLS with its own authority reads what passes and
+can stop it, and cannot change it.
+"""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shared.runtime.errors import SettingsError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+ca_option = click.option(
+    "--ca-file",
+    type=_FILE,
+    help="PEM certificates of authorities to trust beside the system's: a private one, or a proxy that inspects TLS.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """PEM files of a server's certificate chain and its key."""
+
+    certificate: Path
+    key: Path
+
+
+def tls_options(command: Function) -> Function:
+    """Add `--tls-certificate` and `--tls-key`; the command is given `tls`, None where both are absent."""
+
+    @wraps(command)
+    def with_tls(*args: Any, tls_certificate: Path | None, tls_key: Path | None, **others: Any) -> Any:  # noqa: ANN401 - any command
+        return command(*args, tls=_server_tls(tls_certificate, tls_key), **others)
+
+    option = click.option("--tls-certificate", type=_FILE, help="PEM certificate chain to serve HTTPS under.")
+    return option(click.option("--tls-key", type=_FILE, help="PEM key of the certificate.")(with_tls))  # type: ignore[return-value] # same signature but for the two options
+
+
+def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """What `httpx.Client(verify=...)` takes: the usual authorities, and those in a PEM file.
+
+    Raises:
+        SettingsError: the file cannot be read or holds no certificate.
+    """
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise SettingsError(
+            f"cannot read certificates from {ca_file} ({error.strerror or error})",
+            remedy="Give a PEM file with the certificate of your authority.",
+        ) from None
+    return context
+
+
+def _server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--tls-certificate and --tls-key go together")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot serve under {certificate} with {key} ({error.strerror or error})",
+            remedy="Give PEM files of a certificate chain and of its key, without a password.",
+        ) from None
+    return ServerTls(certificate, key)

@@ -1,0 +1,154 @@
+"""Replacing a member's key and ending a membership, without touching the others."""
+
+import httpx
+import pytest
+
+from coordinator.errors import UnknownError
+from coordinator.keys import revoke
+from shared.protocol.documents import encode
+from shared.protocol.dsse import seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.statements import Rotation, RotationRequest
+from shared.protocol.verification import verify_release
+from tests.coordinator.honest import START, Honest, Hub, key_of, problem
+
+Parties = tuple[Honest, Honest]
+NEW = key_of("clinic, second key")
+
+
+def rotation(
+    old: SigningKey, new: SigningKey, *, party: str = "clinic", by: tuple[SigningKey, SigningKey] | None = None
+) -> RotationRequest:
+    document = Rotation(
+        party=party, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
+    )
+    by_old, by_new = (seal(document, kind="rotation", key=key) for key in by or (old, new))
+    return RotationRequest(by_old=by_old, by_new=by_new)
+
+
+def rotate(hub: Hub, request: RotationRequest, *, signer: SigningKey, party: str = "clinic") -> httpx.Response:
+    return hub.http.post(f"/v1/parties/{party}/keys", content=encode(request), auth=hub.auth(signer))
+
+
+def test_rotation_replaces_the_key_and_keeps_the_history(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    answer = rotate(hub, rotation(clinic.key, NEW), signer=clinic.key)
+    assert answer.status_code == 201
+    assert answer.json()["fingerprint"] == NEW.fingerprint == hub.http.get("/v1/parties/clinic").json()["fingerprint"]
+    history = hub.http.get("/v1/parties/clinic/keys").json()["items"]
+    assert [key["fingerprint"] for key in history] == [clinic.key.fingerprint, NEW.fingerprint]
+    assert history[0]["rotation"] is None
+    assert history[1]["rotation"]["by_old"]["signatures"][0]["keyid"] == clinic.key.fingerprint
+    assert hub.http.get("/v1/parties/registry").json()["fingerprint"] == registry.key.fingerprint
+
+
+def test_old_key_is_nothing_after_its_rotation_and_the_new_one_works(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    rotate(hub, rotation(clinic.key, NEW), signer=clinic.key)
+    stale = hub.http.get("/v1/releases", auth=hub.auth(clinic.key))
+    assert problem(stale) == (401, "request-signature")
+    assert problem(hub.propose(hub.signed(hub.spec(parties)))) == (422, "spec")  # names the old key
+    renewed = Honest("clinic", NEW)
+    proposed = hub.proposed([renewed, registry])
+    path = f"/v1/releases/{proposed.id}/approvals/clinic"
+    body = encode(renewed.approval(proposed))
+    assert problem(hub.http.put(path, content=body, auth=hub.auth(clinic.key))) == (401, "request-signature")
+    assert hub.http.put(path, content=body, auth=hub.auth(NEW)).status_code == 201
+
+
+def test_rotation_again_after_a_lost_answer_is_200_under_the_new_key(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    request = rotation(clinic.key, NEW)
+    assert rotate(hub, request, signer=clinic.key).status_code == 201
+    assert problem(rotate(hub, request, signer=clinic.key)) == (401, "request-signature")
+    assert rotate(hub, request, signer=NEW).status_code == 200
+    assert len(hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
+
+
+def test_rotation_by_others_or_to_keys_not_held_is_refused(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    thief = key_of("thief")
+    attempts = {
+        "signed by a fellow member": (rotation(clinic.key, thief), registry.key, (403, "scope")),
+        "old signature by a fellow": (
+            rotation(clinic.key, thief, by=(registry.key, thief)),
+            clinic.key,
+            (403, "signature"),
+        ),
+        "new key not held": (rotation(clinic.key, thief, by=(clinic.key, clinic.key)), clinic.key, (200, "")),
+        "new key of a fellow": (rotation(clinic.key, registry.key), clinic.key, (409, "name-taken")),
+        "another party": (rotation(clinic.key, NEW, party="registry"), clinic.key, (422, "document")),
+        "another old key": (rotation(registry.key, NEW, by=(clinic.key, NEW)), clinic.key, (422, "document")),
+        "to the same key": (rotation(clinic.key, clinic.key), clinic.key, (200, "")),
+    }
+    for name, (request, signer, expected) in attempts.items():
+        answer = rotate(hub, request, signer=signer)
+        assert (answer.status_code if answer.is_success else problem(answer)) in {expected, expected[0]}, name
+    assert hub.http.get("/v1/parties/clinic").json()["fingerprint"] == clinic.key.fingerprint
+    assert len(hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 1
+
+
+def test_two_signatures_under_different_documents_are_refused(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    one, other = rotation(clinic.key, NEW), rotation(clinic.key, NEW, party="registry")
+    mixed = RotationRequest(by_old=one.by_old, by_new=other.by_new)
+    assert problem(rotate(hub, mixed, signer=clinic.key)) == (422, "document")
+
+
+def test_former_key_never_comes_back(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    rotate(hub, rotation(clinic.key, NEW), signer=clinic.key)
+    assert problem(rotate(hub, rotation(NEW, clinic.key), signer=NEW)) == (409, "name-taken")
+    other = Honest("lab", clinic.key)
+    assert problem(hub.enrol(other.enrolment(hub.invited("lab")))) == (409, "name-taken")
+
+
+def test_rotation_ends_open_releases_and_lets_complete_and_published_ones_be(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    published = hub.complete(parties)
+    hub.publisher.run_once()
+    hub.clock.move(seconds=1)  # so that the same study makes another release
+    complete = hub.complete(parties, mechanism="dgm")
+    approved = hub.approved(parties)
+    alone = hub.proposed([registry])
+    assert rotate(hub, rotation(clinic.key, NEW), signer=clinic.key).status_code == 201
+    hub.publisher.run_once()
+    states = [hub.state(proposed) for proposed in (published, complete, approved, alone)]
+    assert states == ["published", "published", "aborted", "proposed"]
+    assert "clinic replaced its key" in hub.show(approved)["reason"]
+    assert hub.kinds(approved)[-1] == "aborted"
+    files = [hub.http.get(f"/v1/releases/{complete.id}/{name}").content for name in ("manifest", "matrix", "moments")]
+    verify_release(files[0], files[1], files[2], trusted_coordinator=hub.key.fingerprint)
+
+
+def test_revoked_member_is_refused_and_its_open_releases_end(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    published = hub.complete(parties)
+    hub.publisher.run_once()
+    hub.clock.move(seconds=1)
+    proposed, complete, alone = hub.proposed(parties), hub.complete(parties, mechanism="dgm"), hub.proposed([registry])
+    assert set(revoke(hub.coordinator, "clinic")) == {proposed.id, complete.id}
+    hub.publisher.run_once()
+    states = [hub.state(release) for release in (published, proposed, complete, alone)]
+    assert states == ["published", "aborted", "aborted", "proposed"]
+    assert hub.show(proposed)["reason"] == "clinic was revoked"
+    assert problem(hub.approve(alone, "clinic", clinic.approval(alone))) == (403, "revoked")
+    assert problem(hub.http.get("/v1/releases", auth=hub.auth(clinic.key))) == (403, "revoked")
+    assert problem(rotate(hub, rotation(clinic.key, NEW), signer=clinic.key)) == (403, "revoked")
+    assert hub.approve(alone, "registry", registry.approval(alone)).status_code == 201
+    assert hub.http.get("/v1/parties/clinic").json()["revoked"] is not None
+    assert hub.http.get("/v1/parties/registry").json()["revoked"] is None
+    files = [hub.http.get(f"/v1/releases/{published.id}/{name}").content for name in ("manifest", "matrix", "moments")]
+    verify_release(files[0], files[1], files[2], trusted_coordinator=hub.key.fingerprint)
+
+
+def test_revoked_member_neither_proposes_nor_is_proposed_to(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    revoke(hub.coordinator, "clinic")
+    assert problem(hub.propose(hub.signed(hub.spec(parties)))) == (422, "spec")
+    spec = hub.spec([registry]).model_copy(update={"proposer": clinic.key.fingerprint})
+    assert problem(hub.propose(hub.signed(spec, clinic.key))) == (403, "signature")  # brought by the operator
+    with pytest.raises(UnknownError):
+        revoke(hub.coordinator, "clinic")
+    with pytest.raises(UnknownError):
+        revoke(hub.coordinator, "nobody")

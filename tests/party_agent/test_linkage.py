@@ -1,0 +1,275 @@
+"""The linkage key on its way from member to member, and a coordinator or member that tampers with it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from party_agent.coordinator_client import CoordinatorClient
+from party_agent.errors import ConflictError
+from party_agent.home import Home
+from party_agent.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, seal
+from shared.protocol.errors import DocumentError, SignatureError
+from shared.protocol.keys import SigningKey
+from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage, check_value
+from shared.protocol.statements import Enrolment
+from shared.runtime.cli import main
+from tests.party_agent.consortium import LINKAGE, Consortium, consortium_of
+from tests.party_agent.fake_coordinator import NOW, URL
+from tests.party_agent.sockets import on_a_socket
+
+STRANGER = SigningKey(b"\xee" * 32)
+
+
+@dataclass(frozen=True)
+class Trio:
+    """A clinic that has the linkage key, and an insurer and a lab that do not."""
+
+    consortium: Consortium
+
+    @property
+    def fingerprint(self) -> str:
+        return self.consortium.coordinator.key.fingerprint
+
+    def home(self, name: str) -> Home:
+        return self.consortium.homes[name]
+
+    def key(self, name: str) -> SigningKey:
+        return self.home(name).identity().signing_key
+
+    def send(self, name: str = "clinic", *, coordinator: str | None = None) -> Sent:
+        with self.consortium.coordinator.client() as http:
+            return send_linkage_key(
+                self.home(name), CoordinatorClient(http), coordinator=coordinator or self.fingerprint, now=NOW
+            )
+
+    def receive(self, name: str, *, sender: str | None = None, replace: bool = False) -> Received | None:
+        with self.consortium.coordinator.client() as http:
+            return receive_linkage_key(
+                self.home(name), CoordinatorClient(http), coordinator=self.fingerprint, sender=sender, replace=replace
+            )
+
+    def relayed(self, recipient: str, sender: str = "clinic") -> Envelope:
+        return self.consortium.coordinator.linkage_keys[recipient][sender]
+
+    def message(self, recipient: str) -> LinkageKeyMessage:
+        return decode(LinkageKeyMessage, self.relayed(recipient).payload_bytes)
+
+    def put(self, recipient: str, message: LinkageKeyMessage, *, sender: str, key: SigningKey) -> None:
+        envelope = seal(message, kind="linkage-key", key=key)
+        self.consortium.coordinator.linkage_keys[recipient] = {sender: envelope}
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Trio:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", "lab")
+    with consortium.coordinator.client() as http:
+        for name, home in consortium.homes.items():
+            consortium.coordinator.members[name] = Enrolment(
+                invite="x" * 20,
+                name=name,
+                signing_key=home.identity().signing_key.verifying_key.raw.hex(),
+                sealing_key=home.sealing_key().hex(),
+            )
+            publish_identity(home, CoordinatorClient(http))
+            if name != "clinic":
+                home.linkage_file.unlink()
+    return Trio(consortium)
+
+
+def test_members_take_over_the_key_and_the_coordinator_has_nothing_to_read(trio: Trio) -> None:
+    sent = trio.send()
+    assert (sent.recipients, sent.left_out) == (("insurer", "lab"), ())
+    for name in sent.recipients:
+        assert trio.receive(name) == Received(sent.check, "clinic")
+        assert trio.home(name).linkage_key() == LINKAGE
+        assert trio.home(name).linkage_file.stat().st_mode & 0o077 == 0
+    assert sent.check == check_value(LINKAGE)
+    for envelopes in trio.consortium.coordinator.linkage_keys.values():
+        for envelope in envelopes.values():
+            assert LINKAGE not in envelope.payload_bytes
+            assert LINKAGE.hex().encode() not in envelope.payload_bytes
+    assert trio.message("insurer").sealed != trio.message("lab").sealed
+
+
+def test_member_without_the_key_makes_one_to_send(trio: Trio) -> None:
+    trio.home("clinic").linkage_file.unlink()
+    trio.send()
+    trio.receive("lab")
+    assert trio.home("lab").linkage_key() == trio.home("clinic").linkage_key() != LINKAGE
+
+
+def test_agents_wait_for_the_key_take_it_over_by_themselves_and_publish(trio: Trio) -> None:
+    pair = trio.consortium
+    release = pair.propose()
+    for name in ("clinic", "insurer", "lab"):
+        pair.step(name)
+    with pair.agent("lab") as agent:
+        assert agent.proposals.get(release).findings == (
+            "linkage_key: no linkage key yet; a fellow member sends it: commingle party linkage send",
+        )
+    trio.send()
+    for _ in range(3):
+        for name in ("clinic", "insurer", "lab"):
+            pair.step(name)
+    assert pair.state(release) == "published"
+
+
+def test_member_that_is_not_enrolled_yet_is_named(trio: Trio) -> None:
+    del trio.consortium.coordinator.members["lab"]
+    assert trio.send().left_out == ("lab",)
+    del trio.consortium.coordinator.members["insurer"]
+    with pytest.raises(ConflictError, match="no pinned member"):
+        trio.send()
+
+
+def test_member_that_is_not_pinned_is_sent_nothing(trio: Trio) -> None:
+    (trio.home("clinic").root / "pins.json").write_text(json.dumps({"lab": trio.key("lab").fingerprint}))
+    assert trio.send().recipients == ("lab",)
+    assert "insurer" not in trio.consortium.coordinator.linkage_keys
+
+
+def identity(name: str, key: SigningKey, sealing_key: bytes, *, signer: SigningKey | None = None) -> Envelope:
+    statement = IdentityStatement(name=name, signing_key=key.verifying_key.raw.hex(), sealing_key=sealing_key.hex())
+    return seal(statement, kind="identity", key=signer or key)
+
+
+@pytest.mark.parametrize("how", ["own signature", "another member's identity", "own keys throughout", "name only"])
+def test_coordinator_that_swaps_a_sealing_key_is_sent_nothing(trio: Trio, how: str) -> None:
+    coordinator, insurer = trio.consortium.coordinator, trio.key("insurer")
+    mine = trio.home("lab").sealing_key()  # stands for a key the coordinator can open
+    coordinator.identities["insurer"] = {
+        "own signature": identity("insurer", insurer, mine, signer=coordinator.key),
+        "another member's identity": coordinator.identities["lab"],
+        "own keys throughout": identity("insurer", coordinator.key, mine),
+        "name only": identity("insurer", trio.key("lab"), mine),
+    }[how]
+    if how == "own keys throughout":
+        raw = coordinator.key.verifying_key.raw.hex()
+        coordinator.members["insurer"] = coordinator.members["insurer"].model_copy(update={"signing_key": raw})
+    with pytest.raises((SignatureError, DocumentError)):
+        trio.send()
+    assert coordinator.linkage_keys == {}
+
+
+def test_sealing_key_shown_beside_the_identity_counts_for_nothing(trio: Trio) -> None:
+    coordinator = trio.consortium.coordinator
+    coordinator.members["insurer"] = coordinator.members["insurer"].model_copy(update={"sealing_key": "00" * 32})
+    trio.send()
+    assert trio.receive("insurer") is not None
+
+
+def test_box_for_another_recipient_is_refused(trio: Trio) -> None:
+    trio.send()
+    coordinator = trio.consortium.coordinator
+    coordinator.linkage_keys["insurer"] = coordinator.linkage_keys["lab"]
+    with pytest.raises(DocumentError, match="for somebody else"):
+        trio.receive("insurer")
+    assert not trio.home("insurer").linkage_file.exists()
+
+
+def test_box_wrapped_anew_by_another_member_does_not_open(trio: Trio) -> None:
+    """The insurer passes on the clinic's box for the lab as its own: the box names who sealed it."""
+    trio.send()
+    wrapped = trio.message("lab").model_copy(update={"sender": "insurer"})
+    trio.put("lab", wrapped, sender="insurer", key=trio.key("insurer"))
+    with pytest.raises(DocumentError, match="not sealed to this party"):
+        trio.receive("lab")
+
+
+def test_box_addressed_anew_by_its_sender_does_not_open(trio: Trio) -> None:
+    trio.send()
+    readdressed = trio.message("lab").model_copy(update={"recipient": "insurer"})
+    trio.put("insurer", readdressed, sender="clinic", key=trio.key("clinic"))
+    with pytest.raises(DocumentError, match="not sealed to this party"):
+        trio.receive("insurer")
+
+
+def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
+    trio.send(coordinator="ab" * 32)
+    with pytest.raises(DocumentError, match="another consortium"):
+        trio.receive("lab")
+    moved = trio.message("lab").model_copy(update={"coordinator": trio.fingerprint})
+    trio.put("lab", moved, sender="clinic", key=trio.key("clinic"))
+    with pytest.raises(DocumentError, match="not sealed to this party"):
+        trio.receive("lab")
+
+
+def test_message_signed_by_a_stranger_is_refused(trio: Trio) -> None:
+    trio.send()
+    trio.put("lab", trio.message("lab"), sender="clinic", key=STRANGER)
+    with pytest.raises(SignatureError):
+        trio.receive("lab")
+
+
+def test_message_of_a_member_that_is_not_pinned_is_left_alone(trio: Trio) -> None:
+    trio.send()
+    (trio.home("lab").root / "pins.json").write_text("{}")
+    assert trio.receive("lab") is None
+    assert not trio.home("lab").linkage_file.exists()
+
+
+def test_old_message_replayed_after_the_key_was_changed_overwrites_nothing(trio: Trio) -> None:
+    trio.send()
+    old = trio.relayed("lab")
+    trio.home("clinic").adopt_linkage_key(b"\x22" * 32, replace=True)
+    trio.send()
+    trio.receive("lab")
+    trio.consortium.coordinator.linkage_keys["lab"]["clinic"] = old
+    with pytest.raises(ConflictError, match="another linkage key already"):
+        trio.receive("lab")
+    assert trio.home("lab").linkage_key() == b"\x22" * 32
+
+
+def test_other_key_is_taken_over_only_when_asked_to(trio: Trio) -> None:
+    trio.send()
+    trio.receive("lab")
+    trio.home("clinic").adopt_linkage_key(b"\x22" * 32, replace=True)
+    trio.send()
+    with pytest.raises(ConflictError, match="another linkage key already"):
+        trio.receive("lab")
+    assert trio.home("lab").linkage_key() == LINKAGE
+    trio.receive("lab", replace=True)
+    assert trio.home("lab").linkage_key() == b"\x22" * 32
+
+
+def test_different_keys_of_two_members_need_a_choice(trio: Trio) -> None:
+    trio.send()
+    trio.send("insurer")  # makes one of its own
+    with pytest.raises(ConflictError, match="clinic, insurer sent different"):
+        trio.receive("lab")
+    assert trio.receive("lab", sender="insurer") == Received(check_value(trio.home("insurer").linkage_key()), "insurer")
+
+
+def test_forged_message_does_not_keep_an_agent_from_its_work(trio: Trio) -> None:
+    release = trio.consortium.propose()
+    trio.send()
+    trio.put("lab", trio.message("lab"), sender="clinic", key=STRANGER)
+    trio.consortium.step("lab")
+    with trio.consortium.agent("lab") as agent:
+        assert agent.proposals.get(release).release == release
+
+
+def test_members_send_and_receive_by_commands(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
+    def party(*arguments: object) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["party", "linkage", *map(str, arguments)])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().out
+
+    with on_a_socket(trio.consortium.coordinator) as url:
+        for home in trio.consortium.homes.values():
+            text = (home.root / "settings.json").read_text()
+            (home.root / "settings.json").write_text(text.replace(URL, url))
+        code, _ = party("receive", "--home", trio.home("lab").root)
+        assert code == 1
+        code, out = party("send", "--home", trio.home("clinic").root, "--json")
+        assert (code, json.loads(out)["recipients"]) == (0, ["insurer", "lab"])
+        code, said = party("receive", "--home", trio.home("lab").root, "--json")
+        assert (code, json.loads(said)["check"]) == (0, json.loads(out)["check"])
+        code, said = party("receive", "--home", trio.home("insurer").root, "--from", "lab")
+        assert code == 1
+    assert trio.home("lab").linkage_key() == LINKAGE

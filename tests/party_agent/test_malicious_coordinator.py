@@ -1,0 +1,231 @@
+"""Attacks of a malicious coordinator that a party's own policy and signatures catch.
+
+See also test_untrusted_coordinator.py: two specs shown to two parties, forged approvals, another spec under one id.
+"""
+
+import json
+from base64 import b64encode
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from party_agent.errors import ConflictError
+from party_agent.jobs import Jobs, Stage
+from party_agent.ledger import ChargeState
+from party_agent.policy import AutoApproval, OpeningHours, Policy
+from party_agent.proposals import Decision
+from shared.privacy.accounting import ZERO
+from shared.protocol.documents import encode
+from shared.protocol.dsse import Envelope, Signature, payload_type, seal
+from shared.protocol.errors import DocumentError, SignatureError
+from shared.protocol.schema import NumericAttribute
+from shared.protocol.spec import ReleaseSpec
+from tests.party_agent.consortium import AUTOMATIC, BY_HAND, Consortium, Noise, soon, strictly
+
+
+def published(pair: Consortium, **choices: Any) -> str:
+    release = pair.propose(**choices)
+    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
+        pair.step(name)
+    assert pair.state(release) == "published"
+    return release
+
+
+def rules_against(pair: Consortium, release: str) -> list[str]:
+    with pair.agent("clinic") as agent:
+        return [finding.split(":")[0] for finding in agent.proposals.get(release).findings]
+
+
+def decision(pair: Consortium, release: str) -> Decision:
+    with pair.agent("clinic") as agent:
+        return agent.proposals.get(release).decision
+
+
+def spent(pair: Consortium) -> float:
+    with pair.agent("clinic") as agent:
+        return float(agent.ledger.spent())
+
+
+def with_policy(pair: Consortium, **rules: Any) -> None:
+    pair.homes["clinic"].save_policy(AUTOMATIC.model_copy(update=rules))
+
+
+def tampered(spec: ReleaseSpec, what: str) -> ReleaseSpec:
+    wider = NumericAttribute(name="age", lower=0, upper=800, unit="years")
+    parties = tuple(
+        p.model_copy(update={"attributes": (wider, *p.attributes[1:])}) if p.name == "clinic" else p
+        for p in spec.parties
+    )
+    changes: dict[str, dict[str, Any]] = {
+        "k": {"k": 8}, "seed": {"seed": "ff" * 32}, "bounds": {"parties": parties}, "epsilon": {"epsilon": 3.0},
+    }  # fmt: skip
+    return spec.model_copy(update=changes[what])
+
+
+@pytest.mark.parametrize("what", ["k", "seed", "bounds", "epsilon"])
+def test_spec_changed_after_approval_gets_no_block(pair: Consortium, what: str) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    pair.step("insurer")
+    found = pair.coordinator.releases[release]
+    found.spec = seal(tampered(found.document, what), kind="spec", key=pair.coordinator.key)
+    noise = Noise()
+    with pytest.raises(DocumentError, match="another spec under this id"):
+        pair.step("clinic", draw=noise)
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RESERVED, [], {})
+
+
+@pytest.mark.parametrize("what", ["k", "seed", "bounds", "epsilon"])
+def test_changed_spec_under_its_own_id_inherits_no_approval(pair: Consortium, what: str) -> None:
+    """The approvals of the honest spec, shown with the changed one, open nothing."""
+    honest = pair.propose()
+    pair.step("clinic")
+    pair.step("insurer")
+    approvals = pair.coordinator.releases[honest].approvals
+    changed = pair.coordinator.propose(tampered(pair.coordinator.releases[honest].document, what))
+    shown = {name: envelope.model_dump(mode="json") for name, envelope in approvals.items()}
+
+    def lie(view: dict[str, Any]) -> dict[str, Any]:
+        return {**view, "state": "approved", "approvals": shown} if view["id"] == changed else view
+
+    pair.coordinator.shown = lie
+    noise = Noise()
+    with pair.agent("clinic", draw=noise) as agent, pytest.raises((DocumentError, SignatureError)):
+        agent.handle(agent.client.release(changed), changed)
+    assert noise.calls == []
+    assert pair.charge("clinic", changed) is None
+
+
+def test_release_that_is_over_shown_as_new_costs_nothing_and_gets_no_second_noise(pair: Consortium) -> None:
+    release = published(pair)
+    before, noise = spent(pair), Noise()
+    for state in ("proposed", "approved", "collecting"):
+        pair.coordinator.shown = lambda view, state=state: {**view, "state": state}  # type: ignore[misc]
+        with pair.agent("clinic", draw=noise) as agent:
+            agent.handle(agent.client.release(release), release)
+    assert (spent(pair), noise.calls, len(pair.coordinator.received["clinic"])) == (before, [], 1)
+
+
+@pytest.mark.parametrize("how", ["dated anew", "written differently"])
+def test_old_spec_replayed_under_a_new_id_is_refused(pair: Consortium, how: str) -> None:
+    release = published(pair)
+    before = spent(pair)
+    spec = pair.coordinator.releases[release].document
+    if how == "dated anew":
+        replay = pair.coordinator.propose(spec.model_copy(update={"created": spec.created + timedelta(seconds=1)}))
+    else:
+        replay = propose_bytes(pair, json.dumps(json.loads(encode(spec)), indent=1).encode(), spec)
+    assert replay != release
+    pair.step("clinic")
+    assert rules_against(pair, replay) == ["seed"]
+    assert (pair.state(replay), spent(pair)) == ("rejected", before)
+
+
+def propose_bytes(pair: Consortium, payload: bytes, spec: ReleaseSpec) -> str:
+    """The same spec, signed over other bytes."""
+    release = pair.coordinator.propose(spec.model_copy(update={"study": "placeholder"}))
+    found = pair.coordinator.releases.pop(release)
+    kind = payload_type("spec")
+    signature = pair.coordinator.key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
+    found.spec = Envelope(
+        payload=b64encode(payload).decode(),
+        payloadType=kind,
+        signatures=(Signature(keyid=pair.coordinator.key.fingerprint, sig=b64encode(signature).decode()),),
+    )
+    found.document = spec
+    pair.coordinator.releases[sha256(payload).hexdigest()] = found
+    return sha256(payload).hexdigest()
+
+
+def test_many_small_releases_stop_at_the_cap_of_the_study(pair: Consortium) -> None:
+    with_policy(pair, study_caps={"*": 0.5})
+    names = [pair.propose(title="study", epsilon=0.2)]
+    spec = pair.coordinator.releases[names[0]].document
+    names += [pair.coordinator.propose(spec.model_copy(update={"seed": f"{i:064x}"})) for i in range(1, 10)]
+    pair.step("clinic")
+    approved = [name for name in names if decision(pair, name) is Decision.APPROVED]
+    refused = [name for name in names if name not in approved]
+    assert 1 <= len(approved) < 10
+    assert {rule for name in refused for rule in rules_against(pair, name)} == {"study_caps"}
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.spent().epsilon(1e-5) <= 0.5
+
+
+def test_many_small_studies_stop_at_the_cap_of_the_data_set(pair: Consortium) -> None:
+    with_policy(pair, dataset_caps={"main": 0.5}, study_caps={"*": 0.5})
+    names = [pair.propose(title=f"study {i}", epsilon=0.2) for i in range(10)]
+    pair.step("clinic")
+    refused = [name for name in names if decision(pair, name) is Decision.REJECTED]
+    assert 1 <= len(refused) < 10
+    assert {rule for name in refused for rule in rules_against(pair, name)} == {"dataset_caps"}
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.spent().epsilon(1e-5) <= 0.5
+
+
+def test_many_small_releases_wait_for_the_next_day(pair: Consortium) -> None:
+    with_policy(pair, max_releases_per_day=2)
+    names = [pair.propose(title=f"study {i}", epsilon=0.1) for i in range(4)]
+
+    def approved() -> int:
+        pair.step("clinic")
+        return sum(decision(pair, name) is Decision.APPROVED for name in names)
+
+    assert approved() == 2
+    soon(pair, hours=23.9)
+    assert approved() == 2
+    soon(pair, hours=0.2)
+    assert approved() == 4
+
+
+def test_many_small_releases_are_not_approved_automatically_beyond_the_proposers_share(pair: Consortium) -> None:
+    charge = 0.2
+    pair.homes["clinic"].save_policy(Policy(auto_approve=(AutoApproval(proposer="*", max_rho=0.01),)))
+    names = [pair.propose(title=f"study {i}", epsilon=charge) for i in range(30)]
+    pair.step("clinic")
+    decisions = {decision(pair, name) for name in names}
+    assert decisions == {Decision.APPROVED, Decision.WAITING}
+    assert 0 < spent(pair) <= 0.01
+
+
+def test_nothing_is_approved_or_debited_outside_opening_hours(pair: Consortium) -> None:
+    open_now, shut = OpeningHours(weekdays=frozenset({"fri"})), OpeningHours(weekdays=frozenset({"sun"}))
+    with_policy(pair, opening_hours=shut)  # the consortium lives on a Friday
+    release, noise = pair.propose(), Noise()
+    pair.step("clinic")
+    assert (rules_against(pair, release), decision(pair, release)) == (["opening_hours"], Decision.WAITING)
+    with pair.agent("clinic") as agent, pytest.raises(ConflictError, match="sun 00:00"):
+        agent.approve(release)
+    with_policy(pair, opening_hours=open_now)
+    pair.step("clinic")
+    pair.step("insurer")
+    with_policy(pair, opening_hours=shut)
+    pair.step("clinic", draw=noise)
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, noise.calls, rules_against(pair, release)) == (ChargeState.RESERVED, [], ["opening_hours"])
+    with_policy(pair, opening_hours=open_now)
+    pair.step("clinic", draw=noise)
+    assert (len(noise.calls) > 0, rules_against(pair, release)) == (True, [])
+
+
+def test_two_releases_approved_at_once_cannot_both_pass_a_cap_that_holds_one(pair: Consortium) -> None:
+    """The second is approved while the first one's subjects are being read: the policy is asked again at signing."""
+    first, second = pair.propose(title="first"), pair.propose(title="second")
+    pair.homes["clinic"].save_policy(BY_HAND.model_copy(update={"dataset_caps": {"main": 1.1}}))
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+
+        class Interrupted(Jobs):
+            def begin(self, release: str, stage: Stage, *, total: int) -> None:
+                Jobs.begin(self, release, stage, total=total)
+                agent.approve(second)
+
+        with pytest.raises(ConflictError, match=r"more than 1\.1"):
+            replace(agent, jobs=Interrupted()).approve(first)
+        assert [charge.release for charge in agent.ledger.charges()] == [second]
+        assert agent.ledger.spent() > ZERO

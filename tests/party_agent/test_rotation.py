@@ -1,0 +1,204 @@
+"""A party replaces its key: agents over the real coordinator, in this process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.keys import revoke
+from party_agent.agent import Agent
+from party_agent.compose import compose_agent
+from party_agent.errors import ConflictError
+from party_agent.home import Coordinator, Home
+from party_agent.ledger import ChargeState
+from party_agent.proposals import Decision
+from party_agent.rotation import rotate_key
+from shared.errors import CommingleError
+from shared.protocol.dsse import seal
+from shared.protocol.keys import Fingerprint
+from shared.protocol.spec import ReleaseSpec
+from shared.runtime.errors import RemoteProblemError, UnreachableError
+from tests.coordinator.honest import Honest, Hub, Proposed
+from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.services.in_process import InProcess
+
+
+@dataclass
+class Lossy(httpx.BaseTransport):
+    """The way to the coordinator; `lose` says whose answers do not come back."""
+
+    way: InProcess
+    lose: Callable[[httpx.Request], bool] = field(default=lambda _: False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self.way.handle_request(request)
+        if self.lose(request):
+            raise httpx.ReadError("lost", request=request)
+        return answer
+
+
+@dataclass
+class World:
+    """Clinic and insurer, enrolled with a real coordinator."""
+
+    hub: Hub
+    consortium: Consortium
+    transport: Lossy
+
+    @contextmanager
+    def agent(self, name: str) -> Iterator[Agent]:
+        home = self.consortium.homes[name]
+        with compose_agent(home, transport=self.transport, clock=self.hub.clock) as agent:
+            yield agent
+
+    def step(self, name: str) -> None:
+        with self.agent(name) as agent:
+            agent.step(strictly)
+
+    def rotate(self, name: str = "clinic", *, abandon_open: bool = False) -> Fingerprint:
+        with self.agent(name) as agent:
+            return rotate_key(agent, abandon_open=abandon_open)
+
+    def spec(self) -> ReleaseSpec:
+        return self.consortium.spec(proposer=self.hub.key, now=self.hub.clock(), title=str(self.hub.clock()))
+
+    def propose(self) -> Proposed:
+        self.hub.clock.move(seconds=1)
+        proposed = Proposed(self.spec(), seal(self.spec(), kind="spec", key=self.hub.key))
+        assert self.hub.propose(proposed).status_code == 201
+        return proposed
+
+    def decision(self, name: str, proposed: Proposed) -> Decision:
+        with self.agent(name) as agent:
+            return agent.proposals.get(proposed.id).decision
+
+    def charge(self, name: str, proposed: Proposed) -> ChargeState | None:
+        with self.agent(name) as agent:
+            charge = agent.ledger.charge(proposed.id)
+            return None if charge is None else charge.state
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    hub = Hub(f"sqlite:///{tmp_path / 'hub.sqlite'}", tmp_path / "hub")
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    where = Coordinator(url="http://hub", signing_key=hub.key.verifying_key.raw.hex())
+    for name, home in consortium.homes.items():
+        home.save_settings(home.settings().model_copy(update={"coordinator": where}))
+        member = Honest(name, home.identity().signing_key, home.sealing_key().hex())
+        assert hub.enrol(member.enrolment(hub.invited(name))).status_code == 201
+    yield World(hub, consortium, Lossy(InProcess(hub.app)))
+    hub.close()
+
+
+def key_of(home: Home) -> Fingerprint:
+    return home.identity().signing_key.fingerprint
+
+
+def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    new = world.rotate()
+    assert key_of(clinic) == new
+    assert not clinic.next_key.exists()
+    proposed = world.propose()
+    for name in ("clinic", "insurer"):
+        world.step(name)
+    assert world.decision("clinic", proposed) is Decision.APPROVED
+    assert world.decision("insurer", proposed) is Decision.WAITING
+    world.consortium.homes["insurer"].pin("clinic", new)
+    for name in ("insurer", "clinic", "insurer"):
+        world.step(name)
+    world.hub.publisher.run_once()
+    assert world.hub.state(proposed) == "published"
+
+
+def test_open_approval_under_the_old_key_is_given_back_when_asked_to_abandon_it(world: World) -> None:
+    proposed = world.propose()
+    world.step("clinic")
+    with pytest.raises(ConflictError, match="1 approved releases are open"):
+        world.rotate()
+    assert world.charge("clinic", proposed) is ChargeState.RESERVED
+    world.rotate(abandon_open=True)
+    assert world.hub.state(proposed) == "aborted"
+    for name in ("clinic", "insurer"):
+        world.step(name)
+    assert world.charge("clinic", proposed) is ChargeState.RELEASED
+
+
+def test_interrupted_rotation_is_finished_by_repeating_it(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    old = key_of(clinic)
+    world.transport.lose = lambda request: request.url.path.endswith("/keys")
+    with pytest.raises(UnreachableError):
+        world.rotate()
+    assert key_of(clinic) == old
+    world.transport.lose = lambda _: False
+    new = world.rotate()
+    assert new == key_of(clinic) == world.hub.http.get("/v1/parties/clinic").json()["fingerprint"]
+    assert len(world.hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
+    assert [key.fingerprint for key in clinic.identity().former_keys] == [old]
+
+
+def test_rotation_the_coordinator_never_got_is_taken_up_with_the_same_key(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    world.transport.lose = lambda _: True
+    with pytest.raises(UnreachableError):
+        world.rotate()
+    prepared = clinic.prepare_next_key().fingerprint
+    world.transport.lose = lambda _: False
+    assert world.rotate() == prepared
+
+
+def test_interruption_while_the_key_is_adopted_is_finished_by_repeating_it(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    old = key_of(clinic)
+    secret = (clinic.root / "keys" / "signing.key").read_bytes()
+    new = world.rotate()
+    assert (clinic.root / "keys" / "signing.key").read_bytes() != secret
+    (clinic.next_key).write_bytes((clinic.root / "keys" / "signing.key").read_bytes())
+    clinic.next_key.chmod(0o600)
+    assert world.rotate() == new
+    assert [key.fingerprint for key in clinic.identity().former_keys] == [old]
+    assert len(world.hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
+
+
+def test_ledger_set_back_before_a_release_under_a_former_key_is_still_noticed(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    before = clinic.database.read_bytes()
+    proposed = world.propose()
+    for name in ("clinic", "insurer", "clinic", "insurer"):
+        world.step(name)
+    world.hub.publisher.run_once()
+    assert world.hub.state(proposed) == "published"
+    world.step("clinic")
+    world.rotate()
+    for extra in clinic.root.glob("ledger.sqlite-*"):
+        extra.unlink()
+    clinic.database.write_bytes(before)
+    with world.agent("clinic") as agent, pytest.raises(CommingleError, match="does not know"):
+        agent.step(strictly, over_too=True)
+
+
+def test_revoked_agent_is_told_so_and_spends_nothing(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    clinic.save_policy(BY_HAND)
+    proposed = world.propose()
+    world.step("clinic")
+    revoke(world.hub.coordinator, "clinic")
+    with world.agent("clinic") as agent, pytest.raises(RemoteProblemError, match="not a member") as refused:
+        agent.step(strictly)
+    assert refused.value.problem == "revoked"
+    assert world.charge("clinic", proposed) is None
+
+
+def test_agent_with_a_wrong_clock_is_told_what_to_do(world: World) -> None:
+    home = world.consortium.homes["clinic"]
+    with (
+        compose_agent(home, transport=world.transport) as agent,  # lives in the present, unlike the coordinator
+        pytest.raises(RemoteProblemError, match="seconds apart") as refused,
+    ):
+        agent.step(strictly)
+    assert (refused.value.problem, "NTP" in refused.value.remedy) == ("clock-skew", True)

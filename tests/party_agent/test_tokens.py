@@ -1,0 +1,105 @@
+"""Scoped tokens of the local API."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from party_agent.app import Desk, create_app
+from party_agent.errors import ConflictError, UnknownError
+from party_agent.home import Home
+from party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
+from shared.runtime.cli import main
+from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.party_agent.fake_coordinator import NOW
+from tests.services.in_process import InProcess
+
+CALLS: dict[Scope, tuple[str, str]] = {
+    "read": ("GET", "/v1/ledger"),
+    "decide": ("PUT", "/v1/proposals/{release}/rejection"),
+    "register": ("POST", "/v1/datasets"),
+}
+DONE = {"read": 200, "decide": 200, "register": 422}  # its body is no registration
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+
+
+@pytest.fixture
+def home(consortium: Consortium) -> Home:
+    return consortium.homes["clinic"]
+
+
+@pytest.fixture
+def http(consortium: Consortium) -> Iterator[httpx.Client]:
+    with consortium.agent("clinic") as agent:
+        app = create_app(Desk(agent, consortium.homes["clinic"].token(), None))
+        with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+            consortium.propose()
+            agent.step(strictly)
+            yield client
+
+
+def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str) -> int:
+    method, path = CALLS[scope]
+    release = next(iter(consortium.coordinator.releases))
+    headers = {"Authorization": f"Bearer {token}"}
+    return http.request(method, path.format(release=release), content=b"{}", headers=headers).status_code
+
+
+@pytest.mark.parametrize("granted", sorted(EVERY_SCOPE))
+def test_token_may_do_what_its_scope_says_and_nothing_else(
+    consortium: Consortium, home: Home, http: httpx.Client, granted: Scope
+) -> None:
+    token = create_token(home, name="etl", scopes=frozenset({granted}), lifetime=None, now=NOW)
+    seen = {scope: call(http, consortium, scope, token) for scope in CALLS}
+    assert seen == {scope: DONE[scope] if scope == granted else 403 for scope in CALLS}
+
+
+def test_operators_token_may_do_everything(consortium: Consortium, home: Home, http: httpx.Client) -> None:
+    assert {scope: call(http, consortium, scope, home.token()) for scope in CALLS} == DONE
+
+
+def test_expired_revoked_and_altered_tokens_let_nobody_in(
+    consortium: Consortium, home: Home, http: httpx.Client
+) -> None:
+    brief, lasting = (
+        create_token(home, name=name, scopes=EVERY_SCOPE, lifetime=lifetime, now=NOW)
+        for name, lifetime in (("brief", timedelta(days=1)), ("lasting", None))
+    )
+    assert [call(http, consortium, "read", token) for token in (brief, lasting, lasting[:-1])] == [200, 200, 401]
+    consortium.clock_shows += timedelta(days=1)
+    assert [call(http, consortium, "read", token) for token in (brief, lasting)] == [401, 200]
+    revoke_token(home, "lasting")
+    assert call(http, consortium, "read", lasting) == 401
+    with pytest.raises(UnknownError):
+        revoke_token(home, "lasting")
+
+
+def test_tokens_are_kept_hashed_and_named_once(home: Home) -> None:
+    text = create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+    assert text.rsplit(".", 1)[1] not in (home.root / "tokens.json").read_text()
+    with pytest.raises(ConflictError):
+        create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+
+
+def test_commands_make_list_and_revoke_tokens(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> dict[str, object]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["party", "token", *arguments, "--home", str(home.root), "--json"])
+        assert ended.value.code == 0
+        printed: dict[str, object] = json.loads(capsys.readouterr().out)
+        return printed
+
+    made = run("create", "--name", "etl", "--scope", "read", "--scope", "register", "--expires-days", "2")
+    assert made["scopes"] == ["read", "register"]
+    assert local_tokens(home)["etl"].scopes == {"read", "register"}
+    assert str(made["token"]) not in str(run("list"))
+    run("revoke", "--name", "etl")
+    assert run("list") == {"items": []}

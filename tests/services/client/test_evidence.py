@@ -1,0 +1,244 @@
+"""An evidence pack: a release with the histories of its parties, honest and not."""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party_agent.audit import export_audit
+from shared.protocol.audit import PartyAudit, verify_party_audit
+from shared.protocol.block import decode_block
+from shared.protocol.documents import encode
+from shared.protocol.dsse import seal
+from shared.protocol.errors import DocumentError, ProtocolError, SignatureError, VerificationError
+from shared.protocol.keys import SigningKey
+from shared.protocol.matrix import assemble
+from shared.protocol.statements import Rotation, RotationRequest, SignedDocument, open_spec
+from shared.runtime.cli import main
+from tests.party_agent.consortium import Consortium, consortium_of
+from tests.services.released import COORDINATOR, NOW, STRANGER, publish
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Consortium:
+    return consortium_of(tmp_path / "homes", "clinic", "insurer")
+
+
+def run_to_its_end(pair: Consortium, **choices: Any) -> str:
+    release = pair.propose(**choices)
+    for name in ("clinic", "insurer", "clinic", "insurer", "clinic", "insurer"):
+        pair.step(name)
+    assert pair.state(release) == "published"
+    return release
+
+
+@pytest.fixture
+def pack(pair: Consortium, tmp_path: Path) -> Path:
+    """Two published releases and a rejected one behind it; the pack is about the first."""
+    release = run_to_its_end(pair)
+    run_to_its_end(pair, title="another")
+    with pair.agent("clinic") as agent:
+        refused = pair.propose(title="refused", epsilon=50.0)
+    pair.step("clinic")
+    assert pair.state(refused) == "rejected"
+    found = pair.coordinator.releases[release]
+    blocks = [
+        decode_block(found.bodies[party.name], columns=[c.name for c in party.columns], rows=16)
+        for party in found.document.parties
+    ]
+    opened = open_spec(found.spec, [COORDINATOR.verifying_key])
+    files = publish(opened, found.approvals, found.blocks, assemble(found.document, blocks))
+    directory = tmp_path / "release"
+    files.write(directory)
+    for name in ("clinic", "insurer"):
+        with pair.agent(name) as agent:
+            (directory / f"audit-{name}.json").write_bytes(encode(export_audit(agent)))
+    return directory
+
+
+def verify(pack: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(pack), "--coordinator-key", COORDINATOR.fingerprint, "--json"])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, json.loads(capsys.readouterr().out)
+
+
+def test_release_with_its_parties_histories_holds(pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = verify(pack, capsys)
+    assert code == 0
+    assert [line.split(":")[0] for line in said["evidence"]] == ["audit-clinic.json", "audit-insurer.json"]
+    assert "approval, debit of rho" in said["evidence"][0]
+
+
+def test_history_tells_all_charges_and_their_sum(pack: Path, pair: Consortium) -> None:
+    history = verify_party_audit((pack / "audit-clinic.json").read_bytes())
+    with pair.agent("clinic") as agent:
+        assert history.spent == agent.ledger.spent()
+        assert {r: state for r, (state, _) in history.charges.items()} == {
+            c.release: c.state.value for c in agent.ledger.charges()
+        }
+    assert len(history.charges) == 2
+    assert [kind for _, kind in history.signed].count("rejection") == 1
+    assert [key.fingerprint for key in history.keys] == [history.signer]
+
+
+def test_history_holds_no_alignment_statement_and_no_digest_of_rows(pack: Path, pair: Consortium) -> None:
+    text = (pack / "audit-clinic.json").read_text()
+    audit = verify_party_audit(text.encode()).audit
+    assert all("alignment" not in envelope.payloadType for envelope in audit.documents)
+    with pair.agent("clinic") as agent:
+        dataset = agent.datasets.get("main")
+        charge = agent.ledger.charges()[0]
+        for hidden in (dataset.subjects_digest, *dataset.attribute_digests.values(), charge.data_sha256):
+            assert hidden not in "".join(audit.entries)
+
+
+def signed(audit: PartyAudit, key: SigningKey) -> bytes:
+    envelope = seal(audit, kind="party-audit", key=key)
+    return encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+
+
+def rechained(bodies: list[dict[str, Any]]) -> tuple[tuple[str, ...], str]:
+    """A chain as a forger would write it: every link fits."""
+    previous, texts = "0" * 64, []
+    for body in bodies:
+        texts.append(json.dumps({**body, "previous": previous}, sort_keys=True))
+        previous = sha256(texts[-1].encode()).hexdigest()
+    return tuple(texts), previous
+
+
+def cut(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
+    return [body for body in bodies if body["release"] != release]
+
+
+def cheaper(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
+    changed = {"rho_units": "1"}
+    return [{**b, **changed} if b["kind"] == "reserved" and b["release"] == release else b for b in bodies]
+
+
+def undebited(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
+    return [b for b in bodies if not (b["kind"] == "debited" and b["release"] == release)]
+
+
+FORGERIES: dict[str, Callable[[list[dict[str, Any]], str], list[dict[str, Any]]]] = {
+    "the release left out": cut, "a cheaper charge": cheaper, "a debit left out": undebited,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_chain_rewritten_by_the_party_itself_is_noticed(
+    pack: Path, pair: Consortium, forgery: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every link and signature of the forged file holds; the published documents name heads it never had."""
+    history = verify_party_audit((pack / "audit-clinic.json").read_bytes())
+    release = next(iter(history.charges))
+    bodies = FORGERIES[forgery]([json.loads(body) for body in history.audit.entries], release)
+    entries, head = rechained(bodies)
+    kept = {body["digest"] for body in bodies if body["kind"] == "signed"}
+    documents = tuple(e for e in history.audit.documents if e.digest in kept)
+    forged = history.audit.model_copy(update={"entries": entries, "head": head, "documents": documents})
+    key = pair.homes["clinic"].identity().signing_key
+    (pack / "audit-clinic.json").write_bytes(signed(forged, key))
+    code, said = verify(pack, capsys)
+    assert code == 1
+    assert said["error"]["code"] in {"verification", "document"}
+
+
+@pytest.mark.parametrize("what", ["entry altered", "entry removed", "head", "document removed", "order"])
+def test_history_that_does_not_hold_together_is_refused(pack: Path, pair: Consortium, what: str) -> None:
+    audit = verify_party_audit((pack / "audit-clinic.json").read_bytes()).audit
+    first, *rest = audit.entries
+    changes: dict[str, dict[str, Any]] = {
+        "entry altered": {"entries": (first.replace('"reserved"', '"released"'), *rest)},
+        "entry removed": {"entries": tuple(rest)},
+        "head": {"head": "1" * 64},
+        "document removed": {"documents": audit.documents[1:]},
+        "order": {"entries": (*rest, first)},
+    }
+    key = pair.homes["clinic"].identity().signing_key
+    with pytest.raises(VerificationError):
+        verify_party_audit(signed(audit.model_copy(update=changes[what]), key))
+
+
+def test_history_altered_after_signing_is_refused(pack: Path) -> None:
+    data = (pack / "audit-clinic.json").read_bytes()
+    document = json.loads(data)
+    payload = document["envelope"]["payload"]
+    document["envelope"]["payload"] = payload[:-8] + ("A" if payload[-8] != "A" else "B") + payload[-7:]
+    with pytest.raises((SignatureError, DocumentError)):
+        verify_party_audit(json.dumps(document).encode())
+
+
+def test_history_under_a_strangers_key_is_refused(pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = verify_party_audit((pack / "audit-clinic.json").read_bytes()).audit
+    (pack / "audit-clinic.json").write_bytes(signed(audit, STRANGER))
+    code, said = verify(pack, capsys)
+    assert (code, said["error"]["code"]) == (1, "signature")
+    empty = audit.model_copy(update={"entries": (), "head": "0" * 64, "documents": ()})
+    (pack / "audit-clinic.json").write_bytes(signed(empty, STRANGER))
+    code, said = verify(pack, capsys)
+    assert (code, "another key than the release names" in said["error"]["message"]) == (1, True)
+
+
+def test_history_from_before_the_release_is_refused(
+    pack: Path, pair: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = verify_party_audit((pack / "audit-clinic.json").read_bytes()).audit
+    key = pair.homes["clinic"].identity().signing_key
+    empty = audit.model_copy(update={"entries": (), "head": "0" * 64, "documents": ()})
+    (pack / "audit-clinic.json").write_bytes(signed(empty, key))
+    code, said = verify(pack, capsys)
+    assert (code, "published approval of clinic is not in its chain" in said["error"]["message"]) == (1, True)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"signing_key": "x"}'])
+def test_audit_file_that_is_none_is_our_error(pack: Path, body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ProtocolError):
+        verify_party_audit(body)
+    (pack / "audit-x.json").write_bytes(body)
+    assert verify(pack, capsys)[0] == 1
+
+
+def test_party_exports_and_verifies_by_commands(
+    pack: Path, pair: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def party(*arguments: object) -> tuple[int, dict[str, Any]]:
+        with pytest.raises(SystemExit) as ended:
+            main(["party", *map(str, arguments), "--json"])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, json.loads(capsys.readouterr().out)
+
+    home, file = pair.homes["clinic"], pack / "audit-clinic.json"
+    code, exported = party("audit", "export", "--home", home.root, "--out", file)
+    assert code == 0
+    code, said = party("audit", "verify", file, "--key", home.identity().signing_key.fingerprint)
+    assert (code, said["head"], said["signer_known"]) == (0, exported["head"], True)
+    code, said = party("audit", "verify", file, "--key", STRANGER.fingerprint)
+    assert (code, said["error"]["code"]) == (1, "verification")
+    assert verify(pack, capsys)[0] == 0
+
+
+def test_history_of_a_party_that_replaced_its_key_confirms_what_it_signed_before(
+    pack: Path, pair: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = verify_party_audit((pack / "audit-clinic.json").read_bytes()).audit
+    old, keys = pair.homes["clinic"].identity().signing_key, [SigningKey(bytes([n]) * 32) for n in (5, 6)]
+    rotations = tuple(rotation(before, after) for before, after in pairwise([old, *keys]))
+    file = pack / "audit-clinic.json"
+    file.write_bytes(signed(audit.model_copy(update={"rotations": rotations}), keys[-1]))
+    assert verify(pack, capsys)[0] == 0
+    for broken in ((), rotations[1:], rotations[:1], (rotation(STRANGER, keys[1]),)):
+        file.write_bytes(signed(audit.model_copy(update={"rotations": broken}), keys[-1]))
+        assert verify(pack, capsys)[0] == 1
+
+
+def rotation(old: SigningKey, new: SigningKey) -> RotationRequest:
+    document = Rotation(
+        party="clinic", old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=NOW
+    )
+    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (old, new))
+    return RotationRequest(by_old=by_old, by_new=by_new)
