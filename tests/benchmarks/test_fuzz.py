@@ -1,0 +1,35 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fuzz import damaged, fuzz, main
+from benchmarks.fuzz_targets import targets
+
+NAMES = ["attributes", "block", "documents", "envelope", "manifest", "matrix", "moments", "request", "spec"]
+
+
+def test_every_target_accepts_its_corpus_and_lets_only_our_errors_out(tmp_path: Path) -> None:
+    assert sorted(targets()) == NAMES
+    for name in NAMES:
+        found = fuzz(name, seconds=0.2, seed=1, progress=tmp_path / "progress")
+        assert found.faults == ()
+        assert found.inputs == found.accepted + found.refused > 0
+
+
+def test_seed_and_number_give_the_same_input() -> None:
+    chosen = targets()["spec"]
+    inputs = [damaged("spec", chosen, seed=3, number=number) for number in range(50)]
+    assert inputs == [damaged("spec", chosen, seed=3, number=number) for number in range(50)]
+    assert len(set(inputs)) > 40
+
+
+def test_quick_run_prints_a_table_and_writes_well_formed_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "fuzz.json"
+    main(["--quick", "--target", "block", "--json", str(target)])  # leaves with SystemExit where there is a fault
+    [result] = json.loads(target.read_text())["results"]
+    assert (result["target"], result["faults"]) == ("block", [])
+    assert result["inputs"] > 0
+    assert len(capsys.readouterr().out.splitlines()) == 2

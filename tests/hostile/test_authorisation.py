@@ -1,0 +1,278 @@
+"""Who may do what at a coordinator: every pair of actor and endpoint. The others: test_authorisation_local.py.
+
+Two doors, tested apart: the request is signed (RFC 9421) or carries a token, and the document in it is signed (DSSE).
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.access import Scope, create_token
+from coordinator.feed import Feed
+from coordinator.http.app import create_app
+from shared.protocol.block import ARROW_STREAM
+from shared.protocol.documents import encode
+from shared.protocol.dsse import seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage
+from shared.protocol.statements import Rotation, RotationRequest
+from tests.coordinator.honest import START, Honest, Hub, key_of, problem
+from tests.hostile.endpoints import Endpoint, endpoints
+from tests.hostile.hub import hub_with_releases
+from tests.services.in_process import InProcess
+
+CLINIC, REGISTRY = Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))
+PARTIES = (CLINIC, REGISTRY)
+
+KEYS: dict[str, Callable[[Hub], SigningKey | None]] = {
+    "anonymous": lambda _: None,
+    "stranger": lambda _: SigningKey(secrets.token_bytes(32)),
+    "other party": lambda _: REGISTRY.key,
+    "the party itself": lambda _: CLINIC.key,
+    "coordinator": lambda hub: hub.key,
+    "token read": lambda _: None,
+    "token operate": lambda _: None,
+}
+"""What each actor signs requests and documents with. Who has a token passes on documents that clinic signed."""
+
+# fmt: off
+OPEN = {"/healthz", "/readyz", "/metrics", "/v1/coordinator"}
+READS = {
+    "/v1/parties", "/v1/parties/{party}", "/v1/parties/{party}/keys", "/v1/parties/{party}/linkage-keys",
+    "/v1/events", "/v1/releases", "/v1/releases/{release}", "/v1/releases/{release}/events",
+    "/v1/releases/{release}/manifest", "/v1/releases/{release}/matrix", "/v1/releases/{release}/moments",
+}
+"""Public by design, unless the operator says otherwise. Alignment statements and blocks are in none of them."""
+PRIVATE_READS = {
+    "anonymous": 401, "stranger": 401, "other party": 200, "the party itself": 200, "coordinator": 200,
+    "token read": 200, "token operate": 200,
+}
+"""The same where `public_reads` is off."""
+ONLY_ITSELF = {
+    "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 201, "coordinator": 403,
+    "token read": 401, "token operate": 401,
+}
+CHANGES: dict[Endpoint, dict[str, int]] = {
+    # the invite lets in; these repeat clinic's enrolment, which only clinic's own key may
+    ("POST", "/v1/parties"): {
+        "anonymous": 403, "stranger": 403, "other party": 403, "the party itself": 200, "coordinator": 403,
+        "token read": 200, "token operate": 200,
+    },
+    # nothing comes of a proposal without every party's approval
+    ("POST", "/v1/releases"): {
+        "anonymous": 401, "stranger": 401, "other party": 201, "the party itself": 201, "coordinator": 201,
+        "token read": 403, "token operate": 201,
+    },
+    ("PUT", "/v1/releases/{release}/approvals/{party}"): ONLY_ITSELF,
+    ("PUT", "/v1/releases/{release}/rejections/{party}"): ONLY_ITSELF,
+    ("PUT", "/v1/releases/{release}/blocks/{party}"): ONLY_ITSELF,
+    ("POST", "/v1/parties/{party}/keys"): ONLY_ITSELF,
+    ("PUT", "/v1/parties/{party}/identity"): ONLY_ITSELF,
+    ("PUT", "/v1/parties/{party}/linkage-keys/{sender}"): ONLY_ITSELF,  # the sender's own name
+}
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Change:
+    """A request that changes something, its document signed by some key."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def unsigned(self) -> "Change":
+        def blank(text: str) -> str:
+            return re.sub(r'"sig":"[^"]*"', '"sig":""', text)
+
+        if ARROW_STREAM in self.headers.values():
+            return replace(self, headers={name: blank(value) for name, value in self.headers.items()})
+        return replace(self, body=blank(self.body.decode()).encode())
+
+
+def enrolment(hub: Hub, key: SigningKey, invite: str) -> Change:
+    del hub
+    return Change("/v1/parties", encode(CLINIC.enrolment(invite, key=key)))
+
+
+def proposal(hub: Hub, key: SigningKey, _: str) -> Change:
+    spec = hub.spec(PARTIES).model_copy(update={"proposer": key.fingerprint})
+    return Change("/v1/releases", hub.signed(spec, key).envelope.to_json())
+
+
+def approval(hub: Hub, key: SigningKey, _: str) -> Change:
+    proposed = hub.proposed(PARTIES)
+    return Change(f"/v1/releases/{proposed.id}/approvals/clinic", encode(CLINIC.approval(proposed, key=key)))
+
+
+def rejection(hub: Hub, key: SigningKey, _: str) -> Change:
+    proposed = hub.proposed(PARTIES)
+    envelope = replace(CLINIC, key=key).rejection(proposed)
+    return Change(f"/v1/releases/{proposed.id}/rejections/clinic", envelope.to_json())
+
+
+def block(hub: Hub, key: SigningKey, _: str) -> Change:
+    proposed = hub.approved(PARTIES)
+    made = hub.block(proposed, CLINIC)
+    statement = CLINIC.signed(made.body, made.statement, key=key).envelope.to_json().decode()
+    headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": statement}
+    return Change(f"/v1/releases/{proposed.id}/blocks/clinic", made.body, headers)
+
+
+def rotation(hub: Hub, key: SigningKey, _: str) -> Change:
+    old, new = CLINIC.key.verifying_key.raw.hex(), SigningKey(secrets.token_bytes(32))
+    document = Rotation(party="clinic", old_key=old, new_key=new.verifying_key.raw.hex(), created=hub.clock())
+    by_old, by_new = (seal(document, kind="rotation", key=signer) for signer in (key, new))
+    return Change("/v1/parties/clinic/keys", encode(RotationRequest(by_old=by_old, by_new=by_new)))
+
+
+def identity(hub: Hub, key: SigningKey, _: str) -> Change:
+    del hub
+    raw = CLINIC.key.verifying_key.raw.hex()
+    document = IdentityStatement(name="clinic", signing_key=raw, sealing_key=CLINIC.sealing_key)
+    return Change("/v1/parties/clinic/identity", seal(document, kind="identity", key=key).to_json())
+
+
+def linkage_key(hub: Hub, key: SigningKey, _: str) -> Change:
+    document = LinkageKeyMessage(
+        sender="clinic", recipient="registry", coordinator=hub.key.fingerprint, created=START, sealed="0" * 160
+    )
+    return Change("/v1/parties/registry/linkage-keys/clinic", seal(document, kind="linkage-key", key=key).to_json())
+
+
+MAKE = dict(
+    zip(CHANGES, (enrolment, proposal, approval, rejection, block, rotation, identity, linkage_key), strict=True)
+)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def invite(hub: Hub) -> str:
+    """What clinic enrolled with."""
+    invites = {party.name: hub.invited(party.name) for party in PARTIES}
+    for party in PARTIES:
+        assert hub.enrol(party.enrolment(invites[party.name])).status_code == 201
+    return invites["clinic"]
+
+
+def authorised(hub: Hub, actor: str) -> httpx.Auth | None:
+    if actor.startswith("token "):
+        scope: Scope = "operate" if actor == "token operate" else "read"
+        return Bearer(create_token(hub.coordinator, name="test", scope=scope, lifetime=None))
+    key = KEYS[actor](hub)
+    return None if key is None else hub.auth(key)
+
+
+class Bearer(httpx.Auth):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+
+def recorded(hub: Hub) -> list[str]:
+    """All that a change could have changed."""
+    paths = (
+        "/v1/events",
+        "/v1/parties",
+        *(f"/v1/parties/{p.name}/{k}" for p in PARTIES for k in ("keys", "linkage-keys")),
+    )
+    return [hub.http.get(path).text for path in paths]
+
+
+def test_tables_hold_every_endpoint_and_actor(hub: Hub) -> None:
+    assert endpoints(hub.app) == {("GET", path) for path in OPEN | READS} | CHANGES.keys()
+    assert all(list(by_actor) == list(KEYS) for by_actor in (PRIVATE_READS, *CHANGES.values()))
+
+
+@pytest.mark.parametrize("actor", KEYS)
+@pytest.mark.parametrize("endpoint", CHANGES, ids=" ".join)
+def test_change_is_for_whom_the_table_says(hub: Hub, invite: str, endpoint: Endpoint, actor: str) -> None:
+    change = MAKE[endpoint](hub, KEYS[actor](hub) or CLINIC.key, invite)
+    change = change.unsigned() if actor == "anonymous" else change
+    before = recorded(hub)
+    auth = authorised(hub, actor)
+    answer = hub.http.request(endpoint[0], change.path, content=change.body, headers=change.headers, auth=auth)
+    assert answer.status_code == CHANGES[endpoint][actor], answer.text
+    if answer.status_code >= 400:
+        problem(answer)
+        assert recorded(hub) == before
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("endpoint", [e for e in CHANGES if e[1] != "/v1/parties"], ids=" ".join)
+def test_right_caller_with_a_document_nobody_known_signed_changes_nothing(
+    hub: Hub, invite: str, endpoint: Endpoint, *, signed: bool
+) -> None:
+    change = MAKE[endpoint](hub, SigningKey(secrets.token_bytes(32)) if signed else CLINIC.key, invite)
+    change = change if signed else change.unsigned()
+    before = recorded(hub)
+    auth = hub.auth(CLINIC.key)
+    answer = hub.http.request(endpoint[0], change.path, content=change.body, headers=change.headers, auth=auth)
+    assert problem(answer) == (403, "signature")
+    assert recorded(hub) == before
+
+
+def test_member_cannot_act_in_a_release_it_is_not_in(hub: Hub, invite: str) -> None:
+    assert invite
+    lab = hub.enrolled("lab")
+    proposed = hub.approved(PARTIES)
+    made = hub.block(proposed, CLINIC)
+    answers = (
+        hub.approve(proposed, "lab", lab.approval(proposed)),
+        hub.reject(proposed, "lab", lab.rejection(proposed)),
+        hub.upload(proposed, "lab", lab.signed(made.body, made.statement)),
+    )
+    assert [problem(answer) for answer in answers] == [(404, "unknown")] * 3
+
+
+@pytest.mark.parametrize("actor", KEYS)
+@pytest.mark.parametrize("public", [True, False])
+def test_read_is_for_everybody_or_for_whom_the_table_says(tmp_path: Path, actor: str, *, public: bool) -> None:
+    with hub_with_releases(tmp_path) as (hub, releases):
+        feed = Feed(hub.store)
+        feed.stop()
+        app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed)
+        auth = authorised(hub, actor)
+        with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
+            for path in sorted(OPEN | READS):
+                answer = http.get(path.format(release=releases[0], party="clinic"))
+                wanted = PRIVATE_READS[actor] if path in READS and not public else 200
+                # a signature that does not hold is refused wherever it is given
+                wanted = 401 if actor == "stranger" and path in READS else wanted
+                assert answer.status_code == wanted, path
+
+
+def test_no_read_shows_an_alignment_statement_or_a_block(tmp_path: Path) -> None:
+    with hub_with_releases(tmp_path) as (hub, releases):
+        feed = Feed(hub.store)
+        feed.stop()
+        app = create_app(hub.coordinator, hub.publisher, feed)
+        with httpx.Client(transport=InProcess(app), base_url="http://hub") as http:
+            said = "".join(
+                http.get(path.format(release=release, party="clinic")).text
+                for path in OPEN | READS
+                for release in releases
+            )
+            for kind in ("alignments", "blocks"):
+                assert problem(http.get(f"/v1/releases/{releases[0]}/{kind}/clinic"))[0] in {404, 405}
+        with hub.store.read() as tx:
+            found = [tx.releases.get(release) for release in releases]
+        shares = [share for release in found if release for share in release.shares.values()]
+        stated = [share.alignment.payload for share in shares if share.alignment]
+        digests = [share.aligned.digest for share in shares if share.aligned]
+        assert len(stated) == len(digests) == 4
+        assert not any(text in said for text in (*stated, *digests))

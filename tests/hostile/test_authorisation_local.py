@@ -1,0 +1,124 @@
+"""Who may do what at an agent and at a learner: every pair of actor and endpoint.
+
+An agent asks for a token, and some tokens are for some things only. A learner's endpoints compute and keep nothing, so
+there is nothing there that only some may do.
+"""
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from party_agent.app import Desk
+from party_agent.app import create_app as agent_app
+from party_agent.proposals import Decision
+from party_agent.tokens import EVERY_SCOPE, create_token
+from services.client import ReleaseClient
+from services.learner.app import create_app as learner_app
+from services.learner.catalogue import Catalogue
+from tests.coordinator.honest import Hub, problem
+from tests.hostile.endpoints import Endpoint, endpoints
+from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.services.in_process import InProcess
+from tests.services.released import COORDINATOR, FakeCoordinator, published
+
+METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+TOKEN = secrets.token_urlsafe(32)
+OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+"""What an agent answers to everybody."""
+SCOPE = {"GET": "read", "PUT": "decide", "POST": "register"}
+OUTSIDERS = ("anonymous", "stranger", "other party", "coordinator", "expired token")
+
+
+def brought(actor: str, consortium: Consortium) -> dict[str, str]:
+    """The header each actor can send."""
+    home, now = consortium.homes["clinic"], consortium.clock_shows
+    hour = timedelta(hours=1)
+    match actor:
+        case "anonymous":
+            return {}
+        case "stranger":
+            token = secrets.token_urlsafe(32)
+        case "other party":
+            token = consortium.homes["insurer"].token()
+        case "coordinator":
+            token = consortium.coordinator.key.verifying_key.raw.hex()
+        case "expired token":
+            token = create_token(home, name="old", scopes=EVERY_SCOPE, lifetime=hour, now=now - 2 * hour)
+        case "operator":
+            token = TOKEN
+        case scope:
+            token = create_token(home, name="own", scopes=frozenset({scope}), lifetime=hour, now=now)  # type: ignore[arg-type]
+    return {"Authorization": f"Bearer {token}"}
+
+
+def allowed(actor: str, endpoint: Endpoint) -> bool:
+    """The table: everything to the operator, to a token what it is for, nothing to anybody else."""
+    return actor == "operator" or SCOPE[endpoint[0]] == actor
+
+
+@pytest.mark.parametrize("actor", [*OUTSIDERS, *sorted(EVERY_SCOPE), "operator"])
+def test_agent_serves_whom_the_table_says(tmp_path: Path, actor: str) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        app = agent_app(Desk(agent, TOKEN, None))
+        headers = brought(actor, consortium)
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as http:
+            for method, path in sorted(endpoints(app)):
+                answer = http.request(method, path.format(release=release), content=b"{}")
+                if (method, path) in OPEN:
+                    assert answer.status_code == 200
+                elif allowed(actor, (method, path)):
+                    assert answer.status_code in {200, 404, 422}, (method, path, answer.text)
+                else:
+                    refusal = (401, "unauthorised") if actor in OUTSIDERS else (403, "scope")
+                    assert problem(answer) == refusal, (method, path)
+        assert {SCOPE[method] for method, _ in endpoints(app)} == EVERY_SCOPE
+        decided = agent.proposals.get(release).decision is not Decision.WAITING
+    assert decided == (actor in {"decide", "operator"})
+
+
+ANYBODY = ("anonymous", "stranger", "party", "coordinator")
+
+
+def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_coordinator() -> None:
+    release, files = published()
+    fake, asked = FakeCoordinator(files={release: files}), list[httpx.Request]()
+
+    def listening(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return fake.answer(request)
+
+    client = ReleaseClient(
+        "http://hub", transport=httpx.MockTransport(listening), trusted_coordinator=COORDINATOR.fingerprint
+    )
+    app = learner_app(Catalogue(client))
+    fit = {"target": "charges, yearly"}
+    bodies = {"fits": fit, "predictions": {**fit, "rows": [{"age": 40, "bmi": 20, "smoker": "yes"}]}}
+    for actor in ANYBODY:
+        headers = {} if actor == "anonymous" else {"Authorization": f"Bearer {actor}", "Cookie": f"session={actor}"}
+        with httpx.Client(transport=InProcess(app), base_url="http://learner", headers=headers) as http:
+            for method, path in sorted(endpoints(app)):
+                body = bodies.get(path.split("/")[-1])
+                assert http.request(method, path.format(release=release), json=body).status_code == 200, (actor, path)
+    assert {method for method, _ in endpoints(app)} == {"GET", "POST"}
+    assert {request.method for request in asked} == {"GET"}
+    assert not any(name in request.headers for request in asked for name in ("authorization", "cookie"))
+
+
+def test_no_service_has_methods_beyond_its_document(tmp_path: Path) -> None:
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
+    with consortium_of(tmp_path, "clinic", "insurer").agent("clinic") as agent:
+        learner = Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))
+        for app in (hub.app, agent_app(Desk(agent, TOKEN, None)), learner_app(learner)):
+            known = endpoints(app)
+            with httpx.Client(transport=InProcess(app), base_url="http://any") as http:
+                for path in {path for _, path in known}:
+                    for method in METHODS:
+                        if (method, path) not in known:
+                            assert problem(http.request(method, path)) == (405, "http"), (method, path)
+    hub.close()

@@ -1,0 +1,132 @@
+"""How much, how many and how long: what no endpoint goes beyond (blocks: tests/coordinator/test_blocks.py)."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from coordinator.errors import TooLargeError, TruncatedError
+from coordinator.http.bodies import Body
+from party_agent.app import Desk
+from party_agent.app import create_app as agent_app
+from services.client import ReleaseClient
+from services.learner.app import create_app as learner_app
+from services.learner.catalogue import Catalogue
+from services.learner.edge import BodyLimit
+from shared.runtime.problem import install_problems
+from tests.coordinator.honest import Hub, key_of, problem
+from tests.party_agent.consortium import BY_HAND, consortium_of
+from tests.services.in_process import InProcess
+
+TOO_MUCH = b" " * ((8 << 20) + 1)
+TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[list[httpx.Client]]:
+    """All three, called by somebody who may do everything."""
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
+    hub.enrolled("clinic")
+    with consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND).agent("clinic") as agent:
+        apps = [
+            hub.app,
+            agent_app(Desk(agent, TOKEN, None)),
+            learner_app(Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
+        ]
+        clients = [httpx.Client(transport=InProcess(app), base_url="http://any") for app in apps]
+        clients[0].auth = hub.auth(key_of("clinic"))
+        clients[1].headers["Authorization"] = f"Bearer {TOKEN}"
+        yield clients
+    hub.close()
+
+
+def operations(http: httpx.Client) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of every operation, with names in the path that exist."""
+    for path, methods in http.get("/openapi.json").json()["paths"].items():
+        for method, described in methods.items():
+            yield method, path.format(release="0" * 64, party="clinic", sender="clinic"), described
+
+
+def test_every_json_body_beyond_its_limit_is_refused(services: list[httpx.Client]) -> None:
+    refused = 0
+    for http in services:
+        for method, path, described in operations(http):
+            if "application/json" in described.get("requestBody", {}).get("content", {}):
+                assert problem(http.request(method, path, content=TOO_MUCH))[0] == 413, path
+                refused += 1
+    assert refused >= 10
+
+
+def test_every_count_and_wait_in_a_query_has_an_upper_bound(services: list[httpx.Client]) -> None:
+    bounded = 0
+    for http in services:
+        for method, path, described in operations(http):
+            for parameter in described.get("parameters", []):
+                if parameter["name"] in {"limit", "wait_seconds"}:
+                    assert problem(http.request(method, path, params={parameter["name"]: 201})) == (422, "request")
+                    bounded += 1
+    assert bounded >= 4
+
+
+def slow_request(pieces: int) -> Request:
+    """A body that starts to come and then does not go on."""
+    sent = 0
+
+    async def receive() -> dict[str, object]:
+        nonlocal sent
+        sent += 1
+        await asyncio.sleep(0)
+        if sent > pieces:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+
+
+def test_coordinator_does_not_wait_for_ever_for_a_body() -> None:
+    async def read() -> None:
+        body = Body(slow_request(3), patience_seconds=0.05)
+        with pytest.raises(TruncatedError, match="in time"):
+            _ = [piece async for piece in body.pieces(1 << 10)]
+        await body.drain()
+
+    asyncio.run(asyncio.wait_for(read(), 10))
+
+
+def test_coordinator_drains_no_more_than_it_must_of_a_body_that_never_ends() -> None:
+    async def read() -> None:
+        body = Body(slow_request(1 << 30), patience_seconds=0.05)
+        with pytest.raises(TooLargeError):
+            _ = [piece async for piece in body.pieces(2)]
+        with pytest.raises(TruncatedError, match="in time"):
+            await body.drain()
+
+    asyncio.run(asyncio.wait_for(read(), 10))
+
+
+def test_learner_does_not_wait_for_ever_for_a_body() -> None:
+    app = FastAPI()
+    install_problems(app, {})
+    app.add_middleware(BodyLimit, patience_seconds=0.05)
+
+    @app.post("/")
+    def take(body: dict[str, str]) -> dict[str, str]:
+        return body
+
+    async def answers() -> list[int]:
+        statuses = list[int]()
+
+        async def send(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])  # type: ignore[arg-type]
+
+        request = slow_request(2)
+        scope = {**request.scope, "query_string": b"", "headers": [(b"content-type", b"application/json")]}
+        await app(scope, request._receive, send)  # type: ignore[arg-type]
+        return statuses
+
+    assert asyncio.run(asyncio.wait_for(answers(), 10)) == [408]

@@ -1,0 +1,21 @@
+"""Whatever is sent to a learner, it answers as its OpenAPI document says."""
+
+from pathlib import Path
+
+from services.client import ReleaseClient
+from services.learner.app import create_app
+from services.learner.catalogue import Catalogue
+from tests.hostile.attack import attack
+from tests.hostile.hub import hub_with_releases
+from tests.services.in_process import InProcess
+
+
+def test_learner_answers_as_documented(tmp_path: Path) -> None:
+    with hub_with_releases(tmp_path) as (hub, releases):
+        client = ReleaseClient("http://hub", transport=InProcess(hub.app), trusted_coordinator=hub.key.fingerprint)
+        statuses = attack(create_app(Catalogue(client)), known=[{"release": release} for release in releases])
+    assert statuses["GET", "/v1/releases"] == {200, 422}
+    for path in ("/v1/releases/{release}", "/v1/releases/{release}/moments"):
+        assert statuses["GET", path] == {200, 404, 409}
+    for path in ("/v1/releases/{release}/fits", "/v1/releases/{release}/predictions"):
+        assert {404, 409, 422} <= statuses["POST", path] <= {200, 400, 404, 409, 422}

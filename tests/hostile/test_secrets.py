@@ -1,0 +1,183 @@
+"""A whole round with real processes and commands, and nothing secret in what any of them says, logs or shows."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from shared.runtime.cli import main
+
+pytestmark = pytest.mark.slow
+
+ROWS = 400
+SCHEMAS = {
+    "clinic": [{"kind": "numeric", "name": "age", "lower": 0.0, "upper": 100.0}],
+    "insurer": [{"kind": "numeric", "name": "charges", "lower": 0.0, "upper": 200.0}],
+}
+POLICY = {"auto_approve": [{"proposer": "*", "max_rho": 1e6}], "max_epsilon": 1000}
+SUBJECT = "subject-sentinel"
+VALUE = "31.4159265358"
+CELL = "cell-sentinel"
+
+
+@dataclass
+class Everything:
+    """All that anybody can see: arguments of commands, what they print, logs, answers, processes."""
+
+    capsys: pytest.CaptureFixture[str]
+    folder: Path
+    said: list[str] = field(default_factory=list)
+
+    def run(self, *arguments: object, quiet: bool = False) -> Any:
+        """A command in this process; the JSON it prints. What is `quiet` prints a secret on purpose."""
+        given = [str(argument) for argument in (*arguments, "--json")]
+        with pytest.raises(SystemExit) as ended:
+            main(given)
+        printed = self.capsys.readouterr()
+        self.said += [*given, printed.err, *([] if quiet else [printed.out])]
+        return json.loads(printed.out) if ended.value.code == 0 else {"failed": printed.err}
+
+    @contextmanager
+    def serving(self, name: str, *arguments: object) -> Iterator[str]:
+        """A server in a process of its own; its URL."""
+        command = [sys.executable, "-c", "from shared.runtime.cli import main; main()", name, "serve"]
+        log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
+        with (
+            log.open("w") as file,
+            subprocess.Popen(
+                [*command, *map(str, arguments), "--port", "0"], stdout=subprocess.PIPE, stderr=file, text=True
+            ) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                first = process.stdout.readline()
+                yield json.loads(first)["url"]
+                self.said += [first, Path(f"/proc/{process.pid}/cmdline").read_text()]
+            finally:
+                process.terminate()
+                self.said += [process.stdout.read(), log.read_text()]
+                assert process.wait(30) in {0, -signal.SIGTERM}
+
+    def call(self, http: httpx.Client, method: str, path: str, **sent: Any) -> httpx.Response:
+        """A request; what is answered, with its headers."""
+        response = http.request(method, path, **sent)
+        self.said.append(f"{response.headers} {response.text}")
+        return response
+
+
+def write_tables(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Each party's table, and the options that register it: one in a database, one in a file."""
+    draw = np.random.default_rng(0)
+    rows = [(f"{SUBJECT}-{i:04}", f"{draw.uniform(1, 90):.4f}") for i in range(ROWS)]
+    rows[7] = (rows[7][0], VALUE)
+    with sqlite3.connect(folder / "password-sentinel.db") as db:
+        db.execute("CREATE TABLE stays (subject TEXT, age REAL)")
+        db.executemany("INSERT INTO stays VALUES (?, ?)", rows)
+    db.close()
+    (folder / "url").write_text(f"sqlite:///{folder / 'password-sentinel.db'}")
+    (folder / "charges.csv").write_text("subject,charges\n" + "\n".join(map(",".join, rows)))
+    (folder / "broken.csv").write_text("subject,charges\n" + "\n".join(map(",".join, [*rows, ("last", CELL)])))
+    return {
+        "clinic": ("--database-url-file", folder / "url", "--query", "SELECT * FROM stays"),
+        "insurer": ("--source", folder / "charges.csv"),
+    }
+
+
+def make_parties(seen: Everything, hub: str) -> None:
+    """Both parties with keys, enrolled by an invite from a file, pinned, with data sets."""
+    folder, fingerprints = seen.folder, {}
+    tables = write_tables(folder)
+    (folder / "policy.json").write_text(json.dumps(POLICY))
+    for name, table in tables.items():
+        home = ("--home", folder / name)
+        linkage = () if name == "clinic" else ("--linkage-key", folder / "clinic" / "keys" / "linkage.key")
+        capped = ("--epsilon-cap", 1000, "--policy", folder / "policy.json")
+        made = seen.run("party", "init", *home, "--name", name, *capped, *linkage)
+        fingerprints[name] = made["fingerprint"]
+        invited = seen.run("coordinator", "invite", "--home", folder / "hub", "--party", name, quiet=True)
+        (folder / f"invite-{name}").write_text(invited["invite"] + "\n")
+        seen.run("party", "enrol", *home, "--coordinator", hub, "--invite-file", folder / f"invite-{name}")
+        (folder / f"{name}.schema.json").write_text(json.dumps(SCHEMAS[name]))
+        schema = ("--subject-id", "subject", "--schema", folder / f"{name}.schema.json")
+        assert seen.run("party", "datasets", "add", "main", *home, *table, *schema)["n"] == ROWS
+    for name in tables:
+        for member, fingerprint in fingerprints.items():
+            seen.run("party", "pin", "--home", folder / name, member, fingerprint)
+    schema = ("--subject-id", "subject", "--schema", folder / "insurer.schema.json")
+    broken = ("--home", folder / "insurer", "--source", folder / "broken.csv")
+    assert "not numbers" in seen.run("party", "datasets", "add", "broken", *broken, *schema)["failed"]
+    again = ("--home", folder / "clinic", "--coordinator", hub, "--invite-file", folder / "invite-insurer")
+    assert seen.run("party", "enrol", *again)["failed"]
+
+
+def run_round(seen: Everything, hub: str) -> None:
+    """A release from proposal to fit, and requests that are refused."""
+    folder = seen.folder
+    study = {"study": "a", "mechanism": "rmgm", "epsilon": 100.0, "delta": 1e-5, "n": ROWS, "k": 40}
+    asked = [{"name": name, "dataset": "main", "attributes": schema} for name, schema in SCHEMAS.items()]
+    (folder / "study.json").write_text(json.dumps(study | {"parties": asked}))
+    with ExitStack() as running:
+        agents = {name: running.enter_context(seen.serving("party", "--home", folder / name)) for name in SCHEMAS}
+        shown = seen.run(
+            "coordinator", "propose", folder / "study.json", "--home", folder / "hub", "--coordinator", hub
+        )
+        key = json.loads(httpx.get(f"{hub}/v1/coordinator").text)["fingerprint"]
+        with httpx.Client(base_url=hub, timeout=30) as http:
+            until = time.monotonic() + 90
+            while seen.call(http, "GET", f"/v1/releases/{shown['id']}").json()["state"] != "published":
+                assert time.monotonic() < until
+                time.sleep(0.3)
+            for kind in ("approvals", "rejections", "blocks"):
+                seen.call(http, "PUT", f"/v1/releases/{shown['id']}/{kind}/clinic", content=b"{}")
+            for path in ("/v1/parties", "/v1/events", "/metrics", "/openapi.json"):
+                seen.call(http, "GET", path)
+        for name, url in agents.items():
+            token = (folder / name / "token").read_text().strip()
+            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
+                for path in ("status", "datasets", "ledger", "proposals", "jobs"):
+                    assert seen.call(http, "GET", f"/v1/{path}").status_code == 200
+                seen.call(http, "POST", "/v1/datasets", content=b"{}")
+                seen.call(http, "GET", "/v1/status", headers={"Authorization": f"Bearer {token}x"})
+        learning = ("--coordinator", hub, "--coordinator-key", key, "--cache", folder / "cache")
+        url = running.enter_context(seen.serving("learner", *learning))
+        with httpx.Client(base_url=url, timeout=30) as http:
+            fit = seen.call(http, "POST", f"/v1/releases/{shown['id']}/fits", json={"target": "charges"})
+            assert fit.status_code == 200, fit.text
+
+
+def test_nothing_secret_is_said_logged_or_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    seen = Everything(capsys, tmp_path)
+    url_file = tmp_path / "hub-url"
+    url_file.write_text(f"sqlite:///{tmp_path / 'hub-password-sentinel.db'}")
+    seen.run("coordinator", "init", "--home", tmp_path / "hub", "--database-url-file", url_file)
+    with seen.serving("coordinator", "--home", tmp_path / "hub") as hub:
+        make_parties(seen, hub)
+        run_round(seen, hub)
+    everything = "\n".join(seen.said)
+    keys = {str(path.relative_to(tmp_path)): path.read_text().strip() for path in tmp_path.rglob("keys/*.key")}
+    assert len(keys) == 7
+    secrets = {
+        **keys,
+        **{f"{name}'s token": (tmp_path / name / "token").read_text().strip() for name in SCHEMAS},
+        **{f"{name}'s invite": (tmp_path / f"invite-{name}").read_text().strip().split(".")[-1] for name in SCHEMAS},
+        "database password": "password-sentinel",
+        "subject": SUBJECT,
+        "value": VALUE,
+        "cell of a broken table": CELL,
+    }
+    assert [name for name, secret in secrets.items() if secret in everything] == []
+    held = b"".join(path.read_bytes() for path in (tmp_path / "hub").rglob("*") if path.is_file())
+    held += b"".join(path.read_bytes() for path in tmp_path.glob("hub-password-sentinel.db*"))
+    own = {"hub/keys/signing.key", "database password"}  # the coordinator's own; all else it never gets to see
+    assert [name for name, secret in secrets.items() if name not in own and secret.encode() in held] == []
