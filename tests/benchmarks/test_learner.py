@@ -1,0 +1,13 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_quick_run_reports_a_ratio_for_every_estimator(tmp_path: Path) -> None:
+    out = tmp_path / "learner.json"
+    command = [sys.executable, "-m", "benchmarks.learner", "--quick", "--json", str(out)]
+    subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[2])
+    (result,) = json.loads(out.read_text())["results"]
+    assert {"ols", "debiased", "measurement_error"} <= result.keys()
+    assert all(result[name]["times_faster"] > 0 for name in ("ols", "debiased", "measurement_error"))
