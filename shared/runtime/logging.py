@@ -27,6 +27,7 @@ def configure_logging(*, service: str, level: str = "info") -> None:
     structlog.configure(
         processors=[
             lambda _, __, event: {"service": service, **event},
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),

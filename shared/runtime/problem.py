@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from shared.errors import CommingleError
 from shared.runtime.remote import PROBLEM_TYPE
+from shared.runtime.request_ids import RequestIds
 
 PROBLEM_JSON = "application/problem+json"
 _STATUSES = frozenset(map(int, HTTPStatus))
@@ -30,7 +31,7 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
 
 
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:
-    """Answer every error with a problem document.
+    """Answer every error with a problem document, and name every request.
 
     Args:
         app: the application.
@@ -60,6 +61,7 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         _log.error("unexpected fault", path=request.url.path, error=type(error).__name__)
         return problem(500, "fault", "an unexpected fault", "Try again; if it persists, read the service's log.")
 
+    app.add_middleware(RequestIds)
     app.add_exception_handler(CommingleError, on_ours)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
