@@ -1,0 +1,258 @@
+"""Two coordinator replicas on one database under load: requests per second, p99, errors, lost writes.
+
+python -m benchmarks.load [--database-url URL] [--seconds N] [--workers N] [--json FILE]
+
+Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication, each
+request sent to either replica at random; readers list releases meanwhile. At the end every release that a worker saw
+accepted must be published at both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given.
+"""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import numpy as np
+
+from services.client import ReleaseClient
+from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
+from shared.protocol.documents import WireModel
+from shared.protocol.dsse import Envelope, open_envelope, seal
+from shared.protocol.keys import SigningKey
+from shared.protocol.plan import plan_block
+from shared.protocol.schema import NumericAttribute
+from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    BlockStatement,
+    Enrolment,
+    SignedDocument,
+    approval_set_digest,
+)
+from shared.runtime.clock import system_clock
+from shared.runtime.request_signing import RequestSigner
+
+_MAIN = "from shared.runtime.cli import main; main()"
+_HEAD = "0" * 64
+_ROWS, _COLUMNS = 2_000, 10
+_VERIFIED = 20
+
+
+@dataclass
+class Tally:
+    """Seconds per kind of request, and everything that was not a success."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    errors: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+
+
+class Worker:
+    """A member with a key of its own."""
+
+    def __init__(self, name: str, urls: list[str], invite: str, tally: Tally) -> None:
+        self._name, self._urls, self._tally = name, urls, tally
+        self._key = SigningKey(sha256(name.encode()).digest())
+        self._draw = random.Random(name)
+        coordinator = invite.split(".")[2]
+        self._http = httpx.Client(timeout=60, auth=RequestSigner(self._key, audience=coordinator, clock=system_clock))
+        document = Enrolment(invite=invite, name=name, signing_key=self._public, sealing_key="1" * 64)
+        signed = SignedDocument(signing_key=self._public, envelope=seal(document, kind="enrolment", key=self._key))
+        self._call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
+
+    @property
+    def _public(self) -> str:
+        return self._key.verifying_key.raw.hex()
+
+    def release(self) -> None:
+        """One release, from proposal to upload."""
+        spec = self._spec()
+        envelope = seal(spec, kind="spec", key=self._key)
+        if not self._call("propose", "POST", "/v1/releases", envelope.to_json()):
+            return
+        self._tally.accepted.append(envelope.digest)
+        where = f"/v1/releases/{envelope.digest}"
+        about: dict[str, Any] = {"spec": envelope.digest, "party": self._name}
+        approval = self._seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
+        alignment = self._seal(AlignmentStatement(**about, subjects=spec.n, digest=_HEAD), "alignment")
+        request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
+        self._call("approve", "PUT", f"{where}/approvals/{self._name}", request)
+        plan = plan_block(spec, spec.parties[0])
+        block = np.random.default_rng().integers(-(2**20), 2**20, (plan.rows, _COLUMNS))
+        body = encode_block(block, plan.columns)
+        opened = open_envelope(approval, Approval, kind="approval", keys=[self._key.verifying_key])
+        statement = BlockStatement(
+            **about,
+            approvals=approval_set_digest({self._name: opened}),
+            rows=plan.rows,
+            columns=plan.columns,
+            sigma=plan.sigma,
+            body_sha256=sha256(body).hexdigest(),
+            content_sha256=content_digest(block),
+            ledger_head=_HEAD,
+        )
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self._seal(statement, "block").to_json().decode()}
+        self._call("upload", "PUT", f"{where}/blocks/{self._name}", body, headers)
+        self._call("read", "GET", where, None)
+        self._call("list", "GET", "/v1/releases?limit=20", None)
+
+    def _seal(self, document: WireModel, kind: str) -> Envelope:
+        return seal(document, kind=kind, key=self._key)
+
+    def _spec(self) -> ReleaseSpec:
+        now = system_clock()
+        party = PartySpec(
+            name=self._name,
+            signing_key=self._public,
+            sealing_key="1" * 64,
+            dataset="load",
+            attributes=tuple(NumericAttribute(name=f"x{i}", lower=0, upper=1) for i in range(_COLUMNS)),
+        )
+        return ReleaseSpec(
+            study="load",
+            created=now,
+            expires=now + timedelta(hours=1),
+            mechanism="rmgm",
+            k=_ROWS,
+            seed=self._draw.randbytes(32).hex(),
+            epsilon=1.0,
+            delta=1e-5,
+            n=_ROWS,
+            parties=(party,),
+            proposer=self._key.fingerprint,
+        )
+
+    def _call(
+        self, kind: str, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
+    ) -> bool:
+        given = {"Content-Type": "application/json"} if headers is None and body is not None else headers
+        start = time.perf_counter()
+        try:
+            answer = self._http.request(method, self._draw.choice(self._urls) + path, content=body, headers=given)
+        except httpx.HTTPError as error:
+            self._tally.errors.append(f"{kind}: {type(error).__name__}")
+            return False
+        self._tally.seconds[kind].append(time.perf_counter() - start)
+        if not answer.is_success:
+            self._tally.errors.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
+        return answer.is_success
+
+
+@contextlib.contextmanager
+def replicas(home: Path, database_url: str | None) -> Iterator[list[str]]:
+    """Two coordinators over one home and one database."""
+    command = [sys.executable, "-c", _MAIN, "coordinator"]
+    options = ["--database-url", database_url] if database_url else []
+    subprocess.run([*command, "init", "--home", str(home), *options], check=True, stdout=subprocess.DEVNULL)
+    serving = [*command, "serve", "--home", str(home), "--port", "0"]
+    with (home / "log").open("wb") as log:
+        processes = [subprocess.Popen(serving, stdout=subprocess.PIPE, stderr=log) for _ in range(2)]
+    try:
+        yield [json.loads(process.stdout.readline())["url"] for process in processes if process.stdout]
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait(30)
+
+
+def invites(home: Path, names: list[str]) -> list[str]:
+    """One invite for each name."""
+    command = [sys.executable, "-c", _MAIN, "coordinator", "invite", "--home", str(home), "--json", "--party"]
+    return [json.loads(subprocess.run([*command, n], check=True, capture_output=True).stdout)["invite"] for n in names]
+
+
+def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -> dict[str, Any]:
+    """Load for that long; then look for what was lost."""
+    tally = Tally()
+    with replicas(home, database_url) as urls:
+        names = [f"member-{number}" for number in range(workers)]
+        members = [Worker(n, urls, i, tally) for n, i in zip(names, invites(home, names), strict=True)]
+        start = time.perf_counter()
+
+        def work(member: Worker) -> None:
+            while time.perf_counter() - start < seconds:
+                member.release()
+
+        threads = [threading.Thread(target=work, args=(member,)) for member in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        passed = time.perf_counter() - start
+        lost = _lost(urls, tally.accepted)
+        verified = 0
+        for url in urls:
+            with ReleaseClient(url) as client:
+                for release in tally.accepted[-_VERIFIED:]:
+                    client.fetch(release)
+                    verified += 1
+    kinds = {kind: _summary(found) for kind, found in tally.seconds.items()}
+    requests = sum(len(found) for found in tally.seconds.values())
+    return {
+        "database": "postgresql" if database_url else "sqlite",
+        "workers": workers,
+        "seconds": passed,
+        "requests_per_second": requests / passed,
+        "releases": len(tally.accepted),
+        "errors": tally.errors,
+        "lost": lost,
+        "verified": verified,
+        "kinds": kinds,
+    }
+
+
+def _lost(urls: list[str], accepted: list[str], *, patience: float = 60.0) -> list[str]:
+    """What was accepted and is not published at every replica within a minute."""
+    until = time.monotonic() + patience
+    with httpx.Client(timeout=60) as client:
+        left = [(url, release) for url in urls for release in accepted]
+        while left and time.monotonic() < until:
+            left = [pair for pair in left if client.get("/v1/releases/".join(pair)).json()["state"] != "published"]
+    return sorted({release for _, release in left})
+
+
+def _summary(seconds: list[float]) -> dict[str, float]:
+    p50, p99 = np.quantile(seconds, [0.5, 0.99]) * 1000
+    return {"count": len(seconds), "p50_ms": float(p50), "p99_ms": float(p99)}
+
+
+@click.command()
+@click.option("--database-url", help="postgresql://…; SQLite without it.")
+@click.option("--seconds", default=30.0, show_default=True)
+@click.option("--workers", default=16, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path))
+def main(*, database_url: str | None, seconds: float, workers: int, json_file: Path | None) -> None:
+    """Print the figures; exit 1 if anything was lost or refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(Path(folder) / "hub", database_url, seconds=seconds, workers=workers)
+    print(
+        f"{result['database']}: {result['workers']} members, {result['requests_per_second']:.0f} requests/s over "
+        f"{result['seconds']:.0f} s, {result['releases']} releases, {len(result['errors'])} errors, "
+        f"{len(result['lost'])} lost, {result['verified']} verified"
+    )
+    for kind, found in result["kinds"].items():
+        print(f"  {kind:<10}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
+    for error in result["errors"][:5]:
+        print(f"  {error}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(result, indent=2))
+    sys.exit(1 if result["errors"] or result["lost"] else 0)
+
+
+if __name__ == "__main__":
+    main()
