@@ -1,0 +1,212 @@
+"""A coordinator and two agents as processes on loopback, from keys to registered data, and what must hold of them."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from party_agent.home import Home
+from shared.protocol.block import decode_block
+from shared.protocol.documents import decode
+from shared.protocol.dsse import parse_envelope
+from shared.protocol.errors import BlockError
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import State
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import BlockStatement
+from shared.protocol.verification import verify_release
+from tests.faults.processes import Server, run
+from tests.faults.witness import SETTLED, charges_on_disk, check_history
+from tests.party_agent.consortium import SCHEMAS, rows_of, write_csv
+
+ROWS = 200
+SKETCH = 20
+PARTIES = ("clinic", "insurer")
+_DEADLINE_SECONDS = 40.0
+_POLL_SECONDS = 0.05
+_PUBLISHED = ("manifest", "matrix", "moments")
+_POLICY = {"auto_approve": [{"proposer": "*", "max_rho": 1000}], "max_epsilon": 5}
+
+
+def eventually(holds: Callable[[], bool], *, what: str) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + _DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(_POLL_SECONDS)
+
+
+@dataclass
+class Loopback:
+    """Use `set_up`, then propose, and `close`."""
+
+    root: Path
+    database: tuple[str, ...] = ()
+    hub: Server = field(init=False)
+    agents: dict[str, Server] = field(init=False)
+    fingerprint: str = ""
+    _before: frozenset[Path] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.hub = Server(self.root / "logs" / "hub", ("coordinator", "serve", "--home", self.root / "hub"))
+        self.agents = {
+            name: Server(self.root / "logs" / name, ("party", "serve", "--home", self.home(name).root))
+            for name in PARTIES
+        }
+
+    def home(self, name: str) -> Home:
+        return Home(self.root / name)
+
+    def set_up(self) -> None:
+        """Keys, invites, enrolment, pins, data; the coordinator is started, agents are not."""
+        hub = ("--home", self.root / "hub")
+        self.root.mkdir(exist_ok=True)
+        self.fingerprint = self.command("coordinator", "init", *hub, *self.database)["fingerprint"]
+        self.hub.start()
+        policy = self.root / "policy.json"
+        policy.write_text(json.dumps(_POLICY))
+        prints, shared = dict[str, str](), tuple[object, ...]()
+        for name in PARTIES:
+            home = ("--home", self.home(name).root)
+            options = ("--policy", policy, "--epsilon-cap", 100, *shared)
+            prints[name] = self.command("party", "init", *home, "--name", name, *options)["fingerprint"]
+            shared = ("--linkage-key", self.home(name).root / "keys" / "linkage.key")
+            invite = self.command("coordinator", "invite", *hub, "--party", name)["invite"]
+            self.command("party", "enrol", *home, "--coordinator", self.hub.url, "--invite", invite)
+            self._register(name)
+        clinic, insurer = PARTIES
+        for name, other in ((clinic, insurer), (insurer, clinic)):
+            self.home(name).pin(other, prints[other])
+
+    def command(self, *arguments: object) -> Any:
+        logs = self.root / "logs"
+        logs.mkdir(exist_ok=True)
+        code, printed = run(logs, *arguments)
+        assert code == 0, printed
+        return printed
+
+    def propose(self, *, mechanism: str = "rmgm", lifetime_hours: float = 1.0) -> str:
+        """Propose a small release; its id."""
+        return str(self.command(*self._proposal(mechanism, lifetime_hours))["id"])
+
+    def propose_in_vain(self) -> None:
+        """The coordinator does not answer; its operator's command says so."""
+        code, _ = run(self.root / "logs", *self._proposal("rmgm", 1.0))
+        assert code == 1
+
+    def view(self, release: str) -> Any:
+        return self._get(f"/v1/releases/{release}").json()
+
+    def newest(self) -> Any:
+        return self._get("/v1/releases").json()["items"][0]
+
+    def state(self, release: str) -> State | None:
+        """Where a release stands; None while the coordinator does not answer."""
+        with suppress(httpx.TransportError, KeyError):
+            return State(self.view(release)["state"])
+        return None
+
+    def wait_for(self, release: str, *states: State) -> None:
+        eventually(lambda: self.state(release) in states, what=f"{release} is {self.state(release)}")
+
+    def charge(self, name: str, release: str) -> str | None:
+        found = charges_on_disk(self.home(name)).get(release)
+        return None if found is None else found.state
+
+    def decide(self, name: str, release: str, decision: str) -> int | None:
+        """A person decides through the agent's local API; None where it dies instead of answering."""
+        headers = {"Authorization": f"Bearer {self.home(name).token()}"}
+        try:
+            path = f"/v1/proposals/{release}/{decision}"
+            return httpx.put(self.agents[name].url + path, headers=headers, timeout=30).status_code
+        except httpx.TransportError:
+            return None
+
+    def check(self, release: str, expected: State) -> None:
+        """Everything that must hold once a release is over, whatever was killed on the way."""
+        self.wait_for(release, expected)
+        for name in PARTIES:
+            eventually(partial(self._has_finished, name, release), what=f"{name}: {self.charge(name, release)}")
+        view = self.view(release)
+        events = self._get("/v1/events", params={"after": 0}).json()["items"]
+        history = [(e["seq"], e["kind"], State(e["state"])) for e in events if e["release"] == release]
+        check_history(history, expected)
+        spec = decode(ReleaseSpec, parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
+        bodies = {name: self._check_charge(name, release, spec) for name in PARTIES}
+        assert self._blocks_received(spec) <= set(bodies.values())
+        if expected is State.PUBLISHED:
+            self._check_published(release, bodies)
+
+    def close(self) -> None:
+        for server in (self.hub, *self.agents.values()):
+            server.kill()
+
+    def _check_charge(self, name: str, release: str, spec: ReleaseSpec) -> str | None:
+        """The block that may have left, if one may, and then its cost is counted."""
+        charge = charges_on_disk(self.home(name)).get(release)
+        if charge is None:
+            return None
+        if charge.attempt:
+            assert charge.state in SETTLED - {"released"}
+            assert charge.rho_units >= plan_block(spec, spec.party(name)).charge.units
+        return charge.body_sha256
+
+    def _check_published(self, release: str, bodies: Mapping[str, str | None]) -> None:
+        manifest, matrix, moments = (self._get(f"/v1/releases/{release}/{name}").content for name in _PUBLISHED)
+        published = verify_release(manifest, matrix, moments, trusted_coordinator=self.fingerprint)
+        assert published.release == release
+        for name in PARTIES:
+            statement = decode(BlockStatement, published.manifest.blocks[name].payload_bytes)
+            assert statement.body_sha256 == bodies[name]
+
+    def _blocks_received(self, spec: ReleaseSpec) -> set[str]:
+        """Digests of the blocks of this release that ever reached the coordinator's disk, recorded or not."""
+        received = set()
+        for plan in (plan_block(spec, party) for party in spec.parties):
+            for path in self._blobs() - self._before:
+                with suppress(BlockError):
+                    decode_block(path.read_bytes(), columns=plan.columns, rows=plan.rows)
+                    received.add(path.name)
+        return received
+
+    def _blobs(self) -> frozenset[Path]:
+        return frozenset(p for p in (self.root / "hub" / "blobs").glob("*/*") if not p.name.startswith("."))
+
+    def _proposal(self, mechanism: str, lifetime_hours: float) -> tuple[object, ...]:
+        study = {
+            "study": f"after {time.monotonic_ns()}",
+            "mechanism": mechanism,
+            "k": SKETCH if mechanism == "rmgm" else None,
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "n": ROWS,
+            "lifetime_hours": lifetime_hours,
+            "parties": [
+                {"name": name, "dataset": "main", "attributes": [a.model_dump(mode="json") for a in SCHEMAS[name]]}
+                for name in PARTIES
+            ],
+        }
+        self._before = self._blobs()
+        file = self.root / "study.json"
+        file.write_text(json.dumps(study))
+        return ("coordinator", "propose", file, "--home", self.root / "hub", "--coordinator", self.hub.url)
+
+    def _register(self, name: str) -> None:
+        schema = self.root / f"{name}.schema.json"
+        schema.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[name]]))
+        table = write_csv(self.root / f"{name}.csv", rows_of(name, ROWS))
+        source = ("--source", table, "--subject-id", "subject", "--schema", schema)
+        self.command("party", "datasets", "add", "main", "--home", self.home(name).root, *source)
+
+    def _has_finished(self, name: str, release: str) -> bool:
+        over = self.charge(name, release) in {None, *SETTLED}
+        return over and not (self.home(name).outbox / release).exists()
+
+    def _get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.hub.url + path, timeout=30, **options).raise_for_status()

@@ -1,0 +1,165 @@
+"""Many rounds in one virtual consortium, with faults drawn from a seed, and what must hold in the end."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import httpx
+
+from shared.protocol.dsse import seal
+from shared.protocol.rounds import State
+from shared.protocol.statements import Enrolment, SignedDocument
+from shared.runtime import faults
+from tests.faults.chaos import Chaos
+from tests.faults.witness import check_history, check_ledger, check_published, check_settled
+from tests.faults.world import LATEST_SECONDS, Outcome, Party, World
+from tests.party_agent.consortium import NAMES
+
+_LIFETIME_SECONDS = 3600.0
+_BETWEEN_PROPOSALS_SECONDS = 240.0
+_TIME_ENOUGH_SECONDS = 1800.0
+_AGREED = frozenset({State.APPROVED, State.COLLECTING, State.PUBLISHED})
+_ALL_EVENTS = 10_000
+
+
+def simulate(seed: int, *, rounds: int, root: Path) -> Outcome:
+    """One consortium through that many rounds. Raises AssertionError as soon as anything does not hold."""
+    chaos = Chaos(Random(seed))
+    world = World(root, chaos, cap_epsilon=chaos.random.choice([5.0, 60.0]))
+    try:
+        _join(world)
+        last = _schedule(world, rounds)
+        faults.arm(world.strike)
+        chaos.calm = False
+        world.run_until(last + chaos.seconds(0, _LIFETIME_SECONDS / 6))
+        chaos.calm = True
+        hopeful = _heal(world)
+        _settle(world)
+        _check(world, hopeful)
+    finally:
+        faults.arm(lambda _: None)
+        world.close()
+    world.outcome.faults += chaos.counts
+    world.outcome.killed_at += chaos.points
+    return world.outcome
+
+
+def _join(world: World) -> None:
+    """Enrol everybody, register their tables, start their agents."""
+    hub = world.centre.hub
+    for name, party in world.parties.items():
+        identity = party.home.identity()
+        raw = identity.signing_key.verifying_key.raw.hex()
+        statement = Enrolment(
+            invite=hub.invited(name), name=name, signing_key=raw, sealing_key=party.home.sealing_key().hex()
+        )
+        envelope = seal(statement, kind="enrolment", key=identity.signing_key)
+        assert hub.enrol(SignedDocument(signing_key=raw, envelope=envelope)).status_code == 201
+        party.start()
+        assert party.agent is not None
+        world.consortium.register(party.agent)
+
+
+def _schedule(world: World, rounds: int) -> float:
+    """Put proposals and mischief into the queue; when the last proposal comes."""
+    draw, seconds = world.chaos.random, 0.0
+    for number in range(rounds):
+        seconds += draw.uniform(0, 2 * _BETWEEN_PROPOSALS_SECONDS)
+        world.after(seconds, partial(_propose, world, number))
+    mischief = 0.0
+    while (mischief := mischief + draw.uniform(10, 120)) < seconds + _LIFETIME_SECONDS:
+        world.after(mischief, partial(_mischief, world))
+    return seconds
+
+
+def _propose(world: World, number: int) -> None:
+    """By the coordinator, which agents trust enough to approve by themselves, or by a member, so that people decide."""
+    draw = world.chaos.random
+    names = tuple(sorted(draw.sample(NAMES, draw.choice([2, 2, 3]))))
+    by_member = draw.random() < 0.3
+    key = world.parties[names[0]].home.identity().signing_key if by_member else world.centre.hub.key
+    spec = world.consortium.spec(
+        mechanism="dgm" if draw.random() < 0.3 else "rmgm",
+        title=f"round {number}",
+        names=names,
+        proposer=key,
+        now=world.now,
+    )
+    spec = spec.model_copy(update={"expires": world.later(_LIFETIME_SECONDS)})
+    envelope = seal(spec, kind="spec", key=key)
+    world.centre.propose(spec, envelope)
+    for name in names:
+        _make_up_minds(world, world.parties[name], envelope.digest, by_hand=by_member)
+
+
+def _make_up_minds(world: World, party: Party, release: str, *, by_hand: bool) -> None:
+    draw = world.chaos.random
+    if by_hand and draw.random() < 0.95:
+        world.after(draw.uniform(10, 600), partial(party.decide, release, approve=draw.random() < 0.92))
+    if draw.random() < 0.06:
+        world.after(draw.uniform(5, 400), partial(party.decide, release, approve=False))
+
+
+def _mischief(world: World) -> None:
+    """From outside: processes are killed at any moment, clocks jump and are set right again."""
+    chaos = world.chaos
+    victim = chaos.random.choice(world.processes)
+    if chaos.strikes(f"{victim.kind} killed at any moment", 0.3):
+        victim.kill()
+    elif chaos.strikes(f"clock of the {victim.kind} jumped", 0.2):
+        victim.set_clock(chaos.seconds(-5400, 5400))
+        world.after(chaos.seconds(30, 400), partial(victim.set_clock, 0))
+
+
+def _heal(world: World) -> list[str]:
+    """From here on nothing goes wrong. Releases that everybody has agreed to and that have time left."""
+    for process in world.processes:
+        process.set_clock(0)
+    enough = world.later(_TIME_ENOUGH_SECONDS)
+    states = {release: world.centre.state(release) for release, spec in world.specs.items() if spec.expires > enough}
+    return [release for release, state in states.items() if state in _AGREED]
+
+
+def _settle(world: World) -> None:
+    """Let time pass until every release is over, every agent knows it and the last late copy has arrived."""
+    until = world.seconds + 2 * _LIFETIME_SECONDS
+    world.run_until(world.seconds + LATEST_SECONDS)
+    while world.seconds < until and not _quiet(world):
+        world.run_until(world.seconds + 60)
+
+
+def _quiet(world: World) -> bool:
+    over = all(state is None or state.final for state in map(world.centre.state, world.specs))
+    return over and not any(p.agent is None or p.agent.proposals.unfinished() for p in world.parties.values())
+
+
+def _check(world: World, hopeful: list[str]) -> None:
+    proposed = {release: spec for release, spec in world.specs.items() if world.centre.state(release) is not None}
+    for name, party in world.parties.items():
+        assert party.agent is not None
+        party.agent.ledger.verify()
+        own = {release: spec for release, spec in proposed.items() if any(p.name == name for p in spec.parties)}
+        check_ledger(world.witness, name, own, cap_units=party.agent.ledger.cap.rho.units)
+        check_settled(party.home, own)
+        assert not party.agent.proposals.unfinished()
+    for release in proposed:
+        _check_release(world, release)
+    for release in hopeful:  # nothing but a party's own decision may have ended these
+        rejected = any(kind == "rejections" and found == release for found, _, kind in world.witness.left)
+        assert rejected or world.centre.state(release) is State.PUBLISHED, f"{release} got stuck"
+
+
+def _check_release(world: World, release: str) -> None:
+    hub = world.centre.hub
+    with hub.store.read() as tx:
+        found = tx.releases.get(release)
+        events = tx.events.after(0, limit=_ALL_EVENTS, release=release)
+    assert found is not None
+    check_history([(event.seq, event.kind, event.state) for event in events], found.state)
+    world.outcome.states[found.state] += 1
+    if found.state is State.PUBLISHED:
+        manifest, matrix, moments = (
+            world.centre.deliver(httpx.Request("GET", f"http://hub/v1/releases/{release}/{name}")).content
+            for name in ("manifest", "matrix", "moments")
+        )
+        check_published(world.witness, (manifest, matrix, moments), release=release, coordinator=hub.key.fingerprint)

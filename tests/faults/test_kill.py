@@ -1,0 +1,192 @@
+"""`kill -9` of each process at every step of a release (docs/faults.md): started again, the round ends as it must."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.protocol.rounds import State
+from tests.faults.loopback import Loopback, eventually
+
+pytestmark = pytest.mark.slow
+PARTY_POINTS = (
+    "party.committing:3",
+    "party.committing:5",
+    "party.committing:7",
+    "party.approval.signed",
+    "party.approval.sent",
+    "party.debited",
+    "party.drawn",
+    "file.temporary:2",  # the first is where it says where it listens
+    "party.written",
+    "party.stored",
+    "party.uploaded",
+    "party.acknowledged",
+    "party.finished",
+)
+COORDINATOR_POINTS = (
+    "coordinator.approval.committed",
+    "coordinator.approval.committed:2",
+    "coordinator.block.written",
+    "coordinator.block.committed",
+    "coordinator.block.committed:2",
+    "file.temporary",
+    "file.temporary:4",  # the matrix, after two blocks and the manifest
+    "coordinator.publication.written",
+    "coordinator.publication.committed",
+)
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    loopback = Loopback(tmp_path_factory.mktemp("loopback"))
+    try:
+        loopback.set_up()
+        yield loopback
+    finally:
+        loopback.close()
+
+
+@pytest.fixture
+def running(consortium: Loopback) -> Loopback:
+    """Everything runs, whatever the test before left."""
+    for server in (consortium.hub, *consortium.agents.values()):
+        if not server.alive:
+            server.start()
+    return consortium
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_nothing_is_killed_and_the_release_is_published(running: Loopback, mechanism: str) -> None:
+    running.check(running.propose(mechanism=mechanism), State.PUBLISHED)
+
+
+@pytest.mark.parametrize("point", PARTY_POINTS)
+def test_agent_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
+    agent = running.agents["clinic"]
+    agent.kill()
+    agent.start(fault=point)
+    release = running.propose()
+    agent.wait_for_death()
+    agent.start()
+    running.check(release, State.PUBLISHED)
+
+
+def test_agent_killed_again_and_again_while_drawing_pays_once_and_sends_one_block(running: Loopback) -> None:
+    agent = running.agents["clinic"]
+    agent.kill()
+    agent.start(fault="party.drawn")
+    release = running.propose(mechanism="dgm")
+    agent.wait_for_death()
+    for point in ("file.temporary:2", "party.written", "party.debited"):
+        agent.start(fault=point)
+        agent.wait_for_death()
+    agent.start()
+    running.check(release, State.PUBLISHED)
+
+
+@pytest.mark.parametrize("point", ["party.rejection.signed", "party.rejection.sent"])
+def test_agent_killed_while_it_rejects_ends_the_round_and_gets_its_reservation_back(
+    running: Loopback, point: str
+) -> None:
+    agent = running.agents["clinic"]
+    running.agents["insurer"].kill()  # or the round would go on
+    agent.kill()
+    agent.start(fault=point)
+    release = running.propose()
+    eventually(lambda: running.view(release)["parties"][0]["approved"], what="not approved")
+    assert running.decide("clinic", release, "rejection") is None
+    agent.wait_for_death()
+    for server in running.agents.values():
+        server.start()
+    running.check(release, State.REJECTED)
+    assert running.charge("clinic", release) == "released"
+
+
+@pytest.mark.parametrize("point", ["party.rejection.signed", "party.rejection.sent"])
+def test_agent_killed_while_it_withdraws_after_its_upload_ends_the_round_and_pays(
+    running: Loopback, point: str
+) -> None:
+    agent, other = running.agents["clinic"], running.agents["insurer"]
+    for server in (agent, other):
+        server.kill()
+    agent.start(fault=point)
+    other.start(fault="party.debited")
+    release = running.propose()
+    other.wait_for_death()
+    eventually(lambda: running.charge("clinic", release) == "acked", what="not uploaded")
+    assert running.decide("clinic", release, "rejection") is None
+    agent.wait_for_death()
+    agent.start()
+    running.wait_for(release, State.ABORTED)
+    other.start()
+    running.check(release, State.ABORTED)
+    assert running.charge("clinic", release) == "acked"
+    assert running.charge("insurer", release) == "withdrawn"
+
+
+@pytest.mark.parametrize("point", COORDINATOR_POINTS)
+def test_coordinator_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
+    running.hub.kill()
+    running.hub.start(fault=point)
+    release = running.propose()
+    running.hub.wait_for_death()
+    running.hub.start()
+    running.check(release, State.PUBLISHED)
+
+
+def test_coordinator_killed_after_recording_a_proposal_goes_on_with_it(running: Loopback) -> None:
+    running.hub.kill()
+    running.hub.start(fault="coordinator.proposal.committed")
+    running.propose_in_vain()
+    running.hub.wait_for_death()
+    running.hub.start()
+    running.check(running.newest()["id"], State.PUBLISHED)
+
+
+def test_coordinator_killed_before_committing_a_proposal_knows_nothing_of_it(running: Loopback) -> None:
+    known = running.newest()["id"]
+    running.hub.kill()
+    running.hub.start(fault="coordinator.committing")
+    running.propose_in_vain()
+    running.hub.wait_for_death()
+    running.hub.start()
+    assert running.newest()["id"] == known
+
+
+def test_coordinator_killed_after_recording_a_rejection_ends_the_round(running: Loopback) -> None:
+    running.agents["insurer"].kill()
+    running.hub.kill()
+    running.hub.start(fault="coordinator.rejection.committed")
+    release = running.propose()
+    eventually(lambda: running.view(release)["parties"][0]["approved"], what="not approved")
+    running.decide("clinic", release, "rejection")
+    running.hub.wait_for_death()
+    running.hub.start()
+    running.agents["insurer"].start()
+    running.check(release, State.REJECTED)
+
+
+def test_coordinator_killed_after_recording_an_expiry_ends_the_round(running: Loopback) -> None:
+    running.agents["insurer"].kill()
+    running.hub.kill()
+    running.hub.start(fault="coordinator.expiry.committed")
+    release = running.propose(lifetime_hours=3 / 3600)
+    running.hub.wait_for_death()
+    running.hub.start()
+    running.agents["insurer"].start()
+    running.check(release, State.EXPIRED)
+    assert running.charge("clinic", release) == "released"
+
+
+def test_all_processes_killed_at_once_in_the_middle_of_a_round_publish_after_their_restart(running: Loopback) -> None:
+    agent = running.agents["clinic"]
+    agent.kill()
+    agent.start(fault="party.stored")
+    release = running.propose()
+    agent.wait_for_death()
+    servers = (running.hub, *running.agents.values())
+    for server in servers:
+        server.kill()
+    for server in reversed(servers):  # agents come up while there is no coordinator yet
+        server.start()
+    running.check(release, State.PUBLISHED)

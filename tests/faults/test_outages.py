@@ -1,0 +1,155 @@
+"""What a round goes through without any process ending: disks, databases and coordinators that go away and return."""
+
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.protocol.rounds import State
+from tests.faults.database import own_postgres
+from tests.faults.loopback import Loopback, eventually
+
+pytestmark = pytest.mark.slow
+_SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    loopback = Loopback(tmp_path_factory.mktemp("outages"))
+    try:
+        loopback.set_up()
+        yield loopback
+    finally:
+        loopback.close()
+
+
+@pytest.fixture
+def running(consortium: Loopback) -> Loopback:
+    """Everything runs afresh."""
+    for server in (consortium.hub, *consortium.agents.values()):
+        server.kill()
+        server.start()
+    return consortium
+
+
+def job_error(consortium: Loopback, name: str, release: str) -> str:
+    headers = {"Authorization": f"Bearer {consortium.home(name).token()}"}
+    answer = httpx.get(f"{consortium.agents[name].url}/v1/jobs/{release}", headers=headers)
+    return str(answer.json().get("error"))
+
+
+def clinic_stops_before_its_upload(running: Loopback) -> str:
+    """A release of which one block is in; the other is on the disk of an agent that is down."""
+    clinic = running.agents["clinic"]
+    clinic.kill()
+    clinic.start(fault="party.stored")
+    release = running.propose()
+    clinic.wait_for_death()
+    running.wait_for(release, State.COLLECTING)
+    return release
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Another process, such as a backup or a curious operator, holds the write lock."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
+def test_agent_whose_disk_is_full_says_so_and_goes_on_when_there_is_space(running: Loopback) -> None:
+    clinic = running.agents["clinic"]
+    clinic.fill_disk(full=True)
+    release = running.propose()
+    eventually(lambda: "cannot be written" in job_error(running, "clinic", release), what="no word of the disk")
+    clinic.fill_disk(full=False)
+    running.check(release, State.PUBLISHED)
+
+
+def test_coordinator_whose_disk_is_full_refuses_and_goes_on_when_there_is_space(running: Loopback) -> None:
+    release = clinic_stops_before_its_upload(running)
+    running.hub.fill_disk(full=True)
+    running.propose_in_vain()
+    assert httpx.get(f"{running.hub.url}/readyz").status_code == 503
+    running.agents["clinic"].start()
+    eventually(lambda: job_error(running, "clinic", release) != "None", what="the agent does not notice")
+    running.hub.fill_disk(full=False)
+    running.check(release, State.PUBLISHED)
+
+
+def test_ledger_locked_by_another_process_for_longer_than_the_agent_waits_delays_the_round(running: Loopback) -> None:
+    with locked(running.home("clinic").database):
+        release = running.propose()
+        eventually(lambda: "locked" in job_error(running, "clinic", release), what="no word of the lock")
+    running.check(release, State.PUBLISHED)
+
+
+def test_coordinator_database_locked_for_a_while_makes_everybody_wait(running: Loopback) -> None:
+    release = clinic_stops_before_its_upload(running)
+    with locked(running.root / "hub" / "coordinator.sqlite"):
+        running.agents["clinic"].start()
+        time.sleep(_SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS)
+        assert running.state(release) is State.COLLECTING
+    running.check(release, State.PUBLISHED)
+
+
+def test_coordinator_frozen_and_killed_during_an_upload_gets_the_same_block_again(running: Loopback) -> None:
+    release = clinic_stops_before_its_upload(running)
+    running.agents["clinic"].start(fault="party.uploaded")  # would die after an upload that succeeds
+    running.hub.send(signal.SIGSTOP)
+    time.sleep(0.5)
+    running.hub.kill()
+    running.hub.start()
+    running.agents["clinic"].wait_for_death()
+    running.agents["clinic"].start()
+    running.check(release, State.PUBLISHED)
+
+
+def test_coordinator_set_back_to_an_older_database_is_sent_what_it_has_lost(running: Loopback, tmp_path: Path) -> None:
+    clinic, insurer = running.agents.values()
+    for agent in (clinic, insurer):
+        agent.kill()
+        agent.start(fault="party.debited")
+    release = running.propose()
+    for agent in (clinic, insurer):
+        agent.wait_for_death()
+    running.hub.kill()
+    files = list((running.root / "hub").glob("coordinator.sqlite*"))
+    for file in files:
+        shutil.copy(file, tmp_path)
+    running.hub.start()
+    clinic.start()
+    eventually(lambda: running.charge("clinic", release) == "acked", what="not uploaded")
+    running.hub.kill()
+    for file in (running.root / "hub").glob("coordinator.sqlite*"):
+        file.unlink()
+    for file in files:
+        shutil.copy(tmp_path / file.name, file)
+    running.hub.start()
+    insurer.start()
+    running.check(release, State.PUBLISHED)
+
+
+def test_database_server_that_stops_in_the_middle_of_a_round_and_returns(tmp_path: Path) -> None:
+    with own_postgres() as database:
+        loopback = Loopback(tmp_path / "consortium", database=("--database-url", database.url))
+        try:
+            loopback.set_up()
+            loopback.agents["insurer"].start()
+            release = clinic_stops_before_its_upload(loopback)
+            database.stop()
+            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=30).status_code == 503
+            loopback.agents["clinic"].start()
+            time.sleep(1)
+            database.start()
+            loopback.check(release, State.PUBLISHED)
+            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=30).status_code == 200
+        finally:
+            loopback.close()

@@ -1,0 +1,128 @@
+"""What must hold whatever goes wrong. Everything is read from outside: files, ledgers' SQLite, signed documents."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import httpx
+
+from party_agent.home import Home
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import State
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import BlockStatement
+from shared.protocol.verification import PublishedRelease, verify_release
+
+MAY_HAVE_LEFT = frozenset({"stored", "acked", "withdrawn"})
+SETTLED = frozenset({"acked", "released", "withdrawn"})
+_KINDS = frozenset({"approvals", "rejections", "blocks"})
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A charge as it stands committed in a ledger's file."""
+
+    state: str
+    rho_units: int
+    attempt: int
+    body_sha256: str | None
+
+
+def charges_on_disk(home: Home) -> dict[str, OnDisk]:
+    """Every charge of a ledger, read by another connection: only what is committed shows."""
+    with closing(sqlite3.connect(home.database)) as db:
+        rows = db.execute("SELECT release, state, rho_units, attempt, body_sha256 FROM charges").fetchall()
+    return {release: OnDisk(state, int(units), attempt, body) for release, state, units, attempt, body in rows}
+
+
+@dataclass
+class Witness:
+    """Sees every request that leaves a party and every drawing of noise.
+
+    Attributes:
+        left: by release, party and kind, the digests of everything different that was sent.
+        bodies: SHA-256 of the block that left.
+        drawings: how often noise was drawn.
+    """
+
+    homes: Mapping[str, Home]
+    left: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    bodies: dict[tuple[str, str], str] = field(default_factory=dict)
+    drawings: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+
+    def request(self, sender: str, request: httpx.Request) -> None:
+        """A request leaves a party: never two different ones for one place, a block only once it is recorded."""
+        match request.method, request.url.path.strip("/").split("/"):
+            case "PUT", ["v1", "releases", release, kind, party] if kind in _KINDS:
+                assert party == sender
+                statement = request.headers.get("commingle-block", "")
+                seen = self.left[release, party, kind]
+                seen.add(sha256(statement.encode() + request.content).hexdigest())
+                assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
+                if kind == "blocks":
+                    self._block(release, party, parse_envelope(statement.encode()), request.content)
+
+    def drawing(self, party: str, release: str) -> None:
+        """Noise is drawn: the debit must be on disk."""
+        charge = charges_on_disk(self.homes[party])[release]
+        assert charge.state == "debited", f"{party} draws noise while its charge is {charge.state}"
+        self.drawings[party, release] += 1
+
+    def _block(self, release: str, party: str, envelope: Envelope, body: bytes) -> None:
+        charge = charges_on_disk(self.homes[party])[release]
+        assert charge.state in MAY_HAVE_LEFT, f"{party} sends a block while its charge is {charge.state}"
+        assert sha256(body).hexdigest() == charge.body_sha256
+        assert decode(BlockStatement, envelope.payload_bytes).body_sha256 == charge.body_sha256
+        self.bodies[release, party] = sha256(body).hexdigest()
+
+
+def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec], *, cap_units: int) -> None:
+    """Budget is counted for everything that could have left, and never beyond the cap."""
+    charges = charges_on_disk(witness.homes[party])
+    counted = sum(charge.rho_units for charge in charges.values() if charge.state != "released")
+    assert counted <= cap_units
+    for release, spec in specs.items():
+        drawn = (party, release) in witness.drawings
+        sent = (release, party) in witness.bodies
+        if drawn or sent:
+            charge = charges[release]
+            assert charge.state in SETTLED - {"released"}, f"{party}: {charge.state}"
+            assert charge.rho_units >= plan_block(spec, spec.party(party)).charge.units
+
+
+def check_settled(home: Home, releases: Iterable[str]) -> None:
+    """Of releases that are over nothing is left to do: no open charge, no block on disk."""
+    charges = charges_on_disk(home)
+    for release in releases:
+        if release in charges:
+            assert charges[release].state in SETTLED, f"{home.root.name}: {charges[release].state} after the end"
+        assert not (home.outbox / release).exists()
+
+
+def check_published(
+    witness: Witness, files: tuple[bytes, bytes, bytes], *, release: str, coordinator: str
+) -> PublishedRelease:
+    """A published release verifies, and every block in it is the one its party sent and paid for."""
+    published = verify_release(*files, trusted_coordinator=coordinator)
+    assert published.release == release
+    for party in published.spec.parties:
+        envelope = published.manifest.blocks[party.name]
+        statement = decode(BlockStatement, envelope.payload_bytes)
+        assert statement.body_sha256 == witness.bodies[release, party.name]
+        assert charges_on_disk(witness.homes[party.name])[release].state in SETTLED - {"released"}
+    return published
+
+
+def check_history(events: Iterable[tuple[int, str, State]], state: State) -> None:
+    """A release's history ends with its only final state, which is the recorded one."""
+    seqs, kinds, states = zip(*events, strict=True)
+    assert list(seqs) == sorted(set(seqs))
+    assert kinds[0] == "proposal"
+    assert states[-1] == state
+    assert state.final
+    assert not any(earlier.final for earlier in states[:-1])
