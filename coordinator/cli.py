@@ -30,7 +30,7 @@ from coordinator.publisher import Publisher
 from coordinator.settings import CoordinatorSettings, Home
 from coordinator.store.database import check_url
 from coordinator.trust_cli import audit, doctor
-from shared.protocol.documents import Name, WireModel, explain
+from shared.protocol.documents import Name, explain
 from shared.protocol.dsse import seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.rounds import State
@@ -38,17 +38,16 @@ from shared.protocol.study import Member, Study, build_spec
 from shared.runtime import faults
 from shared.runtime.cli import emit, json_option
 from shared.runtime.clock import system_clock
-from shared.runtime.errors import NonsenseError, SettingsError
+from shared.runtime.errors import SettingsError
 from shared.runtime.files import write_durably
 from shared.runtime.keyfiles import create_secret, load_signing_key
 from shared.runtime.logging import configure_logging
-from shared.runtime.remote import call, json_of, reaching
+from shared.runtime.remote import call, json_of, model_of, reaching
 from shared.runtime.request_signing import RequestSigner
 from shared.runtime.server import serve as serve_app
 from shared.runtime.settings import load_settings
 from shared.runtime.tls import ServerTls, ca_option, tls_options, trust
 
-Parsed = TypeVar("Parsed", bound=WireModel)
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
 
 _FOLLOW_SECONDS = 0.5
@@ -202,8 +201,8 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         if wait:
-            answer = _followed(client, _parsed(ReleaseView, answer))
-    release = _parsed(ReleaseView, answer)
+            answer = _followed(client, model_of(ReleaseView, answer))
+    release = model_of(ReleaseView, answer)
     emit(json_of(answer), as_json=as_json, text=lambda console: _print_release(console, release))
 
 
@@ -308,7 +307,7 @@ def _followed(client: httpx.Client, release: ReleaseView) -> httpx.Response:
     said = ""
     while True:
         answer = call(client, "GET", f"/v1/releases/{release.id}")
-        release = _parsed(ReleaseView, answer)
+        release = model_of(ReleaseView, answer)
         approved, uploaded = (sum(getattr(p, done) for p in release.parties) for done in ("approved", "uploaded"))
         of = len(release.parties)
         now = f"{release.state}: {approved} of {of} parties approved, {uploaded} of {of} blocks are in"
@@ -333,19 +332,9 @@ def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, 
     cursor: str | None = ""
     while cursor is not None:
         more = {"cursor": cursor} if cursor else {}
-        page = _parsed(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
+        page = model_of(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
         yield page
         cursor = page.next
-
-
-def _parsed(kind: type[Parsed], answer: httpx.Response) -> Parsed:
-    try:
-        return kind.model_validate_json(answer.content)
-    except ValidationError:
-        raise NonsenseError(
-            f"{answer.url} did not answer like a coordinator",
-            remedy="Check that the address is a Commingle coordinator of this version.",
-        ) from None
 
 
 def _print_release(console: Console, release: ReleaseView) -> None:

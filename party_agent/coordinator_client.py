@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import httpx
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from shared.protocol.block import ARROW_STREAM
 from shared.protocol.documents import Digest, Name
@@ -13,8 +12,7 @@ from shared.protocol.dsse import Envelope
 from shared.protocol.keys import VerifyingKey
 from shared.protocol.rounds import State
 from shared.protocol.statements import ApprovalRequest, RotationRequest, SignedDocument
-from shared.runtime.errors import NonsenseError
-from shared.runtime.remote import call
+from shared.runtime.remote import call, model_of
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
 _UPLOAD_TIMEOUT_SECONDS = 600.0
@@ -102,7 +100,7 @@ class CoordinatorClient:
 
     def identity(self) -> CoordinatorIdentity:
         """The coordinator's name and key."""
-        return _parse(CoordinatorIdentity, call(self.http, "GET", "/v1/coordinator"))
+        return model_of(CoordinatorIdentity, call(self.http, "GET", "/v1/coordinator"))
 
     def enrol(self, document: SignedDocument) -> None:
         """Introduce this party."""
@@ -122,14 +120,14 @@ class CoordinatorClient:
         members: list[MemberView] = []
         cursor: str | None = None
         while True:
-            page = _parse(_Members, call(self.http, "GET", "/v1/parties", params=_cursor(cursor)))
+            page = model_of(_Members, call(self.http, "GET", "/v1/parties", params=_cursor(cursor)))
             members += page.items
             if (cursor := page.next) is None:
                 return members
 
     def rotations(self, party: str) -> tuple[RotationRequest, ...]:
         """How that party came from key to key, the oldest first."""
-        keys = _parse(_Keys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
+        keys = model_of(_Keys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
         return tuple(item.rotation for item in keys.items if item.rotation is not None)
 
     def publish_identity(self, party: str, identity: Envelope) -> None:
@@ -143,7 +141,7 @@ class CoordinatorClient:
 
     def linkage_keys(self, party: str) -> dict[str, Envelope]:
         """What members left for this party, by sender."""
-        answer = _parse(_SealedKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
+        answer = model_of(_SealedKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
         return {item.sender: item.envelope for item in answer.items}
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
@@ -152,14 +150,14 @@ class CoordinatorClient:
             cursor: str | None = None
             while True:
                 params = {"state": state.value, **_cursor(cursor)}
-                page = _parse(_Page, call(self.http, "GET", "/v1/releases", params=params))
+                page = model_of(_Page, call(self.http, "GET", "/v1/releases", params=params))
                 yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
                 if (cursor := page.next) is None:
                     break
 
     def release(self, release: str) -> ReleaseView:
         """One release."""
-        return _parse(ReleaseView, call(self.http, "GET", f"/v1/releases/{release}"))
+        return model_of(ReleaseView, call(self.http, "GET", f"/v1/releases/{release}"))
 
     def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
         """Send an approval; sending it again is harmless."""
@@ -181,22 +179,11 @@ class CoordinatorClient:
         """Wait until something happened after event `after`; the number of the last event."""
         params = {"after": after, "wait_seconds": seconds}
         timeout = seconds + _LONG_POLL_MARGIN_SECONDS
-        return _parse(_Events, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
+        return model_of(_Events, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
 
 
 _JSON = {"Content-Type": "application/json"}
-Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def _cursor(cursor: str | None) -> Mapping[str, str]:
     return {} if cursor is None else {"cursor": cursor}
-
-
-def _parse(kind: type[Kind], response: httpx.Response) -> Kind:
-    try:
-        return kind.model_validate_json(response.content)
-    except ValidationError:
-        raise NonsenseError(
-            f"{response.url} answered with something else than expected",
-            remedy="Check that the address is a Commingle coordinator of this version.",
-        ) from None

@@ -1,14 +1,10 @@
 """What a coordinator says about itself and its releases. None of it is believed: `fetch` verifies what counts."""
 
 from datetime import datetime
-from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from shared.protocol.documents import Digest, Hex32, explain
-from shared.runtime.errors import NonsenseError
-
-Kind = TypeVar("Kind", bound=BaseModel)
+from shared.protocol.documents import Digest, Hex32
 
 
 class Answer(BaseModel):
@@ -56,18 +52,3 @@ class ReleasePage(Answer):
 
     items: tuple[ReleaseSummary, ...]
     next: str | None = None
-
-
-def read_answer(kind: type[Kind], body: bytes, *, where: str) -> Kind:
-    """A response body as its model.
-
-    Raises:
-        NonsenseError: it is something else.
-    """
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        raise NonsenseError(
-            f"{where} did not answer as a coordinator does: {explain(error)}",
-            remedy="Check that the address is a Commingle coordinator of the same version.",
-        ) from None

@@ -8,7 +8,7 @@ from typing import Self
 
 import httpx
 
-from services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary, read_answer
+from services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary
 from services.client.cache import ReleaseCache
 from services.client.files import ReleaseFiles
 from services.client.release import Release
@@ -17,7 +17,7 @@ from services.errors import NotPublishedError, UnknownReleaseError
 from shared.protocol.errors import ProtocolError, VerificationError
 from shared.protocol.keys import VerifyingKey
 from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError
-from shared.runtime.remote import call, json_of
+from shared.runtime.remote import call, json_of, model_of
 from shared.runtime.tls import trust
 
 _PAGE = 100
@@ -91,7 +91,7 @@ class ReleaseClient:
             VerificationError: another coordinator than the trusted one.
         """
         response = call(self._http, "GET", "/v1/coordinator", timeout_seconds=timeout_seconds)
-        identity = read_answer(CoordinatorIdentity, response.content, where=self.base_url)
+        identity = model_of(CoordinatorIdentity, response)
         actual = VerifyingKey.from_hex(identity.signing_key).fingerprint
         if actual != (self.trusted_coordinator or identity.fingerprint):
             raise VerificationError(
@@ -117,7 +117,7 @@ class ReleaseClient:
         asked = {"state": state, "cursor": cursor, "limit": limit}
         params = {name: value for name, value in asked.items() if value is not None}
         response = call(self._http, "GET", "/v1/releases", params=params)
-        return read_answer(ReleasePage, response.content, where=self.base_url)
+        return model_of(ReleasePage, response)
 
     def fetch(self, release_id: str) -> Release:
         """Download a release, or take it from the cache, and verify it either way.

@@ -3,10 +3,15 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
+from typing import TypeVar
 
 import httpx
+from pydantic import BaseModel, ValidationError
 
+from shared.protocol.documents import explain
 from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 PROBLEM_TYPE = "urn:commingle:problem:"
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
@@ -72,6 +77,17 @@ def json_of(response: httpx.Response) -> object:
             f"{response.url} did not answer with JSON", remedy="Check that the address is a Commingle service."
         ) from None
     return value
+
+
+def model_of(kind: type[Kind], response: httpx.Response) -> Kind:
+    """The response's JSON as its model. Raises NonsenseError where it is something else."""
+    try:
+        return kind.model_validate_json(response.content)
+    except ValidationError as error:
+        raise NonsenseError(
+            f"{response.url} answered with something else than expected: {explain(error)}",
+            remedy="Check that the address is a Commingle coordinator of this version.",
+        ) from None
 
 
 def _problem_of(response: httpx.Response, where: str) -> Exception:
