@@ -4,7 +4,7 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: demo test lint fix clean
+.PHONY: demo test lint audit fix clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -23,11 +23,15 @@ demo: .venv/.ready ## run a whole consortium on this machine and fit its release
 test: .venv/.ready ## all tests
 	$(BIN)/pytest -n 2 --dist worksteal
 
-lint: .venv/.ready ## ruff, mypy --strict, import contracts
+lint: .venv/.ready ## ruff, mypy --strict, import contracts, dependency audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory audit
+
+audit: .venv/.ready ## hold the locked dependencies against published advisories
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh deploy/audit-dependencies.sh
 
 fix: .venv/.ready ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

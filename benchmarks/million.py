@@ -2,15 +2,17 @@
 
 python -m benchmarks.million [--quick] [--json FILE]
 
-Three parties with ten attributes between them, rmgm with k = 1000. Peak memory is the kernel's own figure (VmHWM) for
-each `commingle` process while it runs.
+Three parties with ten attributes between them, rmgm with k = 1000. Peak memory is the kernel's own figure (VmHWM), and
+CPU seconds are too; both are those of this simulation's processes, by the `commingle` command that each runs.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +23,92 @@ import pyarrow.parquet as pq
 
 _MAIN = "from shared.runtime.cli import main; main()"
 _POLL_SECONDS = 0.1
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def write_table(path: Path, *, subjects: int) -> None:
-    """Nine features and a target that is linear in them with R^2 about 0.5."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a process used so far, and what it is for."""
+
+    role: str
+    megabytes: float
+    cpu_seconds: float
+
+
+def write_table(path: Path, *, subjects: int, features: int = 9) -> None:
+    """Features and a target that is linear in them with R^2 about 0.5."""
     draw = np.random.default_rng(0)
-    columns = {f"x{i}": draw.uniform(0, 1, subjects) for i in range(9)}
-    signal = sum(column * weight for column, weight in zip(columns.values(), np.linspace(-1, 1, 9), strict=True))
+    columns = {f"x{i}": draw.uniform(0, 1, subjects) for i in range(features)}
+    signal = sum(column * weight for column, weight in zip(columns.values(), np.linspace(-1, 1, features), strict=True))
     columns["y"] = signal + draw.normal(0, np.std(signal), subjects)
     pq.write_table(pa.table(columns), path)
 
 
-def run(table: Path, out: Path, *, k: int) -> dict[str, Any]:
-    """Simulate, watching every process' memory."""
-    options = ["--table", table, "--target", "y", "--parties", "3", "--mechanism", "rmgm", "--k", k, "--epsilon", "10"]
-    command = [sys.executable, "-c", _MAIN, "simulate", *map(str, options), "--out", str(out)]
-    peaks: dict[str, float] = {}
+def run(table: Path, out: Path, *options: str) -> dict[str, Any]:
+    """Simulate three parties, watching every process."""
+    fixed = ["--table", str(table), "--target", "y", "--parties", "3", "--out", str(out)]
+    command = [sys.executable, "-c", _MAIN, "simulate", *fixed, *options]
+    uses: dict[int, Use] = {}
     start = time.perf_counter()
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as simulation:
         while simulation.poll() is None:
-            for role, megabytes in _peaks():
-                peaks[role] = max(peaks.get(role, 0.0), megabytes)
+            uses |= _uses(simulation.pid)
             time.sleep(_POLL_SECONDS)
     if simulation.returncode:
         raise SystemExit(f"the simulation ended with code {simulation.returncode}")
+    wall = time.perf_counter() - start
     report = json.loads((out / "report.json").read_text())
-    return {"wall_seconds": time.perf_counter() - start, "seconds": report["seconds"], "peak_megabytes": peaks}
+    roles = {
+        role: {
+            "peak_megabytes": max(use.megabytes for use in uses.values() if use.role == role),
+            "cpu_seconds": sum(use.cpu_seconds for use in uses.values() if use.role == role),
+        }
+        for role in sorted({use.role for use in uses.values()})
+    }
+    return {
+        "wall_seconds": wall,
+        "seconds": report["seconds"],
+        "release_seconds": report["releases"][0]["seconds"],
+        "processes": roles,
+    }
 
 
-def _peaks() -> list[tuple[str, float]]:
-    found = []
+def show(result: dict[str, Any]) -> None:
+    """Print what `run` found."""
+    print(f"  {'wall clock':<28}{result['wall_seconds']:>8.1f} s")
+    for stage, seconds in result["seconds"].items():
+        print(f"  {stage:<28}{seconds:>8.1f} s")
+        if stage == "release":
+            for part, of_it in result["release_seconds"].items():
+                print(f"    of which {part:<17}{of_it:>8.1f} s")
+    for role, used in result["processes"].items():
+        print(f"  {role:<28}{used['peak_megabytes']:>8.0f} MB at most {used['cpu_seconds']:>8.1f} CPU seconds in all")
+
+
+def _uses(simulation: int) -> dict[int, Use]:
+    """By process id, of the simulation and of its children: other simulations may run beside it."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            arguments = (process / "cmdline").read_bytes().decode(errors="replace")
-            status = (process / "status").read_text()
+            arguments = (process / "cmdline").read_text().split("\0")[:-1]
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
         except OSError:
             continue
-        role = next((r for r in ("party", "coordinator", "learner") if f'"{r}", "serve"' in arguments), None)
-        high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), None)
-        if role is not None and high is not None:
-            found.append((role, int(high) / 1024))
+        role = "simulation" if process.name == str(simulation) else _role(arguments, simulation)
+        if role is not None and "VmHWM" in status:
+            seconds = (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
+            found[int(process.name)] = Use(role, int(status["VmHWM"].split()[0]) / 1024, seconds)
     return found
+
+
+def _role(arguments: list[str], simulation: int) -> str | None:
+    """The first two words of the first command of a child; its last argument is [parent, commands] as JSON."""
+    try:
+        parent, commands = json.loads(arguments[-1])
+    except (IndexError, ValueError, TypeError):
+        return None
+    return " ".join(commands[0][:2]) if parent == simulation else None
 
 
 @click.command()
@@ -73,12 +120,10 @@ def main(*, quick: bool, json_file: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.parquet"
         write_table(table, subjects=subjects)
-        result = {"subjects": subjects, "k": k, **run(table, Path(folder) / "out", k=k)}
-    print(f"n = {subjects}, k = {k}: {result['wall_seconds']:.1f} s in all")
-    for stage, seconds in result["seconds"].items():
-        print(f"  {stage:<24}{seconds:>8.1f} s")
-    for role, megabytes in result["peak_megabytes"].items():
-        print(f"  peak memory of {role:<12}{megabytes:>8.0f} MB")
+        options = ["--mechanism", "rmgm", "--k", str(k), "--epsilon", "10"]
+        result = {"subjects": subjects, "k": k, **run(table, Path(folder) / "out", *options)}
+    print(f"{subjects} subjects, k = {k}")
+    show(result)
     if json_file is not None:
         json_file.write_text(json.dumps(result, indent=2))
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Literal
 
-from coordinator.coordinator import Coordinator
+from coordinator.coordinator import Coordinator, require_release
 from coordinator.errors import (
     NameTakenError,
     ReplayedRequestError,
@@ -34,6 +34,24 @@ def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> Si
     request, signer = _signed(coordinator, head)
     if signer is None or signer.name != party:
         raise ScopeError(f"the request is not signed by {party}", remedy="A party decides and uploads for itself only.")
+    _once(coordinator, request)
+    return request
+
+
+def require_member(coordinator: Coordinator, head: RequestHead, release: str) -> SignedRequest:
+    """The request, if a party of this release signed it.
+
+    Raises:
+        ScopeError: somebody else signed it.
+        UnknownError: there is no such release. And what `require_party` raises.
+    """
+    request, signer = _signed(coordinator, head)
+    with coordinator.store.read() as tx:
+        members = require_release(tx, release).shares
+    if signer is None or signer.name not in members:
+        raise ScopeError(
+            "the request is not signed by a party of this release", remedy="Masks are for its parties only."
+        )
     _once(coordinator, request)
     return request
 

@@ -1,18 +1,25 @@
 """Large files named by their SHA-256: uploaded blocks and published matrices.
 
-Content-addressed, so writing twice is harmless and replicas over one shared directory need no agreement.
+Content-addressed, so writing twice is harmless and replicas over one shared directory need no agreement. What is passed
+on while a release runs stands apart, by release, and is removed as a whole.
 """
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from coordinator.errors import StorageError
+from coordinator.errors import LostBlobError, StorageError
 from shared.runtime.files import remove_durably, write_durably
+
+_DIGITS = 64
+_PIECE = 1 << 20
 
 
 class Blobs(Protocol):
@@ -22,7 +29,16 @@ class Blobs(Protocol):
         """Store bytes durably and return their SHA-256, hex."""
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes."""
+        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone for good."""
+
+    def old(self, before: datetime) -> Iterator[str]:
+        """Digests of what was last stored before then."""
+
+    def remove(self, digest: str, *, before: datetime) -> bool:
+        """Remove what was last stored before then; whether it was. The caller vouches that nothing refers to it."""
+
+    def remove_leftovers(self, before: datetime) -> int:
+        """Remove what writes that were interrupted before then left behind; how many."""
 
     def scratch(self) -> BinaryIO:
         """An empty nameless file for an upload; it is gone when closed."""
@@ -30,26 +46,78 @@ class Blobs(Protocol):
     def check(self) -> None:
         """Raise unless something can be stored now."""
 
+    def keep(self, release: str, name: str, file: BinaryIO) -> None:
+        """Store a file durably for as long as its release runs; `name` is a digest."""
+
+    def kept(self, release: str, name: str) -> BinaryIO:
+        """What was kept for a release, as a file the caller closes."""
+
+    def keeping(self) -> tuple[str, ...]:
+        """Releases for which something may be kept."""
+
+    def drop(self, release: str) -> None:
+        """Remove what was kept for a release."""
+
 
 class BlobDirectory:
     """Blobs as files ROOT/ab/abcd…; the directory is made on first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._running = root / "running"
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256, hex."""
         digest = sha256(data).hexdigest()
         path = self._path(digest)
         with _as_storage_error():
-            if not (path.is_file() and path.stat().st_size == len(data)):
+            if path.is_file() and path.stat().st_size == len(data):
+                path.touch()  # stored anew, as far as its age matters
+            else:
                 write_durably(path, data)
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes."""
+        """The stored bytes, as a file the caller closes.
+
+        Raises:
+            LostBlobError: they are gone. An empty directory has lost nothing: a disk may not be mounted.
+            StorageError: they cannot be read now.
+        """
         with _as_storage_error():
-            return self._path(digest).open("rb")
+            try:
+                return self._path(digest).open("rb")
+            except FileNotFoundError:
+                if not any(self._root.iterdir()):
+                    raise
+                raise LostBlobError(
+                    f"the file {digest[:16]}… is gone from the blob directory", remedy="Restore it from its backup."
+                ) from None
+
+    def old(self, before: datetime) -> Iterator[str]:
+        """Digests of what was last stored before then. Raises StorageError."""
+        with _as_storage_error():
+            for path in self._root.glob(f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * _DIGITS}"):
+                if _older(path, before):
+                    yield path.name
+
+    def remove(self, digest: str, *, before: datetime) -> bool:
+        """Remove what was last stored before then; whether it was."""
+        with _as_storage_error():
+            path = self._path(digest)
+            if not _older(path, before):
+                return False
+            remove_durably(path)
+            return True
+
+    def remove_leftovers(self, before: datetime) -> int:
+        """Remove temporary files of `write_durably` that were last written before then; how many."""
+        with _as_storage_error():
+            left = [path for shape in (".*", f"{'[0-9a-f]' * 2}/.*") for path in self._root.glob(shape)]
+            old = [path for path in left if path.is_file() and _older(path, before)]
+            for path in old:
+                path.unlink(missing_ok=True)
+            return len(old)
 
     def scratch(self) -> BinaryIO:
         """An empty nameless file on the same disk; it is gone when closed, also after a crash."""
@@ -65,8 +133,35 @@ class BlobDirectory:
             probe.read_bytes()
             remove_durably(probe)
 
+    def keep(self, release: str, name: str, file: BinaryIO) -> None:
+        """Store a file durably for as long as its release runs; `name` is a digest."""
+        file.seek(0)
+        with _as_storage_error():
+            write_durably(self._running / release / name, iter(partial(file.read, _PIECE), b""))
+
+    def kept(self, release: str, name: str) -> BinaryIO:
+        """What was kept for a release, as a file the caller closes."""
+        with _as_storage_error():
+            return (self._running / release / name).open("rb")
+
+    def keeping(self) -> tuple[str, ...]:
+        """Releases for which something may be kept."""
+        with _as_storage_error():
+            return tuple(path.name for path in self._running.iterdir()) if self._running.is_dir() else ()
+
+    def drop(self, release: str) -> None:
+        """Remove what was kept for a release."""
+        with _as_storage_error(), suppress(FileNotFoundError):  # another replica was faster
+            shutil.rmtree(self._running / release)
+
     def _path(self, digest: str) -> Path:
         return self._root / digest[:2] / digest
+
+
+def _older(path: Path, before: datetime) -> bool:
+    with suppress(FileNotFoundError):  # another replica was faster
+        return path.stat().st_mtime < before.timestamp()
+    return False
 
 
 @contextmanager

@@ -30,9 +30,13 @@ from coordinator.publisher import Publisher
 from coordinator.settings import CoordinatorSettings, Home
 from coordinator.store.database import check_url
 from coordinator.trust_cli import audit, doctor
+from shared.planning.forecast import forecast_of
+from shared.planning.sketch import with_sketch
+from shared.planning.words import told
 from shared.protocol.documents import Name, explain
 from shared.protocol.dsse import seal
 from shared.protocol.keys import SigningKey
+from shared.protocol.manifest import TRUST_MOMENTS
 from shared.protocol.rounds import State
 from shared.protocol.study import Member, Study, build_spec
 from shared.runtime import faults
@@ -42,7 +46,7 @@ from shared.runtime.errors import SettingsError
 from shared.runtime.files import write_durably
 from shared.runtime.keyfiles import create_secret, load_signing_key
 from shared.runtime.logging import configure_logging
-from shared.runtime.remote import call, json_of, model_of, reaching
+from shared.runtime.remote import call, json_of, model_of, pages, reaching
 from shared.runtime.request_signing import RequestSigner
 from shared.runtime.server import serve as serve_app
 from shared.runtime.settings import load_settings
@@ -156,7 +160,7 @@ def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
     """Serve HTTP until told to stop."""
     configure_logging(service="coordinator")
     faults.arm_from(os.environ)
-    with opened(home) as hub:
+    with opened(home, patient=True) as hub:
         feed = Feed(hub.store)
         serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, tls=tls, on_stopping=feed.stop)
 
@@ -192,18 +196,25 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
     key = load_signing_key(Home(home).signing_key)
     with _client(url, key, ca_file) as client:
         spec = build_spec(
-            asked,
+            with_sketch(asked),
             members=_members(client),
             proposer=key.fingerprint,
             seed=secrets.token_bytes(32),
             now=system_clock(),
         )
+        click.echo("\n".join(told(forecast_of(spec))), err=True)
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         if wait:
             answer = _followed(client, model_of(ReleaseView, answer))
     release = model_of(ReleaseView, answer)
-    emit(json_of(answer), as_json=as_json, text=lambda console: _print_release(console, release))
+
+    def text(console: Console) -> None:
+        _print_release(console, release)
+        if spec.interactive:
+            console.print(TRUST_MOMENTS, highlight=False, soft_wrap=True)
+
+    emit(json_of(answer), as_json=as_json, text=text)
 
 
 @coordinator.command(epilog=_examples("releases --home hub --state published"))
@@ -329,12 +340,11 @@ def _members(client: httpx.Client) -> dict[str, Member]:
 
 
 def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, str | int]) -> Iterator[Paged]:
-    cursor: str | None = ""
-    while cursor is not None:
-        more = {"cursor": cursor} if cursor else {}
-        page = model_of(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
-        yield page
-        cursor = page.next
+    def ask(cursor: str | None) -> Paged:
+        more = {} if cursor is None else {"cursor": cursor}
+        return model_of(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
+
+    return pages(str(client.base_url), ask)
 
 
 def _print_release(console: Console, release: ReleaseView) -> None:

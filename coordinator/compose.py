@@ -20,12 +20,16 @@ home_option = click.option(
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[Coordinator]:
-    """A coordinator over its database and files. Raises SettingsError, KeyFileError, StorageError."""
+def opened(home: Path, *, patient: bool = False) -> Iterator[Coordinator]:
+    """A coordinator over its database and files; `patient` as in `open_store`.
+
+    Raises:
+        SettingsError, KeyFileError, StorageError: it cannot be opened.
+    """
     at = Home(home)
     settings = load_settings(CoordinatorSettings, at.settings)
     key = load_signing_key(at.signing_key)
-    store = open_store(at.database_url(settings))
+    store = open_store(at.database_url(settings), patient=patient)
     try:
         blobs = BlobDirectory(at.blobs(settings))
         yield Coordinator(settings.name, key, store, blobs, system_clock, settings.public_reads)

@@ -4,10 +4,16 @@ import structlog
 
 from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
 from coordinator.errors import OtherBytesError
-from shared.protocol.dsse import Envelope
+from shared.protocol.dsse import Envelope, Verified
 from shared.protocol.rounds import Alignment, Approve, Reject
-from shared.protocol.spec import PartySpec
-from shared.protocol.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.statements import (
+    ApprovalRequest,
+    open_alignment,
+    open_approval,
+    open_rejection,
+    require_round_key,
+)
 from shared.runtime import faults
 
 _log = structlog.get_logger()
@@ -19,8 +25,10 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
     Raises:
         UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
     """
-    share = _share(coordinator, release, party)
+    spec = _spec(coordinator, release)
+    share = share_of(spec, party)
     approval = open_approval(request.approval, share, spec=release)
+    require_round_key(approval, spec)
     alignment = open_alignment(request.alignment, share, spec=release)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
@@ -43,7 +51,7 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
     Raises:
         UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
     """
-    rejection = open_rejection(envelope, _share(coordinator, release, party), spec=release)
+    rejection = open_rejection(envelope, share_of(_spec(coordinator, release), party), spec=release)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         recorded = found.shares[party].rejection
@@ -57,10 +65,9 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
     return True
 
 
-def _share(coordinator: Coordinator, release: str, party: str) -> PartySpec:
+def _spec(coordinator: Coordinator, release: str) -> Verified[ReleaseSpec]:
     with coordinator.store.read() as tx:
-        found = require_release(tx, release)
-    return share_of(spec_of(found), party)
+        return spec_of(require_release(tx, release))
 
 
 def _repeated(*, same: bool, what: str) -> bool:

@@ -11,10 +11,13 @@ CoordinatorError
 ├── OtherBytesError      something else was recorded in this place before
 ├── StateError           the release's state does not allow it
 ├── NotPublishedError    asked for a file of a release that is not published
+├── NotDealtError        asked for what the release has not come to yet
 ├── CursorError          a paging cursor this coordinator did not give out
 ├── TooLargeError        a body beyond its limit
 ├── TruncatedError       a body that ended early
 └── StorageError         the database or the blob directory does not work
+    ├── LostBlobError       a file that was stored is not there any more
+    └── UnreachableDatabaseError   the database does not answer
 """
 
 from shared.errors import CommingleError
@@ -86,6 +89,12 @@ class NotPublishedError(CoordinatorError):
     code = "not-published"
 
 
+class NotDealtError(CoordinatorError):
+    """A package of a deal, or a party's mask, that is not there yet or not any more."""
+
+    code = "not-dealt"
+
+
 class CursorError(CoordinatorError):
     """A paging cursor this coordinator did not give out."""
 
@@ -108,3 +117,11 @@ class StorageError(CoordinatorError):
     """The database or the blob directory does not work."""
 
     code = "storage"
+
+
+class LostBlobError(StorageError):
+    """A file that was stored is not in the blob directory any more, although the directory is."""
+
+
+class UnreachableDatabaseError(StorageError):
+    """The database does not answer, or not to this coordinator."""

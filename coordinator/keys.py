@@ -37,6 +37,7 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
         if tx.members.key(new.fingerprint) is not None:
             raise NameTakenError("the new key has been in use before", remedy="Rotate to a fresh key.")
         tx.members.rotate(KeyRow(new.fingerprint, party, document.new_key, now, text))
+        tx.events.add_membership(at=now, kind="rotation", party=party, key=new.fingerprint)
         reason = f"{party} replaced its key {old.fingerprint[:16]} by {new.fingerprint[:16]}; propose it again"
         ended = _end_releases(tx, coordinator, party, reason, complete_too=False)
         member = require_party(tx, party)
@@ -51,9 +52,12 @@ def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
         UnknownError: no such member, or revoked already.
     """
     with coordinator.store.write() as tx:
-        if require_party(tx, party).revoked is not None:
+        member = require_party(tx, party)
+        if member.revoked is not None:
             raise UnknownError(f"{party} is revoked already", remedy="Nothing is to be done.")
-        tx.members.revoke(party, coordinator.clock())
+        now = coordinator.clock()
+        tx.members.revoke(party, now)
+        tx.events.add_membership(at=now, kind="revocation", party=party, key=member.fingerprint)
         return _end_releases(tx, coordinator, party, f"{party} was revoked", complete_too=True)
 
 

@@ -19,18 +19,24 @@ _log = structlog.get_logger()
 def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRow, bool]:
     """Show a member's signed identity with its keys; whether it is new.
 
+    The first one under a signing key may bring another sealing key: that is how both are replaced together.
+
     Raises:
-        UnknownError, SignatureError, DocumentError: not this member's, or with another sealing key than it enrolled.
+        UnknownError, SignatureError, DocumentError: not this member's, or with another sealing key than the one before
+            under the same signing key.
     """
     text = envelope.to_json().decode()
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
         identity = open_identity(envelope, VerifyingKey.from_hex(member.signing_key), name=party).document
-        if identity.sealing_key != member.sealing_key:
-            raise DocumentError("the party enrolled with another sealing key", remedy="Enrol under another name.")
         if member.identity == text:
             return member, False
-        tx.members.set_identity(party, text)
+        first_of_a_rotation = member.identity is None and len(tx.members.keys(party)) > 1
+        if identity.sealing_key != member.sealing_key and not first_of_a_rotation:
+            raise DocumentError(
+                "another sealing key is known for this signing key", remedy="Run: commingle party rotate-key"
+            )
+        tx.members.set_identity(party, text, sealing_key=identity.sealing_key)
         return require_party(tx, party), True
 
 

@@ -62,6 +62,7 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
         _check_invite(tx.members.invite(digest), party)
         _check_free(tx, party)
         tx.members.add(party)
+        tx.events.add_membership(at=party.enrolled, kind="enrolment", party=party.name, key=party.fingerprint)
     _log.info("enrolled", party=party.name)
     return party, True
 

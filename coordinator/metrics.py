@@ -2,24 +2,19 @@
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from coordinator.store.store import Store
+from shared.runtime.metrics import RequestMetrics
 
 
-class Metrics:
-    """Counters in a registry of their own."""
+class Metrics(RequestMetrics):
+    """Those of requests, and what only a coordinator has."""
 
     def __init__(self, store: Store) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "commingle_coordinator_requests",
-            "Requests answered, by route and status.",
-            ["method", "route", "status"],
-            registry=self.registry,
-        )
+        super().__init__("coordinator")
         self.uploaded = Counter(
             "commingle_coordinator_uploaded_bytes", "Bytes of recorded blocks.", registry=self.registry
         )

@@ -1,4 +1,4 @@
-"""The background thread that publishes complete releases and ends expired ones.
+"""The background thread that deals for approved releases, publishes complete ones, ends expired ones and tidies up.
 
 What is to be done is read from the database every time, so a restart or a crash at any point is recovered by the next
 round of work, whichever replica does it.
@@ -10,13 +10,20 @@ from time import monotonic
 
 import structlog
 
+from coordinator.cleaning import clean
 from coordinator.coordinator import Coordinator
-from coordinator.publishing import expire, publish
+from coordinator.dealing import deal_out
+from coordinator.errors import LostBlobError
+from coordinator.exchanges import drop
+from coordinator.publishing import abandon, expire, publish
 from shared.errors import CommingleError
 
 INTERVAL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 300.0
+_LONGEST_WAIT_SECONDS = 5.0  # for a database that is away
 _DOUBLINGS = 10
+_LOST_AFTER = 6  # looks at a block that is not there: a minute, in which a directory may settle
+_CLEANING_SECONDS = 3600.0
 _log = structlog.get_logger()
 
 
@@ -41,6 +48,7 @@ class Publisher:
         self._timer = timer
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
+        self._clean_at = timer()
         self._work = Event()
         self._stopping = Event()
         self._thread: Thread | None = None
@@ -65,36 +73,61 @@ class Publisher:
 
     def run_once(self) -> None:
         """Do everything there is to do now. One release's fault delays that release alone."""
+        keeping = self._coordinator.blobs.keeping()
         with self._coordinator.store.read() as tx:
             overdue = tx.releases.overdue(self._coordinator.clock())
-            complete = tx.releases.complete()
+            complete, undealt = tx.releases.complete(), tx.releases.undealt()
+            ended = tx.releases.ended(keeping)
         for release in overdue:
             self._attempt(expire, release)
         for release in complete:
             if release not in overdue:
                 self._attempt(publish, release)
+        for release in undealt:
+            if release not in overdue:
+                self._attempt(deal_out, release)
+        for release in ended:
+            self._attempt(drop, release)
+        if not self._stopping.is_set() and self._timer() >= self._clean_at:
+            self._clean_at = self._timer() + _CLEANING_SECONDS
+            clean(self._coordinator)
 
     def _run(self) -> None:
+        failures = 0
         while not self._stopping.is_set():
             self._work.clear()
+            failures += 1
             try:
+                self._coordinator.store.prepare()
                 self.run_once()
+                if failures > 1:
+                    _log.info("publisher works again")
+                failures = 0
             except CommingleError as error:  # the database is away; it was logged where it happened
                 _log.warning("publisher waits", error=error.code)
             except Exception as error:  # noqa: BLE001 - this thread must outlive any fault
                 _log.error("publisher fault", error=type(error).__name__)
-            self._work.wait(self._interval_seconds)
+            longest = max(self._interval_seconds, _LONGEST_WAIT_SECONDS)
+            self._work.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
 
     def _attempt(self, step: Callable[[Coordinator, str], None], release: str) -> None:
         if self._stopping.is_set() or self._timer() < self._not_before.get(release, 0.0):
             return
         try:
-            step(self._coordinator, release)
+            self._do(step, release)
         except Exception as error:  # noqa: BLE001 - a poison release must not stop the others
             failures = self._failures[release] = self._failures.get(release, 0) + 1
             pause = min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), _LONGEST_PAUSE_SECONDS)
             self._not_before[release] = self._timer() + pause
-            _log.error("publishing failed", release=release, error=type(error).__name__, again_in_seconds=pause)
+            _log.error("work on a release failed", release=release, error=type(error).__name__, again_in_seconds=pause)
         else:
             self._failures.pop(release, None)
             self._not_before.pop(release, None)
+
+    def _do(self, step: Callable[[Coordinator, str], None], release: str) -> None:
+        try:
+            step(self._coordinator, release)
+        except LostBlobError:
+            if self._failures.get(release, 0) + 1 < _LOST_AFTER:
+                raise
+            abandon(self._coordinator, release)

@@ -7,13 +7,15 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from coordinator.cleaning import require_blobs
 from coordinator.coordinator import Coordinator, record, require_release, spec_of
+from coordinator.exchanges import agreed_transcript
 from coordinator.store.rows import Files, Release
 from shared import __version__
 from shared.protocol.block import check_block
 from shared.protocol.documents import encode
 from shared.protocol.dsse import Envelope, Verified, seal
-from shared.protocol.errors import ProtocolError
+from shared.protocol.errors import ProtocolError, VerificationError
 from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
 from shared.protocol.matrix import assemble, encode_matrix
 from shared.protocol.mechanisms import mechanism_of
@@ -42,6 +44,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
     Safe to repeat and to race: whoever commits first has published, the others' work is dropped.
 
     Raises:
+        LostBlobError: a block is gone; see `abandon`.
         StorageError: blobs or database do not work; nothing was recorded.
     """
     with coordinator.store.read() as tx:
@@ -63,6 +66,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
         after = advance(require_release(tx, release).round, Publish(), now=coordinator.clock())
         if isinstance(after, Refused):
             return
+        require_blobs(coordinator, (files.manifest, files.matrix, files.moments))
         record(tx, coordinator, release, after, kind="published", files=files, document=files.manifest)
     faults.reach("coordinator.publication.committed")
     _log.info("published", release=release, state=after.state)
@@ -77,7 +81,8 @@ def make_publication(coordinator: Coordinator, release: Release) -> Publication:
     """
     spec = spec_of(release)
     document = spec.document
-    blocks = [_read_block(coordinator, release, spec, party.name) for party in document.parties]
+    transcript = agreed_transcript(release)
+    blocks = [_read_block(coordinator, release, spec, party.name, transcript) for party in document.parties]
     integers = assemble(document, blocks)
     del blocks
     matrix = encode_matrix(document, spec.digest, integers)
@@ -116,6 +121,12 @@ def expire(coordinator: Coordinator, release: str) -> None:
     _log.info("expired", release=release, state=after.state)
 
 
+def abandon(coordinator: Coordinator, release: str) -> None:
+    """End a complete release of which a block stays lost: the parties have handed it over and keep no copy."""
+    reason = "a block is gone from the coordinator's blob directory; what parties were charged stays, propose it again"
+    _abort(coordinator, release, reason)
+
+
 def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
     with coordinator.store.write() as tx:
         current = require_release(tx, release).round
@@ -129,12 +140,14 @@ def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
 
 
 def _read_block(
-    coordinator: Coordinator, release: Release, spec: Verified[ReleaseSpec], party: str
+    coordinator: Coordinator, release: Release, spec: Verified[ReleaseSpec], party: str, transcript: str | None
 ) -> NDArray[np.int64]:
     share = release.shares[party]
     if share.statement is None or share.body is None:
         raise AssertionError("a complete release has every block")
     statement = open_block_statement(share.statement, spec.document.party(party), spec=spec.digest)
+    if statement.document.transcript != transcript:
+        raise VerificationError(f"the block of {party} is not from this exchange", remedy="Propose a new release.")
     with coordinator.blobs.open(share.body) as file:
         return check_block(file.read(), statement.document)
 

@@ -12,11 +12,10 @@ from coordinator.doctor import examine_home
 from coordinator.settings import Home
 from shared.protocol.audit import CoordinatorHistory, verify_coordinator_audit
 from shared.protocol.documents import encode
-from shared.protocol.errors import VerificationError
+from shared.runtime.audit_file import NOT_COMPARED, read_history
 from shared.runtime.cli import emit, json_option
 from shared.runtime.clock import system_clock
 from shared.runtime.doctor import report
-from shared.runtime.errors import SettingsError
 from shared.runtime.files import write_durably
 from shared.runtime.tls import ca_option
 
@@ -46,19 +45,10 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
 @click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
 @json_option
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
-    """Check a coordinator's history offline: its chain and its signature."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
-    history = verify_coordinator_audit(data)
-    if key is not None and history.signer != key.strip().lower():
-        raise VerificationError(
-            f"the history is signed with key {history.signer[:16]}, not with the one expected",
-            remedy="Compare fingerprints with the coordinator's operator over another channel.",
-        )
+    """Check a coordinator's history offline: its chain, its memberships and its signature."""
+    history = read_history(file, verify_coordinator_audit, key=key)
     said = f"Everything holds in the history of {history.audit.coordinator}, key {history.signer}"
-    known = "" if key is not None else "\nThe key was not compared with one you know: give --key."
+    known = "" if key is not None else f"\n{NOT_COMPARED}"
     _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
 
 
@@ -75,6 +65,9 @@ def doctor(*, home: Path, url: str | None, ca_file: Path | None, as_json: bool) 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
     kinds = dict(Counter(event.kind for event in history.events))
     value = {**more, "entries": len(history.events), "kinds": kinds, "head": history.audit.head}
+    value["members"] = {
+        name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
+    }
     emit(
         value,
         as_json=as_json,

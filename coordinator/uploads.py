@@ -6,8 +6,10 @@ from typing import BinaryIO
 
 import structlog
 
+from coordinator.cleaning import require_blobs
 from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
 from coordinator.errors import OtherBytesError
+from coordinator.exchanges import agreed_transcript
 from coordinator.store.rows import Release
 from shared.protocol.block import check_block, largest_body
 from shared.protocol.dsse import Envelope, Verified
@@ -46,6 +48,11 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
     if not _recorded(found, party, statement):
         advanced(found.round, StoreBlock(party), coordinator)
         _check_approvals(found, spec, statement.document)
+        if statement.document.transcript != agreed_transcript(found):
+            raise BlockError(
+                "the block does not come from the exchange that every party countersigned",
+                remedy="Propose a new release.",
+            )
     plan = plan_block(spec.document, share)
     signed = statement.document
     if (signed.rows, signed.columns, signed.sigma) != (plan.rows, plan.columns, plan.sigma):
@@ -75,6 +82,7 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
         if _recorded(found, party, expected.statement):
             return False
         after = advanced(found.round, StoreBlock(party), coordinator)
+        require_blobs(coordinator, [digest])
         tx.releases.save_block(release, party, expected.statement.envelope, digest)
         statement = expected.statement.digest
         record(tx, coordinator, release, after, kind="block", party=party, document=statement)

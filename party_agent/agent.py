@@ -2,34 +2,47 @@
 
 Ordering rules (protocol.md section 6): budget is reserved before an approval is signed; every member's approval is
 verified before the debit; noise is drawn after the debit is on disk; a block is sent after it is on disk and recorded.
+Between debit and noise lies, where the release needs one, the exchange with the other parties (`exchange`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import structlog
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
 
 from party_agent.coordinator_client import CoordinatorClient, ReleaseView
 from party_agent.datasets import Dataset, Datasets
-from party_agent.errors import ConflictError, DataChangedError, DataError, StaleLedgerError
+from party_agent.errors import ConflictError, DataChangedError, DataError, LostError, StaleLedgerError
+from party_agent.exchange import Exchanges, Shares
 from party_agent.home import Coordinator, Home, Identity
 from party_agent.jobs import Jobs, Stage
 from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
 from party_agent.linkage import receive_linkage_key
 from party_agent.outbox import Outbox
 from party_agent.policy import Finding, Situation, Usage, approves_itself, closed, examine
-from party_agent.private.bridge import BlockRequest, privatise
+from party_agent.private.bridge import privatise
+from party_agent.private.digest import NO_TABLE, TableDigest
+from party_agent.private.masking import mask_rows
+from party_agent.private.request import BlockRequest
 from party_agent.proposals import Decision, Proposal, Proposals
+from party_agent.regression.requests import Requests
 from party_agent.store import Store
-from shared.privacy.accounting import ZERO, Rho
+from shared.privacy.accounting import ZERO, Loss, Rho
 from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
 from shared.protocol.block import content_digest, encode_block
 from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
 from shared.protocol.errors import DocumentError, ProtocolError
+from shared.protocol.exchange.documents import Countersignature, MaskStatement
+from shared.protocol.exchange.submission import submission
+from shared.protocol.mechanisms import mechanism_of
 from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.rounds import State
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -50,11 +63,14 @@ from shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
 _DAY = timedelta(days=1)
-_OWN_KINDS: tuple[tuple[str, str, type[Approval | BlockStatement | Rejection]], ...] = (
-    ("approval", "approvals", Approval),
-    ("block", "blocks", BlockStatement),
-    ("rejection", "rejections", Rejection),
-)
+Word = TypeVar("Word", np.int64, np.uint64)
+_OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | BlockStatement | Rejection]] = {
+    "approval": Approval,
+    "mask": MaskStatement,
+    "countersignature": Countersignature,
+    "block": BlockStatement,
+    "rejection": Rejection,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +86,11 @@ class Agent:
     datasets: Datasets
     proposals: Proposals
     outbox: Outbox
+    exchanges: Exchanges
     jobs: Jobs
     clock: Clock
     draw: Sampler
+    generator: Callable[[], Generator] = default_rng  # seeded by the operating system
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
         """Look at every release that concerns this party and do what is due.
@@ -154,6 +172,7 @@ class Agent:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
         if self._sign_rejection(release, reason):
             self.outbox.clear(release)
+            self.exchanges.clear(release)
             _log.info("rejected", release=release, reason=reason)
         self._send_rejection(release)
         return self.proposals.get(release)
@@ -192,8 +211,8 @@ class Agent:
 
     def _require_known_signatures(self, view: ReleaseView, release: str) -> None:
         """A signature of ours that the ledger does not have means that the ledger was set back."""
-        for kind, where, model in _OWN_KINDS:
-            shown: Envelope | None = getattr(view, where).get(self.identity.name)
+        for kind, model in _OWN_KINDS.items():
+            shown = view.signed(kind).get(self.identity.name)
             known = self.ledger.signature(release, kind)
             if shown is not None and (known is None or known.digest != shown.digest):
                 # what is not ours at all is the coordinator's mistake, and no reason to halt
@@ -220,6 +239,7 @@ class Agent:
             self.reject(release, final)
         elif not findings and approves_itself(
             self.home.policy(),
+            mechanism=spec.document.mechanism,
             proposer=spec.signer,
             plan=plan_block(spec.document, party),
             charged=self._charged_by(spec.signer),
@@ -231,7 +251,7 @@ class Agent:
 
     def _charged_by(self, proposer: str) -> Rho:
         """What the releases of one proposer have cost or reserved so far."""
-        charged = (c for c in self.ledger.charges() if c.state is not ChargeState.RELEASED)
+        charged = self._charged_releases()
         return sum((c.rho for c in charged if self.proposals.get(c.release).spec.proposer == proposer), start=ZERO)
 
     def _examine(self, spec: ReleaseSpec, party: PartySpec) -> tuple[Finding, ...]:
@@ -249,16 +269,31 @@ class Agent:
         return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
 
     def _usage(self, spec: ReleaseSpec, party: PartySpec) -> Usage:
-        charges = [charge for charge in self.ledger.charges() if charge.state is not ChargeState.RELEASED]
-        yesterday = self.clock() - _DAY
+        charges = self._charged_releases()
         specs = {charge.release: self.proposals.get(charge.release).spec for charge in charges}
+        dataset = self.lost_by(party.dataset)
         return Usage(
-            dataset=sum((charge.rho for charge in charges if charge.dataset == party.dataset), start=ZERO),
+            dataset=dataset.rho,
             study=sum((charge.rho for charge in charges if charge.study == spec.study), start=ZERO),
-            approved_today=sum(self._approved_at(charge.release) > yesterday for charge in charges),
+            approved_today=self.spent_on_today(),
             replayed=next((release for release, earlier in specs.items() if earlier.seed == spec.seed), None),
             delta=self.ledger.cap.delta,
+            dataset_delta=dataset.delta,
         )
+
+    def lost_by(self, dataset: str) -> Loss:
+        """What a data set has lost or set aside, to releases and regressions."""
+        charges = (charge for charge in self.ledger.charges() if charge.state is not ChargeState.RELEASED)
+        return sum((charge.loss for charge in charges if charge.dataset == dataset), start=Loss(ZERO))
+
+    def spent_on_today(self) -> int:
+        """Releases approved and regressions paid for within the last 24 hours."""
+        yesterday = self.clock() - _DAY
+        approved = sum(self._approved_at(charge.release) > yesterday for charge in self._charged_releases())
+        return approved + Requests(self.store).since(yesterday)
+
+    def _charged_releases(self) -> list[Charge]:
+        return [c for c in self.ledger.charges() if c.kind == "release" and c.state is not ChargeState.RELEASED]
 
     def _approved_at(self, release: str) -> datetime:
         signed = self.ledger.signature(release, "approval")
@@ -274,6 +309,7 @@ class Agent:
             self.home.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
         )
         plan = plan_block(spec, party)
+        round_key = self.exchanges.round_key(spec, release)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
@@ -290,7 +326,13 @@ class Agent:
             )
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
-            approval = Approval(spec=release, party=party.name, created=self.clock(), ledger_head=self.ledger.head(db))
+            approval = Approval(
+                spec=release,
+                party=party.name,
+                created=self.clock(),
+                ledger_head=self.ledger.head(db),
+                round_key=round_key,
+            )
             alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
             self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
             self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
@@ -305,25 +347,7 @@ class Agent:
         if charge is None:
             raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-            request = self._request(spec.document)
-            dataset = self.datasets.get(request.party.dataset)
-            if _data_digest(dataset, request.party) != charge.data_sha256:
-                self.reject(release, "data_changed")
-                raise DataChangedError(
-                    "the data set was registered again with other rows since the release was approved",
-                    remedy="Nothing is to be done: the release was given up.",
-                )
-            if charge.state is ChargeState.RESERVED:
-                shut = closed(self.home.policy(), self.clock())
-                self.proposals.find_against(release, shut)
-                if shut:
-                    return
-            debit = self._debit(view, spec, charge, dataset)
-            if isinstance(debit, Refused):
-                _log.warning("not debited", release=release, reason=debit.reason)
-                return
-            faults.reach("party.debited")
-            self._store_block(request, debit, dataset)
+            (self._exchange if spec.document.interactive else self._privatise)(view, spec, charge)
             charge = self.ledger.charge(release)
         if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
             return
@@ -332,34 +356,99 @@ class Agent:
             self._upload(release, charge)
         self.ledger.acknowledge(release)
 
+    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+        """From rows to a stored block."""
+        debit = self._debited(view, spec, charge)
+        if debit is not None:
+            block = self._read(spec.document, debit, partial(privatise, draw=self.draw))
+            faults.reach("party.drawn")
+            self._store_block(spec.document, debit, block)
+
+    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+        """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
+        try:
+            joined = self.exchanges.join(view, spec)
+            if joined is None:
+                return
+            if not self.exchanges.masked(joined.release):
+                debit = self._debited(view, spec, charge)
+                if debit is None:
+                    return
+                masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
+                self.exchanges.store_mask(joined, debit, masked)
+            self.jobs.end(joined.release, Stage.EXCHANGING)
+            shares = self.exchanges.agree(view, joined)
+        except LostError:
+            self.reject(spec.digest, "block_lost")
+            raise
+        if shares is not None:
+            self._add_noise(spec.document, joined.release, shares)
+
+    def _add_noise(self, spec: ReleaseSpec, release: str, shares: Shares) -> None:
+        """From shares to a stored block: noise is drawn, the table not read."""
+        debit = self._redraw(release, NO_TABLE)
+        if isinstance(debit, Refused):
+            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
+        request = self._request(spec)
+        noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
+        faults.reach("party.drawn")
+        block = submission(shares.share, shares.mask, noise)
+        self._store_block(spec, debit, block, transcript=shares.transcript)
+
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)
         return BlockRequest(spec, party, plan_block(spec, party))
+
+    def _debited(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
+        """A debit to read the rows under; None where it is not the time for it."""
+        release, party = spec.digest, spec.document.party(self.identity.name)
+        dataset = self.datasets.get(party.dataset)
+        if _data_digest(dataset, party) != charge.data_sha256:
+            self.reject(release, "data_changed")
+            raise DataChangedError(
+                "the data set was registered again with other rows since the release was approved",
+                remedy="Nothing is to be done: the release was given up.",
+            )
+        if charge.state is ChargeState.RESERVED:
+            shut = closed(self.home.policy(), self.clock())
+            self.proposals.find_against(release, shut)
+            if shut:
+                return None
+        debit = self._debit(view, spec, charge, dataset)
+        if isinstance(debit, Refused):
+            _log.warning("not debited", release=release, reason=debit.reason)
+            return None
+        faults.reach("party.debited")
+        return debit
 
     def _debit(
         self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge, dataset: Dataset
     ) -> Debit | Refused:
         if charge.state is ChargeState.DEBITED:
-            self.outbox.clear(spec.digest)
-            return self.ledger.redraw(spec.digest, table=dataset.digest)
+            return self._redraw(spec.digest, dataset.digest)
         approvals = approval_set_digest(open_approvals(view.approvals, spec))
         return self.ledger.debit(spec.digest, approvals=approvals, table=dataset.digest, now=self.clock())
 
-    def _store_block(self, request: BlockRequest, debit: Debit, dataset: Dataset) -> None:
-        release, plan = debit.release, request.plan
-        self.jobs.begin(release, Stage.PRIVATISING, total=dataset.n)
+    def _redraw(self, release: str, table: TableDigest) -> Debit | Refused:
+        self.outbox.clear(release)
+        return self.ledger.redraw(release, table=table)
+
+    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Word]]) -> NDArray[Word]:
+        """What a function of the private room makes of the rows."""
+        request = self._request(spec)
+        dataset = self.datasets.get(request.party.dataset)
+        self.jobs.begin(debit.release, Stage.PRIVATISING, total=dataset.n)
         try:
-            block = privatise(
-                dataset.table(request.party.attributes),
-                request,
-                charge=debit,
-                draw=self.draw,
-                progress=self.jobs.progress(release),
-            )
+            table = dataset.table(request.party.attributes)
+            return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
         except DataError:
-            self.reject(release, "data_changed")
+            self.reject(debit.release, "data_changed")
             raise
-        faults.reach("party.drawn")
+
+    def _store_block(
+        self, spec: ReleaseSpec, debit: Debit, block: NDArray[np.int64], *, transcript: str | None = None
+    ) -> None:
+        release, plan = debit.release, self._request(spec).plan
         body = encode_block(block, plan.columns)
         digest = self.outbox.put(release, body)
         faults.reach("party.written")
@@ -374,6 +463,7 @@ class Agent:
                 body_sha256=digest,
                 content_sha256=content_digest(block),
                 ledger_head=self.ledger.head(db),
+                transcript=transcript,
             )
             if not self.ledger.record_block(db, debit, digest):
                 raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
@@ -406,6 +496,7 @@ class Agent:
             with self.store.transaction() as db:
                 self.ledger.withdraw(db, release)
         self.outbox.clear(release)
+        self.exchanges.clear(release)
         self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
 
     def _resend_rejection(self, view: ReleaseView, release: str) -> bool:

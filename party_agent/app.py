@@ -2,7 +2,7 @@
 
 import hmac
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -21,20 +21,27 @@ from party_agent.errors import (
     UnknownError,
 )
 from party_agent.loop import Loop
+from party_agent.private.regression.errors import SampleError
+from party_agent.regression.views import regression_line, regression_view
 from party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
 from party_agent.views import job_view, ledger_view, proposal_view
 from shared import __version__
 from shared.privacy.errors import PrivacyError
 from shared.protocol.documents import decode
 from shared.protocol.errors import ProtocolError
+from shared.protocol.regression import RegressionRequest
 from shared.runtime.errors import RemoteError, SettingsError
-from shared.runtime.problem import PROBLEM_JSON, install_problems
+from shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+
+if TYPE_CHECKING:
+    from party_agent.regression.service import Regressions
 
 _STATUSES = {
     UnknownError: 404,
     ConflictError: 409,
     DataError: 422,
     SourceError: 422,
+    SampleError: 422,
     ProtocolError: 422,
     PrivacyError: 422,
     SettingsError: 500,
@@ -43,24 +50,19 @@ _STATUSES = {
     RemoteError: 502,
 }
 _SCOPES: dict[str, Scope] = {"GET": "read", "PUT": "decide", "POST": "register"}
+_SPENDING: dict[str, Scope] = {**_SCOPES, "POST": "decide"}  # where a POST spends budget
 _LARGEST_BODY = 8 << 20  # more than the longest schema takes
-_PROBLEM = {
-    **{name: {"type": "string"} for name in ("type", "title", "detail", "remedy")},
-    "status": {"type": "integer"},
-}
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "A problem document (RFC 9457)",
-        "content": {
-            PROBLEM_JSON: {"schema": {"type": "object", "required": [*_PROBLEM], "properties": _PROBLEM}},
-        },
-    }
-}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 
 # strict models are validated over the received bytes, so the body is described here and parsed there
 _REGISTRATION = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": DatasetRequest.model_json_schema()}}}
+}
+_REGRESSION = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": RegressionRequest.model_json_schema()}},
+    }
 }
 
 
@@ -98,16 +100,17 @@ def create_app(desk: Desk) -> FastAPI:
         version=__version__,
         docs_url=None,  # those pages run other people's scripts, where the token would be pasted
         redoc_url=None,
-        responses=_RESPONSES,
+        responses=PROBLEM_RESPONSES,
     )
     install_problems(app, {**_STATUSES, UnauthorisedError: 401, ScopeError: 403, TooLargeError: 413})
     app.include_router(_open_routes(desk))
     app.include_router(_data_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
     app.include_router(_release_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
+    app.include_router(_regression_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk, _SPENDING))])
     return app
 
 
-def _guard(desk: Desk) -> Any:  # noqa: ANN401 - a FastAPI dependency
+def _guard(desk: Desk, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
     bearer = HTTPBearer(auto_error=False)
 
     def allowed(text: str) -> frozenset[Scope]:
@@ -121,7 +124,7 @@ def _guard(desk: Desk) -> Any:  # noqa: ANN401 - a FastAPI dependency
             raise UnauthorisedError(
                 "no valid bearer token", remedy="Send the token in HOME/token: Authorization: Bearer …"
             )
-        scope = _SCOPES[request.method]
+        scope = scope_of[request.method]
         if scope not in scopes:
             raise ScopeError(
                 f"this token does not have the scope {scope}", remedy="Make one: commingle party token create"
@@ -228,6 +231,33 @@ def _release_routes(desk: Desk) -> APIRouter:
         if found is None:
             raise UnknownError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
         return job_view(found)
+
+    return router
+
+
+def _regression_routes(desk: Desk) -> APIRouter:
+    router, agent = APIRouter(), desk.agent
+
+    def room() -> "Regressions":
+        from party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy: only who asks waits
+
+        return Regressions(agent)
+
+    @router.post("/regressions", status_code=201, openapi_extra=_REGRESSION)
+    async def regress(request: Request) -> dict[str, Any]:
+        """Pay for, compute and sign a regression. The same request again is the same regression and costs nothing."""
+        wanted = decode(RegressionRequest, await _body(request))
+        return regression_view(await run_in_threadpool(room().ask, wanted))
+
+    @router.get("/regressions")
+    def regressions() -> dict[str, Any]:
+        """Every regression that was paid for."""
+        return {"items": [regression_line(regression) for regression in room().all()]}
+
+    @router.get("/regressions/{regression}")
+    def regression(regression: str) -> dict[str, Any]:
+        """One of them with its signed document."""
+        return regression_view(room().get(regression))
 
     return router
 

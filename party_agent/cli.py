@@ -23,10 +23,11 @@ from party_agent.policy import Policy
 from party_agent.rotation import rotate_key as rotate_party_key
 from party_agent.token_cli import token
 from party_agent.trust_cli import audit, doctor, linkage
+from party_agent.whiten_cli import whiten
 from shared.protocol.documents import explain
 from shared.protocol.schema import parse_attributes
 from shared.runtime import faults
-from shared.runtime.cli import emit, json_option
+from shared.runtime.cli import LazyGroup, emit, json_option
 from shared.runtime.errors import SettingsError
 from shared.runtime.files import remove_durably, write_durably
 from shared.runtime.keyfiles import load_secret
@@ -37,9 +38,17 @@ from shared.runtime.tls import ca_option
 
 _JOIN_SECONDS = 5.0
 _LONGEST_INVITE = 1000
+_LAZY = {  # these load scipy
+    "regress": (
+        "party_agent.regression.cli",
+        "regress",
+        "Publish a private linear regression on this party's own rows.",
+    ),
+    "regressions": ("party_agent.regression.cli", "regressions", "List regressions that were paid for, or show one."),
+}
 
 
-@click.group()
+@click.group(cls=LazyGroup, commands_at=_LAZY)
 def party() -> None:
     """Run and operate a party's agent, beside the party's own data."""
     configure_logging(service="party", level="warning")  # to standard error: output is for results
@@ -49,6 +58,7 @@ party.add_command(audit)
 party.add_command(linkage)
 party.add_command(doctor)
 party.add_command(token)
+party.add_command(whiten)
 
 
 @party.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
@@ -130,18 +140,29 @@ def enrol(
     )
 
 
-@party.command(epilog="Example: commingle party pin --home ./ward laboratory 3f7a…")
+def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Fingerprints by member, given as MEMBER FINGERPRINT … or as MEMBER=FINGERPRINT …."""
+    flat = [part for one in given for part in one.split("=")] if all("=" in one for one in given) else list(given)
+    pins = dict(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) % 2 or 2 * len(pins) != len(flat) or not all(pins):
+        raise click.BadParameter("give pairs: MEMBER FINGERPRINT or MEMBER=FINGERPRINT, each member once")
+    return pins
+
+
+@party.command(
+    epilog="\b\nExamples:\n  commingle party pin --home ./ward laboratory 3f7a…\n"
+    "  commingle party pin --home ./ward laboratory=3f7a… insurer=90bc…"
+)
 @home_option
-@click.argument("member")
-@click.argument("fingerprint")
+@click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
 @json_option
-def pin(*, home: Path, member: str, fingerprint: str, as_json: bool) -> None:
-    """Trust a fellow member's key, after comparing its fingerprint over another channel."""
-    Home(home).pin(member, fingerprint)
+def pin(*, home: Path, pins: dict[str, str], as_json: bool) -> None:
+    """Trust fellow members' keys, after comparing their fingerprints over another channel."""
+    pinned = Home(home).pin_all(pins)
     emit(
-        {"member": member, "fingerprint": fingerprint.strip().lower()},
+        {"pinned": dict(pinned)},
         as_json=as_json,
-        text=lambda console: console.print(f"{member} is pinned."),
+        text=lambda console: console.print(f"{', '.join(pinned)} pinned.", markup=False),
     )
 
 
@@ -150,7 +171,7 @@ def pin(*, home: Path, member: str, fingerprint: str, as_json: bool) -> None:
 @click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
 @json_option
 def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
-    """Replace this party's signing key, with the agent stopped. Repeat it if it was interrupted."""
+    """Replace this party's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
     with compose_agent(Home(home)) as agent:
         name, fingerprint = agent.identity.name, rotate_party_key(agent, abandon_open=abandon_open)
     emit(
@@ -344,11 +365,14 @@ def ledger(*, home: Path, as_json: bool) -> None:
 
 
 def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
-    known = [item["id"] for item in ask(Home(home), "GET", "/v1/proposals")["items"]]
-    matching = [name for name in known if name.startswith(release)]
+    known = ask(Home(home), "GET", "/v1/proposals")["items"]
+    matching = [item for item in known if item["id"].startswith(release)]
     if len(matching) > 1:
         raise click.UsageError(f"{release} is the beginning of several releases")
-    value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0] if matching else release}/{decision}")
+    if matching and decision == "approval" and not as_json:
+        said = [f"Approving {matching[0]['mechanism']}. {matching[0]['trust']}", *matching[0]["outlook"]]
+        click.echo("\n".join(said), err=True)  # before anything is reserved or signed
+    value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
     emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
 
 
@@ -364,11 +388,18 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     console.print(f"[bold]{escape(item['study'])}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
     console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
+    if item["whitening"]:
+        console.print(
+            f"  maps this party's {item['whitening']['columns']} encoded columns by a public matrix (condition number "
+            f"{item['whitening']['condition_number']:.3g}), then clips rows to norm {item['row_norm']:g}",
+            soft_wrap=True,
+        )
     console.print(
         f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
         f"{item['cost']['epsilon']:.3g}; a subject loses at most {item['per_subject_epsilon']:.3g} over all parties",
         soft_wrap=True,
     )
-    console.print(f"  {item['protects']}\n  {item['usefulness']}", soft_wrap=True)
+    for sentence in (item["protects"], item["trust"], *item["outlook"]):
+        console.print(f"  {escape(sentence)}", soft_wrap=True)
     for finding in item["findings"]:
         console.print(f"  [red]speaks against it:[/red] {escape(finding)}", soft_wrap=True)

@@ -1,6 +1,7 @@
 """Putting an agent together from its home directory, and reaching the one that runs."""
 
 import asyncio
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,9 @@ from party_agent.agent import Agent
 from party_agent.app import Desk, create_app
 from party_agent.coordinator_client import CoordinatorClient
 from party_agent.datasets import Datasets
+from party_agent.drawer import Drawer
 from party_agent.errors import AgentRunningError, LedgerError
+from party_agent.exchange import Exchanges
 from party_agent.home import Coordinator, Home
 from party_agent.jobs import Jobs
 from party_agent.ledger import Ledger
@@ -79,6 +82,15 @@ def compose_agent(
                 datasets=Datasets(store),
                 proposals=Proposals(store),
                 outbox=Outbox(home.outbox),
+                exchanges=Exchanges(
+                    identity=identity,
+                    coordinator=coordinator,
+                    client=client,
+                    store=store,
+                    ledger=ledger,
+                    drawer=Drawer(home.exchanges),
+                    entropy=secrets.token_bytes,
+                ),
                 jobs=Jobs(),
                 clock=clock,
                 draw=draw,
@@ -107,7 +119,7 @@ def _coordinator(home: Home) -> Coordinator:
     coordinator = home.settings().coordinator
     if coordinator is None:
         raise SettingsError(
-            "this party is not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …"
+            "this party is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
         )
     return coordinator
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
-from pydantic import BaseModel, ConfigDict
+from pydantic import Base64Bytes, BaseModel, ConfigDict
 
 from shared.protocol.block import ARROW_STREAM
 from shared.protocol.documents import Digest, Name
@@ -12,11 +13,15 @@ from shared.protocol.dsse import Envelope
 from shared.protocol.keys import VerifyingKey
 from shared.protocol.rounds import State
 from shared.protocol.statements import ApprovalRequest, RotationRequest, SignedDocument
-from shared.runtime.remote import call, model_of
+from shared.runtime.errors import NonsenseError
+from shared.runtime.remote import MOST_PAGES, call, check, model_of, pages, reaching
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
-_UPLOAD_TIMEOUT_SECONDS = 600.0
+_UPLOAD_TIMEOUT_SECONDS = 600.0  # of masks on their way back, too
 _LONG_POLL_MARGIN_SECONDS = 15.0
+_PAGE = 200
+_LARGEST_PAGE_BYTES = 8 << 20  # of that many releases with 64 parties each
+_MOST_MEMBER_PAGES = 50
 
 
 class _Answer(BaseModel):
@@ -56,6 +61,9 @@ class _Members(_Answer):
     next: str | None = None
 
 
+_List = TypeVar("_List", _Page, _Members)
+
+
 class _Key(_Answer):
     rotation: RotationRequest | None = None
 
@@ -80,6 +88,21 @@ class CoordinatorIdentity(_Answer):
     signing_key: Digest
 
 
+class HandView(_Answer):
+    """The deal's statement, and what is sealed to this party."""
+
+    statement: Envelope
+    package: Base64Bytes
+
+
+class ExchangeView(_Answer):
+    """How far the exchange of a release is."""
+
+    dealt: bool = False
+    masks: dict[str, Envelope] = {}
+    countersignatures: dict[str, Envelope] = {}
+
+
 class ReleaseView(_Answer):
     """A release as the coordinator shows it: envelopes, still to be verified."""
 
@@ -90,6 +113,18 @@ class ReleaseView(_Answer):
     approvals: dict[str, Envelope]
     blocks: dict[str, Envelope]
     rejections: dict[str, Envelope]
+    exchange: ExchangeView | None = None
+
+    def signed(self, kind: str) -> Mapping[str, Envelope]:
+        """What parties are said to have signed of one kind, by party."""
+        exchange = self.exchange or ExchangeView()
+        return {
+            "approval": self.approvals,
+            "mask": exchange.masks,
+            "countersignature": exchange.countersignatures,
+            "block": self.blocks,
+            "rejection": self.rejections,
+        }[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +152,11 @@ class CoordinatorClient:
 
     def members(self) -> list[MemberView]:
         """The whole directory, in the order in which members enrolled."""
-        members: list[MemberView] = []
-        cursor: str | None = None
-        while True:
-            page = model_of(_Members, call(self.http, "GET", "/v1/parties", params=_cursor(cursor)))
-            members += page.items
-            if (cursor := page.next) is None:
-                return members
+        return [
+            member
+            for page in self._pages(_Members, "/v1/parties", {}, most=_MOST_MEMBER_PAGES)
+            for member in page.items
+        ]
 
     def rotations(self, party: str) -> tuple[RotationRequest, ...]:
         """How that party came from key to key, the oldest first."""
@@ -147,13 +180,8 @@ class CoordinatorClient:
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
         """Ids of releases that name this party: those that are not over, or all of them."""
         for state in State if over_too else _OPEN_STATES:
-            cursor: str | None = None
-            while True:
-                params = {"state": state.value, **_cursor(cursor)}
-                page = model_of(_Page, call(self.http, "GET", "/v1/releases", params=params))
+            for page in self._pages(_Page, "/v1/releases", {"state": state.value}):
                 yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
-                if (cursor := page.next) is None:
-                    break
 
     def release(self, release: str) -> ReleaseView:
         """One release."""
@@ -175,15 +203,52 @@ class CoordinatorClient:
         path = f"/v1/releases/{release}/blocks/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
+    def hand(self, release: str, party: str) -> HandView:
+        """What the deal gave this party."""
+        return model_of(HandView, call(self.http, "GET", f"/v1/releases/{release}/deal/{party}"))
+
+    def send_mask(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
+        """Send masked rows, encrypted; sending the same bytes again is harmless."""
+        headers = {"Content-Type": "application/octet-stream", "Commingle-Mask": statement.to_json().decode()}
+        path = f"/v1/releases/{release}/masks/{party}"
+        call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
+
+    def mask(self, release: str, party: str, *, size: int) -> Iterator[bytes]:
+        """A party's masked rows, encrypted: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
+        path, where = f"/v1/releases/{release}/masks/{party}", str(self.http.base_url)
+        plain = {"Accept-Encoding": "identity"}
+        with reaching(where), self.http.stream("GET", path, headers=plain, timeout=_UPLOAD_TIMEOUT_SECONDS) as response:
+            if not response.is_success:
+                response.read()
+            if response.headers.get("content-encoding", "identity") != "identity":  # a few bytes could become many
+                raise NonsenseError(f"{path} is compressed", remedy="Keep the proxy in between from compressing.")
+            for piece in check(response, where).iter_bytes():
+                size -= len(piece)
+                if size < 0:
+                    raise NonsenseError(f"{path} is too long", remedy="Check what answers at this address.")
+                yield piece
+
+    def countersign(self, release: str, party: str, countersignature: Envelope) -> None:
+        """Say that every mask was checked; sending it again is harmless."""
+        path = f"/v1/releases/{release}/countersignatures/{party}"
+        call(self.http, "PUT", path, content=countersignature.to_json(), headers=_JSON)
+
     def wait(self, after: int, *, seconds: int) -> int:
         """Wait until something happened after event `after`; the number of the last event."""
         params = {"after": after, "wait_seconds": seconds}
         timeout = seconds + _LONG_POLL_MARGIN_SECONDS
         return model_of(_Events, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
 
+    def _pages(
+        self, kind: type[_List], path: str, query: Mapping[str, str], *, most: int = MOST_PAGES
+    ) -> Iterator[_List]:
+        def ask(cursor: str | None) -> _List:
+            params: dict[str, str | int] = {**query, "limit": _PAGE}
+            if cursor is not None:
+                params["cursor"] = cursor
+            return model_of(kind, call(self.http, "GET", path, params=params, largest_bytes=_LARGEST_PAGE_BYTES))
+
+        return pages(str(self.http.base_url), ask, most=most)
+
 
 _JSON = {"Content-Type": "application/json"}
-
-
-def _cursor(cursor: str | None) -> Mapping[str, str]:
-    return {} if cursor is None else {"cursor": cursor}

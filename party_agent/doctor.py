@@ -102,15 +102,16 @@ def _datasets(home: Home) -> str:
 def _outbox(home: Home) -> str:
     with _ledger(home) as db:
         proposals = db.execute("SELECT release, state FROM proposals").fetchall()
-    present = sorted(path.name for path in home.outbox.iterdir()) if home.outbox.is_dir() else []
+    folders = [folder for folder in (home.outbox, home.exchanges) if folder.is_dir()]
+    present = sorted({path.name for folder in folders for path in folder.iterdir()})
     going_on = {release for release, state in proposals if not State(state).final}
     leftover = [name for name in present if name not in going_on]
     if leftover:
         raise ConflictError(
-            f"{len(leftover)} leftovers in {home.outbox}: {', '.join(name[:16] for name in leftover[:5])}",
+            f"{len(leftover)} leftovers in {home.root}: {', '.join(name[:16] for name in leftover[:5])}",
             remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
         )
-    return f"blocks of {len(present)} releases are kept until these are over"
+    return f"files of {len(present)} releases are kept until these are over"
 
 
 def _agent(home: Home) -> str:

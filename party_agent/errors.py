@@ -6,6 +6,7 @@ AgentError
 │   └── DataChangedError  the rows are not those that were registered or debited
 ├── UnknownError          no such data set, proposal or job here
 ├── ConflictError         it exists already, or the agent is past the point where this could be done
+│   └── LostError         something that a release cannot be finished without is gone from the disk
 ├── LedgerError           the ledger refuses to continue
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
 └── AgentRunningError     another process works on this home directory
@@ -48,6 +49,10 @@ class ConflictError(AgentError):
     """It exists already, or it is too late for it."""
 
     code = "conflict"
+
+
+class LostError(ConflictError):
+    """A round key or mask is gone; making another would be a second exchange, so the release is given up."""
 
 
 class LedgerError(AgentError):

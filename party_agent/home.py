@@ -93,6 +93,11 @@ class Home:
         return self.root / "outbox"
 
     @property
+    def exchanges(self) -> Path:
+        """Round keys and masked rows of releases whose parties exchange before they upload."""
+        return self.root / "exchanges"
+
+    @property
     def running(self) -> Path:
         """Where a running agent says at which address its local API is."""
         return self.root / "running.json"
@@ -152,30 +157,52 @@ class Home:
         return pins
 
     def pin(self, member: str, fingerprint: str) -> None:
-        """Trust a fellow member's key, compared over another channel.
+        """Trust a fellow member's key: see `pin_all`."""
+        self.pin_all({member: fingerprint})
+
+    def pin_all(self, members: Mapping[str, str]) -> Mapping[str, str]:
+        """Trust fellow members' keys, compared over another channel: fingerprints by name, as they are now written.
 
         Raises:
-            SettingsError: not a fingerprint.
+            SettingsError: one is not a fingerprint; none is pinned then.
         """
-        digits = fingerprint.strip().lower()
-        if len(digits) != _FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
-            raise SettingsError(
-                "a fingerprint has 64 hex digits", remedy="Copy it from the member's own `commingle party status`."
-            )
-        pins = {**self.pins(), member: digits}
+        added = {member: fingerprint.strip().lower() for member, fingerprint in members.items()}
+        for member, digits in added.items():
+            if len(digits) != _FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
+                raise SettingsError(
+                    f"what is given for {member!r} is not a fingerprint, which has 64 hex digits",
+                    remedy="Copy it from the member's own `commingle party status`.",
+                )
+        pins = {**self.pins(), **added}
         write_durably(self.root / "pins.json", json.dumps(pins, indent=2, sort_keys=True).encode())
+        return added
 
     @property
     def next_key(self) -> Path:
         """The key that is to replace the signing key, while a rotation is under way."""
         return self.root / "keys" / "next-signing.key"
 
+    @property
+    def next_sealing_key(self) -> Path:
+        """The same for the sealing key. It is made before the next signing key and taken over before it."""
+        return self.root / "keys" / "next-sealing.key"
+
+    def prepare_next_sealing_key(self) -> bytes:
+        """The public sealing key to rotate to; to be asked for before `prepare_next_key`. Raises KeyFileError."""
+        if self.next_key.exists() and not self.next_sealing_key.exists():
+            return self.sealing_key()  # an interrupted attempt has taken it over already
+        make = load_secret if self.next_sealing_key.exists() else create_secret
+        return sealing_public_key(make(self.next_sealing_key))
+
     def prepare_next_key(self) -> SigningKey:
         """The key to rotate to: made now, or by an attempt that was interrupted. Raises KeyFileError."""
         return load_signing_key(self.next_key) if self.next_key.exists() else SigningKey(create_secret(self.next_key))
 
     def adopt_next_key(self) -> None:
-        """Sign with the next key from now on. The old private key is gone, its public key is kept."""
+        """Sign and unseal with the next keys from now on. Old private keys are gone, the public signing key is kept."""
+        if self.next_sealing_key.exists():
+            write_durably(self.root / "keys" / "sealing.key", self.next_sealing_key.read_bytes())
+            remove_durably(self.next_sealing_key)
         settings, identity = self.settings(), self.identity()
         old = identity.signing_key.verifying_key.raw.hex()
         # where an earlier attempt got this far, the old key has been noted already or is the next one

@@ -12,6 +12,7 @@ class Stage(StrEnum):
     CHECKING = "checking"
     APPROVED = "approved"
     PRIVATISING = "privatising"
+    EXCHANGING = "waiting for the other parties"
     UPLOADING = "uploading"
     UPLOADED = "uploaded"
     PUBLISHED = "published"

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from party_agent.errors import LedgerError
 from party_agent.private.digest import TableDigest
 from party_agent.store import Store
-from shared.privacy.accounting import RHO_UNITS, ZERO, Rho
-from shared.privacy.calibration import rho_of_epsilon
+from shared.privacy.accounting import ZERO, Loss, Rho, rho_room
 from shared.protocol.dsse import Envelope, parse_envelope
+from shared.protocol.exchange.terms import once
 
 GENESIS = "0" * 64
+ChargeKind = Literal["release", "regression"]
 
 
 class ChargeState(StrEnum):
@@ -46,12 +47,21 @@ class Cap:
     @property
     def rho(self) -> Rho:
         """The cap in the ledger's unit, rounded down."""
-        return Rho(int(rho_of_epsilon(self.epsilon, self.delta) * RHO_UNITS))
+        return self.rho_beside(0.0)
+
+    def rho_beside(self, delta: float) -> Rho:
+        """The same where losses have used up a `delta` of the cap's."""
+        return rho_room(self.epsilon, self.delta, used=delta)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One release's charge as the ledger has it."""
+    """One charge as the ledger has it.
+
+    Attributes:
+        release: the release's id, or the regression's.
+        delta: with `rho` a delta-approximate rho-zCDP loss; 0 for releases.
+    """
 
     coordinator: str
     release: str
@@ -65,6 +75,13 @@ class Charge:
     expires: datetime
     approvals: str | None
     body_sha256: str | None
+    delta: float = 0.0
+    kind: ChargeKind = "release"
+
+    @property
+    def loss(self) -> Loss:
+        """What it costs."""
+        return Loss(self.rho, self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class Debit:
     attempt: int
     approvals: str
     table: TableDigest = field(repr=False)
+    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +127,8 @@ class Ledger:
         data_sha256: str,
         study: str,
         expires: datetime,
+        delta: float = 0.0,
+        kind: ChargeKind = "release",
     ) -> Charge | Refused:
         """Set budget aside for an approval, in the transaction that also records its signature.
 
@@ -119,10 +139,10 @@ class Ledger:
             return Refused("a charge must be positive")
         if (known := self._find(db, release)) is not None:
             return Refused(f"this release has been charged already ({known.state})")
-        if (short := self._shortfall(db, rho)) is not None:
+        if (short := self._shortfall(db, Loss(rho, delta))) is not None:
             return short
         db.execute(
-            "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, ?, ?, ?, ?, NULL, NULL)",
+            "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, ?, ?, ?, ?, NULL, NULL, ?, ?)",
             (
                 self._coordinator,
                 release,
@@ -132,9 +152,12 @@ class Ledger:
                 data_sha256,
                 study,
                 expires.isoformat(),
+                delta,
+                kind,
             ),
         )
-        self._append(db, "reserved", release, rho_units=str(rho.units), population=self.cap.population)
+        facts = {"delta": delta} if delta else {}
+        self._append(db, "reserved", release, rho_units=str(rho.units), population=self.cap.population, **facts)
         return self.charge_in(db, release)
 
     def debit(self, release: str, *, approvals: str, table: TableDigest, now: datetime) -> Debit | Refused:
@@ -143,15 +166,22 @@ class Ledger:
         The caller has verified every member's approval of this release; `approvals` names that set.
         """
         with self._store.transaction() as db:
-            charge = self._find(db, release)
-            if charge is None or charge.state is not ChargeState.RESERVED:
-                return Refused(f"nothing is reserved for this release ({charge.state if charge else 'no charge'})")
-            if now >= charge.expires:
-                return Refused("the spec has expired")
-            if self.spent_in(db) > self.cap.rho:
-                return Refused("the cap has been lowered below what is reserved")
-            self._move(db, release, [ChargeState.RESERVED], ChargeState.DEBITED, attempt=1, approvals=approvals)
-        return Debit(release, charge.rho.units, 1, approvals, table)
+            return self.debit_in(db, release, approvals=approvals, table=table, now=now)
+
+    def debit_in(
+        self, db: sqlite3.Connection, release: str, *, approvals: str, table: TableDigest, now: datetime
+    ) -> Debit | Refused:
+        """The same inside a transaction; the debit counts once that is committed."""
+        charge = self._find(db, release)
+        if charge is None or charge.state is not ChargeState.RESERVED:
+            return Refused(f"nothing is reserved for this release ({charge.state if charge else 'no charge'})")
+        if now >= charge.expires:
+            return Refused("the spec has expired")
+        lost = self.lost_in(db)
+        if lost.rho > self.cap.rho_beside(lost.delta):
+            return Refused("the cap has been lowered below what is reserved")
+        self._move(db, release, [ChargeState.RESERVED], ChargeState.DEBITED, attempt=1, approvals=approvals)
+        return Debit(release, charge.rho.units, 1, approvals, table, charge.delta)
 
     def redraw(self, release: str, *, table: TableDigest) -> Debit | Refused:
         """After a crash between debit and storage nothing can have left: draw again under the same charge."""
@@ -161,7 +191,7 @@ class Ledger:
                 return Refused("the release is not waiting for its block")
             attempt = charge.attempt + 1
             self._move(db, release, [ChargeState.DEBITED], ChargeState.DEBITED, attempt=attempt)
-        return Debit(release, charge.rho.units, attempt, charge.approvals, table)
+        return Debit(release, charge.rho.units, attempt, charge.approvals, table, charge.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
@@ -204,20 +234,24 @@ class Ledger:
 
     def spent(self) -> Rho:
         """What the population has lost or set aside, over every coordinator."""
-        with self._store.reading() as db:
-            return self.spent_in(db)
+        return self.lost().rho
 
-    def spent_in(self, db: sqlite3.Connection) -> Rho:
+    def lost(self) -> Loss:
+        """The same with the deltas of charges that have one."""
+        with self._store.reading() as db:
+            return self.lost_in(db)
+
+    def lost_in(self, db: sqlite3.Connection) -> Loss:
         """The same, inside a transaction."""
         rows = db.execute(
-            "SELECT rho_units FROM charges WHERE population = ? AND state <> 'released'", (self.cap.population,)
+            "SELECT rho_units, delta FROM charges WHERE population = ? AND state <> 'released'", (self.cap.population,)
         )
-        return sum((Rho(int(row["rho_units"])) for row in rows), start=ZERO)
+        return sum((Loss(Rho(int(row["rho_units"])), row["delta"]) for row in rows), start=Loss(ZERO))
 
-    def shortfall(self, rho: Rho) -> Refused | None:
+    def shortfall(self, rho: Rho, *, delta: float = 0.0) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
         with self._store.reading() as db:
-            return self._shortfall(db, rho)
+            return self._shortfall(db, Loss(rho, delta))
 
     def head(self, db: sqlite3.Connection) -> str:
         """Digest of the last entry of the chain."""
@@ -229,8 +263,24 @@ class Ledger:
         db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
         self._append(db, "signed", release, document=kind, digest=envelope.digest)
 
+    def receive(self, release: str, kind: str, envelope: Envelope) -> None:
+        """Keep what the coordinator signed for a release, with its chain entry: the first, and never another.
+
+        Raises:
+            ExchangeError: another one was received before.
+        """
+        with self._store.transaction() as db:
+            held = db.execute(
+                "SELECT digest FROM signatures WHERE release = ? AND kind = ?", (release, kind)
+            ).fetchone()
+            once(held and held["digest"], envelope.digest, what=kind)
+            if held is None:
+                row = (release, kind, envelope.to_json(), envelope.digest)
+                db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", row)
+                self._append(db, "received", release, document=kind, digest=envelope.digest)
+
     def signature(self, release: str, kind: str) -> Envelope | None:
-        """A signature of ours, as it was made."""
+        """A signature of ours, as it was made, or what was received."""
         with self._store.reading() as db:
             row = db.execute(
                 "SELECT envelope FROM signatures WHERE release = ? AND kind = ?", (release, kind)
@@ -238,10 +288,13 @@ class Ledger:
         return parse_envelope(row["envelope"]) if row else None
 
     def history(self) -> tuple[tuple[str, ...], tuple[Envelope, ...]]:
-        """The chain's texts and our signed documents, the oldest first. Alignment statements are not shown around."""
+        """The chain's texts and, the oldest first, our signed documents that are published when a release is."""
         with self._store.reading() as db:
             bodies = db.execute("SELECT body FROM entries ORDER BY seq").fetchall()
-            signed = db.execute("SELECT envelope FROM signatures WHERE kind <> 'alignment' ORDER BY rowid").fetchall()
+            signed = db.execute(
+                "SELECT envelope FROM signatures WHERE kind IN ('approval', 'block', 'rejection', 'regression') "
+                "ORDER BY rowid"
+            ).fetchall()
         return tuple(row["body"] for row in bodies), tuple(parse_envelope(row["envelope"]) for row in signed)
 
     def entries(self) -> list[Mapping[str, Any]]:
@@ -271,23 +324,31 @@ class Ledger:
         Raises:
             LedgerError: one of them was altered by something else than this agent.
         """
-        told: dict[str, tuple[str, str]] = {}
+        told: dict[str, tuple[str, str, float]] = {}
         for entry in self.entries():
             if entry["kind"] in set(ChargeState):
-                _, rho = told.get(entry["release"], ("", str(entry.get("rho_units"))))
-                told[entry["release"]] = (entry["kind"], rho)
-        kept = {charge.release: (charge.state.value, str(charge.rho.units)) for charge in self.charges()}
+                new = ("", str(entry.get("rho_units")), float(entry.get("delta", 0.0)))
+                _, rho, delta = told.get(entry["release"], new)
+                told[entry["release"]] = (entry["kind"], rho, delta)
+        kept = {charge.release: (charge.state.value, str(charge.rho.units), charge.delta) for charge in self.charges()}
         if told != kept:
             raise LedgerError("the charges are not those of the ledger's chain", remedy="Restore the ledger's backup.")
 
-    def _shortfall(self, db: sqlite3.Connection, rho: Rho) -> Refused | None:
-        left = self.cap.rho - self.spent_in(db)
-        if rho <= left:
+    def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
+        lost = self.lost_in(db)
+        total = lost + loss
+        if total.rho <= self.cap.rho_beside(total.delta):
             return None
-        wants, has = rho.epsilon(self.cap.delta), left.epsilon(self.cap.delta)
+        if total.delta >= self.cap.delta:
+            return Refused(
+                f"the budget of population {self.cap.population} does not suffice: it takes a delta of {loss.delta:g} "
+                f"in full, and {max(self.cap.delta - lost.delta, 0):g} is left of {self.cap.delta:g}"
+            )
+        delta = self.cap.delta - total.delta
+        wants, has = loss.rho.epsilon(delta), (self.cap.rho_beside(total.delta) - lost.rho).epsilon(delta)
         return Refused(
             f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
-            f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {self.cap.delta:g}, replace_one)"
+            f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, replace_one)"
         )
 
     def _find(self, db: sqlite3.Connection, release: str) -> Charge | None:
@@ -317,7 +378,7 @@ class Ledger:
         self._append(db, target.value, release, **facts)
         return True
 
-    def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: str | int) -> None:
+    def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: str | float) -> None:
         entry = {"kind": kind, "release": release, "previous": self.head(db), **facts}
         body = json.dumps(entry, sort_keys=True)
         db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, sha256(body.encode()).hexdigest()))
@@ -337,4 +398,6 @@ def _charge(row: sqlite3.Row) -> Charge:
         expires=datetime.fromisoformat(row["expires"]),
         approvals=row["approvals"],
         body_sha256=row["body_sha256"],
+        delta=row["delta"],
+        kind=row["kind"],
     )

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from party_agent.coordinator_client import CoordinatorClient, MemberView
 from party_agent.errors import ConflictError
 from party_agent.home import Home
-from shared.protocol.dsse import seal
+from shared.protocol.dsse import Envelope, seal
 from shared.protocol.errors import DocumentError, SignatureError
-from shared.protocol.keys import VerifyingKey
+from shared.protocol.keys import SigningKey, VerifyingKey
 from shared.protocol.linkage import (
     IdentityStatement,
     LinkageKeyMessage,
@@ -49,12 +49,14 @@ class Received:
 def publish_identity(home: Home, client: CoordinatorClient) -> None:
     """Tell the members, through the coordinator, which sealing key is this party's. Raises RemoteError."""
     identity = home.identity()
-    statement = IdentityStatement(
-        name=identity.name,
-        signing_key=identity.signing_key.verifying_key.raw.hex(),
-        sealing_key=home.sealing_key().hex(),
-    )
-    client.publish_identity(identity.name, seal(statement, kind="identity", key=identity.signing_key))
+    envelope = signed_identity(identity.name, identity.signing_key, home.sealing_key())
+    client.publish_identity(identity.name, envelope)
+
+
+def signed_identity(name: str, key: SigningKey, sealing_key: bytes) -> Envelope:
+    """A member's statement which public sealing key (32 bytes) is its own, under its signing key."""
+    statement = IdentityStatement(name=name, signing_key=key.verifying_key.raw.hex(), sealing_key=sealing_key.hex())
+    return seal(statement, kind="identity", key=key)
 
 
 def send_linkage_key(home: Home, client: CoordinatorClient, *, coordinator: str, now: datetime) -> Sent:

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from party_agent.datasets import Dataset
-from shared.privacy.accounting import ZERO, Rho
-from shared.privacy.calibration import rho_of_epsilon
+from shared.privacy.accounting import ZERO, Loss, Rho, rho_room
 from shared.privacy.sensitivity import Adjacency
 from shared.protocol.plan import BlockPlan
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.regression import RegressionMethod
+from shared.protocol.spec import MechanismName, PartySpec, ReleaseSpec
 from shared.protocol.statements import RejectionReason
 from shared.runtime.settings import Settings
 
@@ -28,9 +28,11 @@ class AutoApproval(Settings):
 
     Attributes:
         proposer: a key's fingerprint, or "*" for any pinned key.
+        mechanisms: the kinds it is about; moments releases, which ask for more trust, only where they are named.
     """
 
     proposer: str
+    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm"})
     max_rho: Annotated[float, Field(gt=0)]
 
 
@@ -73,6 +75,19 @@ class OpeningHours(Settings):
         return f"{days} {self.opens:%H:%M}-{self.closes:%H:%M} {self.time_zone}"
 
 
+class RegressionPolicy(Settings):
+    """Which regressions this party publishes by itself (docs/regression.md).
+
+    Attributes:
+        max_epsilon: of one regression, besides the policy's own.
+        floating_point_noise: whether methods may run whose noise is floating point, which leaves no proof.
+    """
+
+    methods: frozenset[RegressionMethod] = frozenset({"ssp", "adassp", "dp_pmtolse"})
+    max_epsilon: Annotated[float, Field(gt=0)] = 1.0
+    floating_point_noise: bool = False
+
+
 class Policy(Settings):
     """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
 
@@ -80,12 +95,13 @@ class Policy(Settings):
         dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
-        max_releases_per_day: approvals within 24 hours.
+        max_releases_per_day: approvals, and regressions, within 24 hours.
+        regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
     """
 
-    mechanisms: frozenset[Literal["rmgm", "dgm"]] = frozenset({"rmgm", "dgm"})
+    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})
     adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -97,6 +113,7 @@ class Policy(Settings):
     opening_hours: OpeningHours | None = None
     max_releases_per_day: Annotated[int, Field(ge=0)] | None = None
     auto_approve: tuple[AutoApproval, ...] = ()
+    regressions: RegressionPolicy = Field(default_factory=RegressionPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +136,9 @@ class Usage:
     """What has been charged or reserved that the policy limits.
 
     Attributes:
-        dataset, study: sums over the releases of the spec's data set and of its study.
-        approved_today: releases approved within the last 24 hours.
+        dataset, study: sums over the charges of the data set and over the releases of the study.
+        dataset_delta: what charges of the data set cost besides.
+        approved_today: releases approved and regressions paid for within the last 24 hours.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
         delta: at which caps on epsilon are meant.
     """
@@ -130,6 +148,7 @@ class Usage:
     approved_today: int = 0
     replayed: str | None = None
     delta: float = 1e-5
+    dataset_delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +179,14 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
     )
 
 
-def approves_itself(policy: Policy, *, proposer: str, plan: BlockPlan, charged: Rho) -> bool:
+def approves_itself(policy: Policy, *, mechanism: MechanismName, proposer: str, plan: BlockPlan, charged: Rho) -> bool:
     """Whether a proposal without findings is approved without a person.
 
     `charged` is what this proposer's releases have cost or reserved so far.
     """
     total = float(charged + plan.charge)
-    return any(rule.proposer in {"*", proposer} and total <= rule.max_rho for rule in policy.auto_approve)
+    rules = (rule for rule in policy.auto_approve if mechanism in rule.mechanisms)
+    return any(rule.proposer in {"*", proposer} and total <= rule.max_rho for rule in rules)
 
 
 def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
@@ -204,14 +224,10 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
     policy, usage = situation.policy, situation.usage
     findings = []
     for rule, caps, name, charged in (
-        ("dataset_caps", policy.dataset_caps, party.dataset, usage.dataset),
-        ("study_caps", policy.study_caps, spec.study, usage.study),
+        ("dataset_caps", policy.dataset_caps, party.dataset, Loss(usage.dataset, usage.dataset_delta)),
+        ("study_caps", policy.study_caps, spec.study, Loss(usage.study)),
     ):
-        cap = caps.get(name, caps.get(_EVERY_OTHER))
-        total = charged + plan.charge
-        if cap is not None and float(total) > rho_of_epsilon(cap, usage.delta):
-            wants, delta = total.epsilon(usage.delta), usage.delta
-            message = f"with it {name!r} would have lost epsilon {wants:.3g} at delta {delta:g}, more than {cap:g}"
+        if message := over_cap(caps, name, charged + Loss(plan.charge), delta=usage.delta):
             findings.append(Finding(rule, message, "budget"))
     if usage.replayed is not None:
         message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
@@ -224,6 +240,16 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
         message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
         findings.append(Finding("linkage_key", message, None))
     return (*findings, *closed(policy, situation.now))
+
+
+def over_cap(caps: Mapping[str, float], name: str, total: Loss, *, delta: float) -> str | None:
+    """In words, if a total loss is more than the cap of that name, at the ledger's delta."""
+    cap = caps.get(name, caps.get(_EVERY_OTHER))
+    if cap is None or total.rho <= rho_room(cap, delta, used=total.delta):
+        return None
+    left = delta - total.delta
+    wants = f"{total.rho.epsilon(left):.3g}" if left > 0 else "beyond any"
+    return f"with it {name!r} would have lost epsilon {wants} at delta {delta:g}, more than {cap:g}"
 
 
 def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> tuple[Finding, ...]:

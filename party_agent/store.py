@@ -14,8 +14,8 @@ from threading import RLock
 from party_agent.errors import AgentRunningError, LedgerError
 from shared.runtime import faults
 
-_SCHEMA_VERSION = 1
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE charges (
@@ -29,7 +29,14 @@ CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE proposals (
     release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, decision TEXT NOT NULL,
     findings TEXT NOT NULL);
-"""
+""",
+    """
+ALTER TABLE charges ADD COLUMN delta REAL NOT NULL DEFAULT 0.0;
+ALTER TABLE charges ADD COLUMN kind TEXT NOT NULL DEFAULT 'release';
+CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL);
+""",
+)
+"""What each version adds to the one before. An older ledger is brought up when it is opened, in one transaction."""
 
 
 class Store:
@@ -95,12 +102,13 @@ class Store:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
             self._connection.execute(f"PRAGMA {pragma}")
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            with self.transaction() as db:
-                for statement in _SCHEMA.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
-        elif version != _SCHEMA_VERSION:
+        newest = len(_SCHEMAS)
+        if version > newest:
             raise LedgerError(
-                f"the ledger has version {version}, this agent knows {_SCHEMA_VERSION}", remedy="Upgrade the agent."
+                f"the ledger has version {version}, this agent knows {newest}", remedy="Upgrade the agent."
             )
+        if version < newest:
+            with self.transaction() as db:
+                for statement in "".join(_SCHEMAS[version:]).split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version={newest}")

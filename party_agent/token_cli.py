@@ -31,7 +31,7 @@ def token() -> None:
     type=click.Choice(sorted(EVERY_SCOPE)),
     multiple=True,
     required=True,
-    help="read: status, proposals, ledger, jobs; decide: approve and reject; register: data sets. May be repeated.",
+    help="read: status, proposals, ledger, jobs; decide: approve, reject, regress; register: data sets. Repeatable.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @json_option

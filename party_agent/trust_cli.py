@@ -13,12 +13,11 @@ from party_agent.linkage import publish_identity, receive_linkage_key, send_link
 from party_agent.options import home_option
 from shared.protocol.audit import verify_party_audit
 from shared.protocol.documents import encode
-from shared.protocol.errors import VerificationError
 from shared.protocol.statements import SignedDocument
+from shared.runtime.audit_file import NOT_COMPARED, read_history
 from shared.runtime.cli import emit, json_option
 from shared.runtime.clock import system_clock
 from shared.runtime.doctor import report
-from shared.runtime.errors import SettingsError
 from shared.runtime.files import write_durably
 
 _FOR_EVERYONE = 0o644
@@ -55,16 +54,7 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
 @json_option
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
     """Check a party's history offline: chain, charges, signatures, and that they fit together."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
-    history = verify_party_audit(data)
-    if key is not None and history.signer != key.strip().lower():
-        raise VerificationError(
-            f"the history is signed with key {history.signer[:16]}, not with the one expected",
-            remedy="Compare fingerprints with the party over another channel.",
-        )
+    history = read_history(file, verify_party_audit, key=key)
     said = {
         "party": history.audit.party,
         "signer": history.signer,
@@ -72,7 +62,11 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
         "entries": len(history.audit.entries),
         "head": history.audit.head,
         "charged_rho": float(history.spent),
-        "charges": {release: {"state": state, "rho": float(rho)} for release, (state, rho) in history.charges.items()},
+        "charged_delta": history.lost.delta,
+        "charges": {
+            release: {"state": state, "rho": float(rho), "delta": history.deltas.get(release, 0.0)}
+            for release, (state, rho) in history.charges.items()
+        },
         "documents": len(history.audit.documents),
         "keys": [known.fingerprint for known in history.keys],
     }
@@ -80,13 +74,14 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
     def text(console: Console) -> None:
         console.print(
             f"Everything holds in the history of {history.audit.party}, key {history.signer}\n"
-            f"{said['entries']} entries, {said['documents']} signed documents, charged rho {said['charged_rho']:.6g}\n"
+            f"{said['entries']} entries, {said['documents']} signed documents, charged rho {said['charged_rho']:.6g}"
+            f"{', delta ' + format(history.lost.delta, '.3g') if history.lost.delta else ''}\n"
             f"head {history.audit.head}",
             highlight=False,
             soft_wrap=True,
         )
         if key is None:
-            console.print("The key was not compared with one you know: give --key.")
+            console.print(NOT_COMPARED)
 
     emit(said, as_json=as_json, text=text)
 

@@ -1,20 +1,31 @@
 """What the local API shows: plain values for the party's own systems and people."""
 
+from dataclasses import asdict
+from sys import float_info
 from typing import Any
+
+import numpy as np
 
 from party_agent.jobs import Job
 from party_agent.ledger import Charge, Ledger
 from party_agent.proposals import Proposal
+from shared.planning.forecast import forecast_of
+from shared.planning.words import told
 from shared.protocol.manifest import PROTECTS, privacy_statement
 from shared.protocol.plan import plan_block
+from shared.protocol.spec import PartySpec
 
 
 def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
-    """A proposal as the person who decides needs it: what is asked, what it costs, what speaks against it."""
+    """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
+
+    The forecast is computed here, from the spec: what the coordinator says of it does not count.
+    """
     spec = proposal.spec
     share = spec.party(party)
     plan = plan_block(spec, share)
-    subject = privacy_statement(spec).per_subject
+    privacy = privacy_statement(spec)
+    forecast = forecast_of(spec)
     return {
         "id": proposal.release,
         "study": spec.study,
@@ -31,6 +42,7 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
         "dataset": share.dataset,
         "attributes": [attribute.name for attribute in share.attributes],
         "row_norm": share.row_norm,
+        "whitening": _whitening_view(share),
         "parties": [member.name for member in spec.parties],
         "proposer": spec.proposer,
         "expires": spec.expires.isoformat(),
@@ -39,21 +51,23 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
             "epsilon": plan.charge.epsilon(spec.delta),
             "unit": "replace_one, this party's ledger",
         },
-        "per_subject_epsilon": subject.replace_one.epsilon,
+        "per_subject_epsilon": privacy.per_subject.replace_one.epsilon,
         "protects": PROTECTS,
-        "usefulness": _usefulness(proposal),
+        "trust": privacy.trust,
+        "forecast": None if forecast is None else asdict(forecast),
+        "outlook": list(told(forecast)),
     }
 
 
 def ledger_view(ledger: Ledger) -> dict[str, Any]:
     """Charges and what is left. Units: rho-zCDP under replace_one; epsilon at the cap's delta."""
-    cap, spent = ledger.cap, ledger.spent()
-    left = cap.rho - spent
+    cap, lost = ledger.cap, ledger.lost()
+    spent, left, delta = lost.rho, cap.rho_beside(lost.delta) - lost.rho, max(cap.delta - lost.delta, float_info.min)
     return {
         "population": cap.population,
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "spent": {"rho": float(spent), "epsilon": spent.epsilon(cap.delta)},
-        "remaining": {"rho": float(left), "epsilon": left.epsilon(cap.delta)},
+        "spent": {"rho": float(spent), "epsilon": spent.epsilon(delta), "delta": lost.delta},
+        "remaining": {"rho": float(left), "epsilon": left.epsilon(delta), "delta": delta},
         "charges": [_charge_view(charge, cap.delta) for charge in ledger.charges()],
         "entries": len(ledger.entries()),
     }
@@ -73,26 +87,20 @@ def job_view(job: Job) -> dict[str, Any]:
 def _charge_view(charge: Charge, delta: float) -> dict[str, Any]:
     return {
         "release": charge.release,
+        "kind": charge.kind,
         "study": charge.study,
         "dataset": charge.dataset,
         "state": charge.state,
         "rho": float(charge.rho),
+        "delta": charge.delta,
         "epsilon": charge.rho.epsilon(delta),
         "attempt": charge.attempt,
         "coordinator": charge.coordinator,
     }
 
 
-def _usefulness(proposal: Proposal) -> str:
-    """One honest sentence on what the noise leaves, from public quantities: signal to noise of a uniform attribute."""
-    spec = proposal.spec
-    uniform = spec.n / 3  # sum of squares of n values uniform on [-1, 1]
-    ratios = []
-    for party in spec.parties:
-        plan = plan_block(spec, party)
-        ratios.append(uniform / (plan.rows * (plan.sigma * plan.step) ** 2))
-    worst = min(ratios)
-    said = f"signal to noise of the noisiest party's columns about {worst:.2g} (uniform attribute)"
-    if worst < 1:
-        return f"{said}: fits of this release will probably not beat predicting the mean"
-    return f"{said}: plain fits are attenuated by about {1 / (1 + 1 / worst):.0%}"
+def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
+    if share.whitening is None:
+        return None
+    condition = float(np.linalg.cond(np.array(share.whitening.matrix)))
+    return {"columns": len(share.whitening.centre), "condition_number": condition}

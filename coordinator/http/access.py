@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from coordinator.access import require_party, require_proposer, require_reader
+from coordinator.access import require_member, require_party, require_proposer, require_reader
 from coordinator.coordinator import Coordinator
 from coordinator.http.bodies import JSON_LIMIT, Body
 from shared.errors import CommingleError
@@ -22,6 +22,14 @@ class Gate:
         """Anyone who may read."""
         if request.method in {"GET", "HEAD"}:
             await run_in_threadpool(require_reader, self._coordinator, head_of(request))
+
+    async def party(self, request: Request, party: str) -> None:
+        """A request without a body that is signed by the party in its path."""
+        await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
+
+    async def member(self, request: Request, release: str) -> None:
+        """A request without a body that is signed by a party of the release in its path."""
+        await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
 
     async def party_body(self, request: Request, party: str) -> bytes:
         """The JSON body of a request that is signed by the party in its path."""

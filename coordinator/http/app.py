@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +11,7 @@ from coordinator.errors import (
     CursorError,
     InviteError,
     NameTakenError,
+    NotDealtError,
     NotPublishedError,
     OtherBytesError,
     ReplayedRequestError,
@@ -27,8 +27,9 @@ from coordinator.errors import (
 from coordinator.feed import Feed
 from coordinator.http.access import Gate
 from coordinator.http.blocks import blocks_router
+from coordinator.http.exchanges import exchanges_router
 from coordinator.http.members import members_router
-from coordinator.http.operations import CountRequests, operations_router
+from coordinator.http.operations import operations_router
 from coordinator.http.published import published_router
 from coordinator.http.releases import releases_router
 from coordinator.http.streams import streams_router
@@ -39,7 +40,8 @@ from shared.errors import CommingleError
 from shared.privacy.errors import PrivacyError
 from shared.protocol.errors import ProtocolError, SignatureError
 from shared.runtime.errors import RequestSignatureError
-from shared.runtime.problem import PROBLEM_JSON, install_problems
+from shared.runtime.metrics import CountRequests
+from shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 _STATUSES: Mapping[type[CommingleError], int] = {
     UnauthenticatedError: 401,
@@ -54,26 +56,13 @@ _STATUSES: Mapping[type[CommingleError], int] = {
     OtherBytesError: 409,
     StateError: 409,
     NotPublishedError: 409,
+    NotDealtError: 409,
     TooLargeError: 413,
     TruncatedError: 400,
     CursorError: 422,
     ProtocolError: 422,
     PrivacyError: 422,
     StorageError: 503,
-}
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "remedy"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "remedy": {"type": "string"},
-    },
-}
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "A problem document (RFC 9457)", "content": {PROBLEM_JSON: {"schema": _PROBLEM}}}
 }
 
 
@@ -93,14 +82,15 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> Fa
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses=_RESPONSES,
+        responses=PROBLEM_RESPONSES,
     )
     install_problems(app, _STATUSES)
     app.add_middleware(CountRequests, metrics=metrics)
     gate = Gate(coordinator)
     readers = [Depends(gate.reader)]
     app.include_router(members_router(coordinator, gate))
-    app.include_router(releases_router(coordinator, gate), dependencies=readers)
+    app.include_router(releases_router(coordinator, gate, publisher), dependencies=readers)
+    app.include_router(exchanges_router(coordinator, gate))
     app.include_router(blocks_router(coordinator, gate, publisher, metrics))
     app.include_router(published_router(coordinator), dependencies=readers)
     app.include_router(streams_router(coordinator, feed), dependencies=readers)

@@ -34,7 +34,7 @@ def published_router(coordinator: Coordinator) -> APIRouter:
         headers = {"ETag": f'"{digest}"', "Cache-Control": _IMMUTABLE}
         if known is not None and (known.strip() == "*" or headers["ETag"] in map(str.strip, known.split(","))):
             return Response(status_code=304, headers=headers)
-        return StreamingResponse(_pieces(coordinator.blobs.open(digest)), media_type=media_type, headers=headers)
+        return StreamingResponse(pieces_of(coordinator.blobs.open(digest)), media_type=media_type, headers=headers)
 
     @router.get("/{release}/manifest", response_class=Response)
     def manifest(release: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
@@ -54,6 +54,7 @@ def published_router(coordinator: Coordinator) -> APIRouter:
     return router
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """A file from where it stands, a piece at a time; closed at the end."""
     with file:
         yield from iter(partial(file.read, _PIECE), b"")

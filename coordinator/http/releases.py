@@ -12,12 +12,13 @@ from coordinator.http.cursor import decode_cursor, encode_cursor
 from coordinator.http.queries import ReleasesQuery
 from coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
 from coordinator.proposals import propose
+from coordinator.publisher import Publisher
 from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.statements import ApprovalRequest
 
 
-def releases_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
+def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) -> APIRouter:
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -51,6 +52,7 @@ def releases_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
     ) -> ReleaseView:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
+        publisher.wake()  # the last one is what a deal waits for
         response.status_code = 201 if new else 200
         return show(release)
 

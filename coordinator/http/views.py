@@ -6,9 +6,12 @@ from typing import Any
 from pydantic import Field
 
 from coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
+from shared.planning.forecast import forecast_of
+from shared.planning.result import Forecast
 from shared.protocol.documents import WireModel, decode
 from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.rounds import State
+from shared.protocol.spec import INTERACTIVE, ReleaseSpec
 from shared.protocol.statements import RotationRequest
 
 
@@ -100,13 +103,30 @@ class ReleasePage(WireModel):
     next: str | None
 
 
+class ExchangeView(WireModel):
+    """How far an exchange is: whether it is dealt, and what each party has signed in it."""
+
+    dealt: bool
+    masks: dict[str, Envelope]
+    countersignatures: dict[str, Envelope]
+
+
+class HandView(WireModel):
+    """The signed deal of an exchange, and a party's sealed package in base64."""
+
+    statement: Envelope
+    package: str
+
+
 class ReleaseView(ReleaseSummary):
     """A release with every signed document about it, except what parties stated about their subjects."""
 
     spec: Envelope
+    forecast: Forecast | None = Field(description="what to expect of it, from the spec alone; none without a label")
     approvals: dict[str, Envelope]
     blocks: dict[str, Envelope]
     rejections: dict[str, Envelope]
+    exchange: ExchangeView | None = Field(description="where parties exchange before they upload")
 
 
 class EventView(WireModel):
@@ -115,7 +135,9 @@ class EventView(WireModel):
     seq: int
     release: str
     at: datetime
-    kind: str = Field(description="proposal, approval, rejection, block, published, expired or aborted")
+    kind: str = Field(
+        description="proposal, approval, rejection, deal, mask, countersignature, block, published, expired or aborted"
+    )
     party: str | None
     state: State
 
@@ -161,9 +183,20 @@ def release_view(release: Release) -> ReleaseView:
     return ReleaseView(
         **_summary(release.summary),
         spec=release.spec,
+        forecast=forecast_of(decode(ReleaseSpec, release.spec.payload_bytes)),
         approvals={name: share.approval for name, share in shares if share.approval is not None},
         blocks={name: share.statement for name, share in shares if share.statement is not None},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
+        exchange=_exchange(release) if release.facts.mechanism in INTERACTIVE else None,
+    )
+
+
+def _exchange(release: Release) -> ExchangeView:
+    shares = release.shares.items()
+    return ExchangeView(
+        dealt=release.deal is not None,
+        masks={name: share.mask for name, share in shares if share.mask is not None},
+        countersignatures={n: share.countersignature for n, share in shares if share.countersignature is not None},
     )
 
 

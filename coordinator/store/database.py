@@ -8,6 +8,7 @@ are short and few: blobs are stored before a transaction begins.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -36,6 +37,7 @@ class Database:
     def __init__(self, url: str) -> None:
         parsed = check_url(url)
         self._sqlite = parsed.get_backend_name() == "sqlite"
+        self.serves_itself = not self._sqlite  # a server of its own, which may start after us
         self._engine = _sqlite_engine(parsed) if self._sqlite else _postgres_engine(parsed)
 
     @contextmanager
@@ -78,7 +80,7 @@ def check_url(url: str) -> URL:
         SettingsError: neither SQLite in a file nor PostgreSQL.
     """
     try:
-        parsed = make_url(url)
+        parsed = None if "\0" in unquote(url) else make_url(url)
     except ArgumentError:
         parsed = None
     kind = "" if parsed is None else parsed.drivername

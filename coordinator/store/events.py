@@ -1,8 +1,8 @@
-"""The history of all releases in the database, each event chained to the one before."""
+"""The history of all releases and memberships in the database, each event chained to the one before."""
 
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
 from coordinator.errors import StorageError
 from coordinator.store.rows import EventRow
@@ -18,7 +18,14 @@ class Events:
         self._connection = connection
 
     def add(
-        self, *, release: str, at: datetime, kind: str, party: str | None, state: State, document: str | None
+        self,
+        *,
+        release: str | None,
+        at: datetime,
+        kind: str,
+        party: str | None,
+        state: State | None,
+        document: str | None,
     ) -> None:
         """Append an event; `document` is the digest of what was recorded with it. There is one writer at a time."""
         newest = select(events.c.digest).order_by(events.c.seq.desc()).limit(1)
@@ -28,6 +35,10 @@ class Events:
         )
         values = {"release": release, "at": at, "kind": kind, "party": party, "state": state, "document": document}
         self._connection.execute(insert(events).values(values | {"digest": link_digest(body)}))
+
+    def add_membership(self, *, at: datetime, kind: str, party: str, key: str) -> None:
+        """Append that a membership began, changed its key or ended, with the key's fingerprint."""
+        self.add(release=None, at=at, kind=kind, party=party, state=None, document=key)
 
     def chain(self) -> tuple[tuple[str, ...], str]:
         """The text of every event, the oldest first, and the newest digest.
@@ -56,15 +67,16 @@ class Events:
         return tuple(bodies), previous
 
     def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[EventRow, ...]:
-        """What came after event `seq`, the oldest first."""
-        query = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
+        """What came after event `seq` about releases, the oldest first."""
+        query = select(events).where(events.c.seq > seq, events.c.release.is_not(None))
         if release is not None:
             query = query.where(events.c.release == release)
         return tuple(
             EventRow(row.seq, row.release, row.at, row.kind, row.party, State(row.state))
-            for row in self._connection.execute(query)
+            for row in self._connection.execute(query.order_by(events.c.seq).limit(limit))
         )
 
     def last(self) -> int:
-        """The newest event's number; 0 where there is none."""
-        return self._connection.execute(select(func.max(events.c.seq))).scalar() or 0
+        """The number of the newest event about a release; 0 where there is none."""
+        newest = select(events.c.seq).where(events.c.release.is_not(None)).order_by(events.c.seq.desc()).limit(1)
+        return self._connection.execute(newest).scalar() or 0

@@ -56,13 +56,15 @@ class Members:
 
     def rotate(self, key: KeyRow) -> None:
         """Give a party another signing key."""
-        values = {"signing_key": key.signing_key, "fingerprint": key.fingerprint}
+        # the identity is signed with the former key: it says nothing any more
+        values = {"signing_key": key.signing_key, "fingerprint": key.fingerprint, "identity": None}
         self._connection.execute(update(parties).where(parties.c.name == key.party).values(values))
         self._add_key(key)
 
-    def set_identity(self, name: str, identity: str) -> None:
-        """Keep a party's signed identity."""
-        self._connection.execute(update(parties).where(parties.c.name == name).values(identity=identity))
+    def set_identity(self, name: str, identity: str, *, sealing_key: str) -> None:
+        """Keep a party's signed identity and the sealing key in it."""
+        values = {"identity": identity, "sealing_key": sealing_key}
+        self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
     def revoke(self, name: str, at: datetime) -> None:
         """End a party's membership."""

@@ -6,7 +6,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
 
-from coordinator.errors import StorageError
+from coordinator.errors import StorageError, UnreachableDatabaseError
 from coordinator.store.database import Database
 
 _SCRIPTS = Path(__file__).parent / "migrations"
@@ -16,7 +16,8 @@ def migrate(database: Database) -> None:
     """Upgrade to the newest revision in one transaction. Replicas that start together take turns: there is one writer.
 
     Raises:
-        StorageError: the database cannot be reached, or was written by a newer version.
+        UnreachableDatabaseError: the database cannot be reached.
+        StorageError: it was written by a newer version.
     """
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
@@ -32,6 +33,6 @@ def migrate(database: Database) -> None:
     except StorageError as error:
         cause = getattr(error.__cause__, "orig", None) or error.__cause__
         said = (str(cause).splitlines() or [""])[0]
-        raise StorageError(
+        raise UnreachableDatabaseError(
             f"cannot open the database: {said}", remedy="Check that it runs, its URL and its permissions."
         ) from None

@@ -1,16 +1,17 @@
 """Releases with their parties' documents in the database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, func, insert, not_, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
 
 from coordinator.store.rows import Facts, Files, Page, Progress, Release, Share, Summary
-from coordinator.store.tables import releases, shares
+from coordinator.store.tables import packages, releases, shares
 from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.rounds import Alignment, Round, State
+from shared.protocol.spec import INTERACTIVE
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
 _OPEN = tuple(state for state in State if not state.final)
@@ -46,6 +47,7 @@ class Releases:
             state=State(row.state),
             reason=row.reason,
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
+            deal=_envelope(row.deal),
         )
 
     def page(self, *, state: State | None, before: int | None, limit: int) -> Page[Summary]:
@@ -71,11 +73,33 @@ class Releases:
         query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
+    def undealt(self) -> tuple[str, ...]:
+        """Ids of releases whose parties wait for the deal of their exchange."""
+        waiting = (releases.c.mechanism.in_(INTERACTIVE), releases.c.state == State.APPROVED, releases.c.deal.is_(None))
+        query = select(releases.c.id).where(*waiting).order_by(releases.c.seq)
+        return tuple(self._connection.execute(query).scalars())
+
+    def ended(self, among: Sequence[str]) -> tuple[str, ...]:
+        """Those of the ids whose releases are over."""
+        query = select(releases.c.id).where(releases.c.id.in_(among), releases.c.state.not_in(_OPEN))
+        return tuple(self._connection.execute(query).scalars())
+
     def open_with(self, party: str) -> tuple[str, ...]:
         """Ids of releases that name a party and are not over."""
         query = select(releases.c.id).join(shares, shares.c.release == releases.c.id)
         found = query.where(shares.c.party == party, releases.c.state.in_(_OPEN)).order_by(releases.c.seq)
         return tuple(self._connection.execute(found).scalars())
+
+    def referred(self, digests: Sequence[str]) -> frozenset[str]:
+        """Those of some blobs that a release needs which is open or published."""
+        ended = tuple(state for state in State if state.final and state is not State.PUBLISHED)
+        blocks = select(shares.c.body).join(releases, shares.c.release == releases.c.id)
+        found = set(
+            self._connection.execute(blocks.where(shares.c.body.in_(digests), releases.c.state.not_in(ended))).scalars()
+        )
+        for column in (releases.c.manifest, releases.c.matrix, releases.c.moments):
+            found.update(self._connection.execute(select(column).where(column.in_(digests))).scalars())
+        return frozenset(found)
 
     def counts(self) -> dict[State, int]:
         """How many releases are in each state."""
@@ -109,6 +133,29 @@ class Releases:
         """Record a party's block: its statement and where its bytes are."""
         self._save_share(release, party, statement=_text(statement), body=body)
 
+    def save_deal(self, release: str, deal: Envelope, sealed: Mapping[str, bytes]) -> None:
+        """Record the signed deal of an exchange and every party's sealed package."""
+        self._connection.execute(update(releases).where(releases.c.id == release).values(deal=_text(deal)))
+        rows = [{"release": release, "party": party, "package": package} for party, package in sealed.items()]
+        self._connection.execute(insert(packages), rows)
+
+    def package(self, release: str, party: str) -> bytes | None:
+        """A party's sealed package, while the release runs."""
+        query = select(packages.c.package).where(packages.c.release == release, packages.c.party == party)
+        return self._connection.execute(query).scalar()
+
+    def drop_packages(self, release: str) -> None:
+        """Forget every sealed package of a release."""
+        self._connection.execute(delete(packages).where(packages.c.release == release))
+
+    def save_mask(self, release: str, party: str, mask: Envelope) -> None:
+        """Record a party's mask statement."""
+        self._save_share(release, party, mask=_text(mask))
+
+    def save_countersignature(self, release: str, party: str, countersignature: Envelope) -> None:
+        """Record that a party has checked every mask."""
+        self._save_share(release, party, countersignature=_text(countersignature))
+
     def _save_share(self, release: str, party: str, **values: object) -> None:
         where = (shares.c.release == release, shares.c.party == party)
         self._connection.execute(update(shares).where(*where).values(values))
@@ -135,6 +182,8 @@ def _share(row: Row[*tuple[Any, ...]]) -> Share:
         rejection=_envelope(row.rejection),
         statement=_envelope(row.statement),
         body=row.body,
+        mask=_envelope(row.mask),
+        countersignature=_envelope(row.countersignature),
     )
 
 

@@ -86,6 +86,7 @@ class Share:
     Attributes:
         statement: the signed block statement.
         body: digest of the block's bytes in the blob store.
+        mask, countersignature: what it signed in an exchange; its masked rows are kept by the mask's digest.
     """
 
     party: str
@@ -95,6 +96,8 @@ class Share:
     rejection: Envelope | None = None
     statement: Envelope | None = None
     body: str | None = None
+    mask: Envelope | None = None
+    countersignature: Envelope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release with everything recorded about it; `shares` are in the spec's order of parties."""
+    """A release with everything recorded about it; `shares` are in the spec's order of parties.
+
+    Attributes:
+        deal: the signed deal of an exchange, without its packages.
+    """
 
     facts: Facts
     spec: Envelope
@@ -151,6 +158,7 @@ class Release:
     state: State
     reason: str | None
     files: Files | None
+    deal: Envelope | None = None
 
     @property
     def summary(self) -> Summary:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import structlog
 from sqlalchemy import Connection
 
+from coordinator.errors import StorageError, UnreachableDatabaseError
 from coordinator.store.access import Access
 from coordinator.store.database import Database
 from coordinator.store.events import Events
@@ -14,6 +16,8 @@ from coordinator.store.members import Members
 from coordinator.store.migrate import migrate
 from coordinator.store.releases import Releases
 from shared.runtime import faults
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +34,27 @@ class Transaction:
 class Store:
     """The memory over one database. Use `open_store`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, prepared: bool = True) -> None:
         self._database = database
+        self._prepared = prepared
+
+    def prepare(self) -> None:
+        """Bring the tables up to date, unless that was done. Raises StorageError."""
+        if not self._prepared:
+            migrate(self._database)
+            self._prepared = True
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A consistent view. Raises StorageError."""
+        self._require_prepared()
         with self._database.reading() as connection:
             yield _transaction(connection)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """One transaction, alone in writing; undone on any exception. Raises StorageError."""
+        self._require_prepared()
         with self._database.writing() as connection:
             yield _transaction(connection)
             faults.reach("coordinator.committing")
@@ -50,21 +63,37 @@ class Store:
         """Give every connection back."""
         self._database.close()
 
+    def _require_prepared(self) -> None:
+        if not self._prepared:
+            raise StorageError(
+                "the database has not been reached since this process started",
+                remedy="It is tried again every few seconds; the operator checks that the database runs, and its URL.",
+            )
 
-def open_store(url: str) -> Store:
+
+def open_store(url: str, *, patient: bool = False) -> Store:
     """Connect, and bring the tables up to date.
+
+    Where `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
+    reached it.
 
     Raises:
         SettingsError: not a URL this coordinator knows.
         StorageError: the database cannot be reached, or was written by a newer version.
     """
     database = Database(url)
+    store = Store(database, prepared=False)
     try:
-        migrate(database)
+        store.prepare()
+    except UnreachableDatabaseError as error:
+        if not (patient and database.serves_itself):
+            database.close()
+            raise
+        _log.warning("the database does not answer; it is tried again until it does", remedy=error.remedy)
     except BaseException:
         database.close()
         raise
-    return Store(database)
+    return store
 
 
 def _transaction(connection: Connection) -> Transaction:

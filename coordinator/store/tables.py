@@ -2,7 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+)
 from sqlalchemy.engine import Dialect
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -119,6 +131,7 @@ releases = Table(
     Column("manifest", String(_DIGEST)),
     Column("matrix", String(_DIGEST)),
     Column("moments", String(_DIGEST)),
+    Column("deal", Text),
 )
 
 shares = Table(
@@ -134,17 +147,27 @@ shares = Table(
     Column("rejection", Text),
     Column("statement", Text),
     Column("body", String(_DIGEST)),
+    Column("mask", Text),
+    Column("countersignature", Text),
+)
+
+packages = Table(
+    "packages",
+    metadata,
+    Column("release", ForeignKey("releases.id"), primary_key=True),
+    Column("party", String(_NAME), primary_key=True),
+    Column("package", LargeBinary, nullable=False),
 )
 
 events = Table(
     "events",
     metadata,
     Column("seq", Sequence, primary_key=True),
-    Column("release", ForeignKey("releases.id"), nullable=False, index=True),
+    Column("release", ForeignKey("releases.id"), index=True),  # none: the event is about a membership
     Column("at", Moment, nullable=False),
     Column("kind", String(_NAME), nullable=False),
     Column("party", String(_NAME)),
-    Column("state", String(_NAME), nullable=False),
+    Column("state", String(_NAME)),
     Column("document", String(_DIGEST)),
     Column("digest", String(_DIGEST), nullable=False, server_default=""),
 )

@@ -19,7 +19,8 @@ if [ ! -f "$home/coordinator/settings.json" ]; then
     fingerprint=$(commingle coordinator init --home "$home/coordinator" --name hub \
         --database-url-file "$home/secrets/database_url" --json | field fingerprint)
     cat >/tmp/policy.json <<POLICY
-{"max_epsilon": 3, "max_delta": 1e-5, "auto_approve": [{"proposer": "$fingerprint", "max_rho": 1}]}
+{"max_epsilon": 3, "max_delta": 1e-5, "auto_approve": [
+  {"proposer": "$fingerprint", "max_rho": 1, "mechanisms": ["rmgm", "dgm", "moments"]}]}
 POLICY
     for clinic in $clinics; do
         linkage=$([ "$clinic" = registration ] || echo "--linkage-key $home/registration/keys/linkage.key")
@@ -34,4 +35,4 @@ POLICY
     done
 fi
 
-[ -f "$home/study/study.json" ] || python /usr/local/lib/commingle/tables.py "$home/tables" "$home/study/study.json"
+[ -f "$home/study/moments.json" ] || python /usr/local/lib/commingle/tables.py "$home/tables" "$home/study"

@@ -1,6 +1,6 @@
-"""Writes the demonstration's files: a made-up table and schema for every clinic, and the study to propose.
+"""Writes the demonstration's files: a made-up table and schema for every clinic, and the studies to propose.
 
-Usage: tables.py DIRECTORY STUDY.json. Nothing here comes from a person; see services/simulation/cohort.py.
+Usage: tables.py DIRECTORY STUDIES. Nothing here comes from a person; see services/simulation/cohort.py.
 """
 
 import json
@@ -11,13 +11,17 @@ import numpy as np
 
 from services.simulation.cohort import cohort
 from services.simulation.writing import write_party_table
+from shared.protocol.spec import MechanismName
 from shared.protocol.study import Study, StudyParty
 
 _DATASET = "stays"
 
 
-def write(directory: Path, study_file: Path) -> None:
-    """One folder per clinic with `table.csv` and `schema.json`, and the study's file."""
+_EPSILON: dict[MechanismName, float] = {"rmgm": 3.0, "moments": 1.0}
+
+
+def write(directory: Path, studies: Path) -> None:
+    """One folder per clinic with `table.csv` and `schema.json`, and a study file for each mechanism."""
     made_up = cohort(seed=0)
     for number, share in enumerate(made_up.parties):
         folder = directory / share.name
@@ -26,15 +30,11 @@ def write(directory: Path, study_file: Path) -> None:
         write_party_table(folder / "table.csv", made_up.table.only(names), draw=np.random.default_rng(number))
         schema = [attribute.model_dump(mode="json") for attribute in share.attributes]
         (folder / "schema.json").write_text(json.dumps(schema, indent=2))
-    study = Study(
-        study="Length of stay, three clinics",
-        mechanism="rmgm",
-        epsilon=3.0,
-        delta=1e-5,
-        n=made_up.table.n,
-        parties=tuple(StudyParty(name=p.name, dataset=_DATASET, attributes=p.attributes) for p in made_up.parties),
-    )
-    study_file.write_text(study.model_dump_json(indent=2))
+    parties = tuple(StudyParty(name=p.name, dataset=_DATASET, attributes=p.attributes) for p in made_up.parties)
+    for mechanism, epsilon in _EPSILON.items():
+        title = f"Length of stay, three clinics ({mechanism})"
+        study = Study(study=title, mechanism=mechanism, epsilon=epsilon, delta=1e-5, n=made_up.table.n, parties=parties)
+        (studies / f"{mechanism}.json").write_text(study.model_dump_json(indent=2))
     print(f"wrote the tables of {len(made_up.parties)} clinics, data set name {_DATASET}")  # noqa: T201
 
 

@@ -1,1 +1,1 @@
-"""The room where rows are: sources, encoding and the one bridge from rows to a privatised block."""
+"""The room where rows are: sources, encoding and the two ways out of it, privatised and masked."""

@@ -27,3 +27,7 @@ class TableDigest:
         return sha256(
             "".join([self.subjects, *(self.attributes.get(name, "") for name in attributes)]).encode()
         ).hexdigest()
+
+
+NO_TABLE = TableDigest("", {})
+"""Covers no reading: a debit with it lets nobody read rows."""

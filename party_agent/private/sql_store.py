@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pydantic import Field
@@ -31,6 +32,8 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     Raises:
         SourceError: the database or the query does not work; database messages are not repeated, they may quote rows.
     """
+    if "\0" in unquote(source.url) + source.query + source.order_by:
+        raise SourceError("the database URL or the query holds a NUL character", remedy="Give it without.")
     engine = _engine(source.url)
     quote = engine.dialect.identifier_preparer.quote
     wanted = list(dict.fromkeys(columns))

@@ -8,9 +8,11 @@ import click
 from rich.console import Console
 
 from services.client.evidence import confirm_evidence
+from services.client.regression import read_regression, regression_dict, regression_text
 from services.client.release import Release
 from services.client.remote import ReleaseClient
 from services.client.report import verification_dict, verification_text
+from services.client.trust import fingerprint
 from services.estimation import ESTIMATORS, Fit
 from services.estimation.request import IntervalFor
 from shared.runtime.cli import emit, json_option
@@ -35,7 +37,7 @@ Examples:
 @click.option(
     "--features", multiple=True, metavar="A,B", help="Attributes to explain it by; may be repeated. All by default."
 )
-@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), default="measurement_error", show_default=True)
+@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), help="By default the one with standard errors.")
 @click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
 @click.option(
     "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
@@ -58,7 +60,7 @@ def fit(
     release: str | None,
     target: str,
     features: tuple[str, ...],
-    estimator: str,
+    estimator: str | None,
     no_intercept: bool,
     confidence: float,
     interval_for: IntervalFor,
@@ -91,23 +93,39 @@ def fit(
 Examples:
   commingle verify ./release --coordinator-key FINGERPRINT
   commingle verify ./release --json
+  commingle verify regression.json --party-key FINGERPRINT
 """
 )
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
 @click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
+@click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
 @json_option
-def verify(directory: Path, coordinator_key: str | None, as_json: bool) -> None:
+def verify(directory: Path, coordinator_key: str | None, party_key: str | None, as_json: bool) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
+
+    FILE is the signed document of a party's own regression.
 
     Audit files in DIR (audit-*.json, from `commingle party audit export` and `commingle coordinator audit export`) are
     checked with it. The exit code is 0 only if everything holds.
     """
+    if directory.is_file():
+        _verify_regression(directory, party_key, as_json=as_json)
+        return
     release = Release.load(directory, trusted_coordinator=coordinator_key)
     evidence = confirm_evidence(directory, release)
     emit(
         verification_dict(release, evidence),
         as_json=as_json,
         text=lambda console: verification_text(console, release, evidence),
+    )
+
+
+def _verify_regression(file: Path, party_key: str | None, *, as_json: bool) -> None:
+    found, pinned = read_regression(file, trusted_party=fingerprint(party_key)), party_key is not None
+    emit(
+        regression_dict(found, pinned=pinned),
+        as_json=as_json,
+        text=lambda console: regression_text(console, found, pinned=pinned),
     )
 
 

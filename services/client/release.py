@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from services import analysis
 from services.client.files import ReleaseFiles
 from services.client.trust import fingerprint
 from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
@@ -49,7 +50,7 @@ class Release:
         """
         trusted = fingerprint(trusted_coordinator)
         published = files.verify(trusted_coordinator=trusted)
-        prepared = PreparedMoments.of(published.moments, published.spec.attributes)
+        prepared = PreparedMoments.of_release(published.moments, published.spec)
         return cls(published, prepared, trusted is not None, files)
 
     @classmethod
@@ -92,7 +93,7 @@ class Release:
         return tuple(column.name for column in self.spec.columns)
 
     def matrix(self) -> NDArray[np.float64]:
-        """P, (rows, p), in encoded units: the published integers times the step."""
+        """P, (rows, p), the published integers times the step: in encoded units, whitened where `columns` says so."""
         integers = decode_matrix(self.spec, self.files.matrix)
         return np.multiply(integers, self.published.manifest.step, dtype=np.float64)
 
@@ -101,7 +102,7 @@ class Release:
         target: str,
         features: Sequence[str] | None = None,
         *,
-        estimator: str = "measurement_error",
+        estimator: str | None = None,
         intercept: bool = True,
         confidence_level: float = 0.95,
         interval_for: IntervalFor = "table",
@@ -120,6 +121,69 @@ class Release:
             interval_for=interval_for,
         )
         return fit_prepared(self.prepared, request)
+
+    def ridge_path(
+        self, target: str, features: Sequence[str] | None = None, *, penalties: Sequence[float] | None = None
+    ) -> analysis.CoefficientPath:
+        """Ridge regressions over a row of penalties. Raises EstimationError."""
+        return analysis.ridge_path(self.prepared, target, features, penalties=penalties)
+
+    def lasso_path(
+        self,
+        target: str,
+        features: Sequence[str] | None = None,
+        *,
+        l1_ratio: float = 1.0,
+        penalties: Sequence[float] | None = None,
+    ) -> analysis.CoefficientPath:
+        """Lasso, or elastic net, over a row of penalties. Raises EstimationError, MissingExtraError."""
+        return analysis.lasso_path(self.prepared, target, features, l1_ratio=l1_ratio, penalties=penalties)
+
+    def pca(self, attributes: Sequence[str] | None = None, *, standardise: bool = True) -> analysis.PrincipalComponents:
+        """Principal components. Raises EstimationError."""
+        return analysis.pca(self.prepared, attributes, standardise=standardise)
+
+    def partial_correlations(
+        self, attributes: Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
+    ) -> analysis.PartialCorrelations:
+        """Correlation of every pair, all others held fixed. Raises EstimationError."""
+        return analysis.partial_correlations(self.prepared, attributes, interval_for=interval_for)
+
+    def two_stage(
+        self,
+        target: str,
+        *,
+        endogenous: Sequence[str],
+        instruments: Sequence[str],
+        exogenous: Sequence[str] = (),
+        confidence_level: float = 0.95,
+        interval_for: IntervalFor = "table",
+    ) -> analysis.TwoStageFit:
+        """Two-stage least squares, with an intercept. Raises EstimationError."""
+        return analysis.two_stage(
+            self.prepared,
+            target,
+            endogenous=endogenous,
+            instruments=instruments,
+            exogenous=exogenous,
+            confidence_level=confidence_level,
+            interval_for=interval_for,
+        )
+
+    def compare(
+        self,
+        target: str,
+        larger: Sequence[str] | None,
+        smaller: Sequence[str],
+        *,
+        interval_for: IntervalFor = "population",
+    ) -> analysis.Comparison:
+        """Does the larger model need what the smaller one leaves out? Raises EstimationError."""
+        return analysis.compare(self.prepared, target, larger, smaller, interval_for=interval_for)
+
+    def __deepcopy__(self, _: object) -> Self:
+        """The release itself: nothing in it changes, and a copy would not be verified."""
+        return self
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -14,13 +14,20 @@ from services.client.files import ReleaseFiles
 from services.client.release import Release
 from services.client.trust import fingerprint
 from services.errors import NotPublishedError, UnknownReleaseError
+from shared.protocol.documents import decode
 from shared.protocol.errors import ProtocolError, VerificationError
 from shared.protocol.keys import VerifyingKey
-from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError
-from shared.runtime.remote import call, json_of, model_of
+from shared.protocol.manifest import Manifest
+from shared.protocol.statements import SignedDocument
+from shared.runtime.errors import RemoteProblemError, SettingsError
+from shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
 from shared.runtime.tls import trust
 
 _PAGE = 100
+_LARGEST_PAGE_BYTES = 8 << 20
+_CELL_BYTES = 8
+_MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
+_LARGEST_MATRIX_BYTES = 8 << 30
 _RELEASE_ID = re.compile(r"[0-9a-f]{64}")
 _NOT_FOUND, _CONFLICT = 404, 409
 _log = logging.getLogger(__name__)
@@ -102,21 +109,14 @@ class ReleaseClient:
 
     def releases(self, state: str | None = "published") -> Iterator[ReleaseSummary]:
         """All releases in a state (None: in any), page by page. Raises RemoteError while iterating."""
-        cursor, seen = None, set[str | None]()
-        while cursor not in seen:
-            seen.add(cursor)
-            page = self.page(state=state, cursor=cursor)
+        for page in pages(self.base_url, lambda cursor: self.page(state=state, cursor=cursor)):
             yield from page.items
-            if page.next is None:
-                return
-            cursor = page.next
-        raise NonsenseError(f"{self.base_url} repeats its pages without end", remedy="Report this to its operator.")
 
     def page(self, *, state: str | None = "published", cursor: str | None = None, limit: int = _PAGE) -> ReleasePage:
         """One page of the list. Raises RemoteError."""
         asked = {"state": state, "cursor": cursor, "limit": limit}
         params = {name: value for name, value in asked.items() if value is not None}
-        response = call(self._http, "GET", "/v1/releases", params=params)
+        response = call(self._http, "GET", "/v1/releases", params=params, largest_bytes=_LARGEST_PAGE_BYTES)
         return model_of(ReleasePage, response)
 
     def fetch(self, release_id: str) -> Release:
@@ -151,14 +151,26 @@ class ReleaseClient:
             return None
 
     def _download(self, release_id: str) -> ReleaseFiles:
-        manifest, matrix, moments = (self._file(release_id, name) for name in ("manifest", "matrix", "moments"))
+        manifest, moments = (self._file(release_id, name) for name in ("manifest", "moments"))
         for document in (manifest, moments):
             json_of(document)  # an error page of a proxy is called by its name
+        matrix = self._file(release_id, "matrix", largest_bytes=self._largest_matrix(manifest.content))
         return ReleaseFiles(manifest.content, matrix.content, moments.content)
 
-    def _file(self, release_id: str, name: str) -> httpx.Response:
+    def _largest_matrix(self, data: bytes) -> int:
+        """The most bytes a matrix can have that this manifest is about. Raises DocumentError, SignatureError."""
+        opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
+        if opened.signer != (self.trusted_coordinator or opened.signer):
+            raise VerificationError(
+                f"the manifest is signed with key {opened.signer[:16]}, not by the trusted coordinator",
+                remedy="Compare fingerprints with the coordinator's operator over another channel.",
+            )
+        cells = opened.document.rows * len(opened.document.columns)
+        return min(_MATRIX_OVERHEAD_BYTES + 2 * _CELL_BYTES * cells, _LARGEST_MATRIX_BYTES)
+
+    def _file(self, release_id: str, name: str, *, largest_bytes: int = LARGEST_ANSWER_BYTES) -> httpx.Response:
         try:
-            return call(self._http, "GET", f"/v1/releases/{release_id}/{name}")
+            return call(self._http, "GET", f"/v1/releases/{release_id}/{name}", largest_bytes=largest_bytes)
         except RemoteProblemError as error:
             if error.status == _NOT_FOUND:
                 raise UnknownReleaseError(

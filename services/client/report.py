@@ -45,7 +45,7 @@ def verification_text(console: Console, release: Release, evidence: Sequence[str
         console.print(Text(f"  ✓ {finding}"), soft_wrap=True)
     console.print()
     console.print(_losses(release))
-    console.print(Text(release.privacy.protects, style="dim"))
+    console.print(Text(f"{release.privacy.protects}\n{release.privacy.trust}", style="dim"))
     if not release.pinned:
         console.print(Text(f"\n{NOT_PINNED}", style="yellow"))
 

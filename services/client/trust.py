@@ -20,6 +20,6 @@ def fingerprint(text: str | None) -> Fingerprint | None:
     if not _FINGERPRINT.fullmatch(cleaned):
         raise SettingsError(
             f"{text[:80]!r} is not a key's fingerprint",
-            remedy="Give the 64 hex digits that `commingle coordinator init` printed at the coordinator.",
+            remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
         )
     return Fingerprint(cleaned)

@@ -7,9 +7,11 @@ import numpy as np
 
 from services.estimation.covariance import Residual, meat, residual
 from services.estimation.estimators import Errors
+from services.estimation.linear_algebra import largest_eigenvalue
+from services.estimation.noisy_moments.signal import noise_bound
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
-from services.estimation.system import System
+from services.estimation.system import Centred, System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,8 @@ class Diagnostics:
     """None where a number cannot be computed.
 
     Attributes:
-        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over the largest noise variance.
+        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over lambda_max(V_xx); over the bound t on the
+            noise for moments.
         root: the l of estimation.md over features and target; None (infinite) without noise.
         feature_root: the same over the features alone: near 1 some direction is buried in noise.
         condition_number: of S_hat_xx; None if it is not positive definite.
@@ -42,7 +45,10 @@ class Diagnostics:
 
 def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> Diagnostics:
     """The diagnostics of b = H G_xy."""
-    noise = float(signal.centred.noise.max(initial=0.0))
+    if system.entries is None:
+        noise = largest_eigenvalue(signal.centred.V)
+    else:
+        noise = noise_bound(system.entries, signal.centred)
     r_squared, error = expected_r_squared(system, signal, H, b, errors)
     has_features = len(signal.centred.g) > 0
     return Diagnostics(
@@ -63,9 +69,10 @@ def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, error
     D = S_hat_yy about its mean, scaled from m = k - 1 rows to k. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
     same noise, so c^T S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error
     is the delta method's: Cov(c^T G c, d^T G d) = 2 (c^T G d)^2 / k for rows of a normal law, d the centred label.
+    For moments D = S_hat_yy about its mean and Var(N - ratio D) is that of the same sum of noise entries.
     """
     c, k = signal.centred, system.rows
-    label = k * (c.yy / c.rows - system.noise_y)
+    label = k * (c.yy / c.rows - system.v_yy) if system.entries is None else c.yy
     if label <= 0:
         return math.nan, math.nan
     r: Residual = residual(system, b)
@@ -74,8 +81,23 @@ def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, error
     slopes = b[len(b) - len(c.g) :]
     cross = c.yy - float(slopes @ c.g)
     ratio = loss / label
+    if system.entries is not None:
+        centring = _about_mean(c, system)
+        variance = system.entries.form_variance(
+            np.outer(r.direction, r.direction) - ratio * np.outer(centring, centring)
+        )
+        return 1 - ratio, math.sqrt(variance) / label
     variance = 2 / k * (r.total**2 - 2 * ratio * cross**2 + (ratio * c.yy) ** 2)
     return 1 - ratio, math.sqrt(max(0.0, variance)) / label
+
+
+def _about_mean(c: Centred, system: System) -> Array:
+    """D, (p_x + 1,) with d^T S d = S_yy about the mean of the label, or S_yy itself without intercept."""
+    d = np.zeros(len(system.xy) + 1)
+    d[-1] = 1.0
+    if c.means is not None:
+        d[0] = -float(system.xy[0]) / c.weight
+    return d
 
 
 def _finite(value: float) -> float | None:

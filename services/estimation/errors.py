@@ -5,6 +5,7 @@ EstimationError
 ├── RequestError                  a fit nobody can compute as asked
 │   ├── UnknownAttributeError     a name that the release does not have
 │   ├── UnknownEstimatorError     a name that is not an estimator
+│   ├── EstimatorKindError        an estimator for another kind of release
 │   ├── CategoricalTargetError    the target has three levels or more
 │   ├── TargetAmongFeaturesError  the target would predict itself
 │   ├── FeaturesError             no features, or one of them twice
@@ -69,6 +70,12 @@ class UnknownEstimatorError(_UnknownNameError):
 
     code = "unknown-estimator"
     what = "estimator"
+
+
+class EstimatorKindError(RequestError):
+    """An estimator for another kind of release."""
+
+    code = "estimator-kind"
 
 
 class CategoricalTargetError(RequestError):

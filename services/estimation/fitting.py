@@ -3,22 +3,22 @@
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from services.estimation.cautions import cautions
 from services.estimation.covariance import covariance, residual
 from services.estimation.diagnostics import diagnose
 from services.estimation.errors import (
     CategoricalTargetError,
     ConfidenceError,
+    EstimatorKindError,
     FeaturesError,
     InterceptError,
     TargetAmongFeaturesError,
     UnknownEstimatorError,
 )
 from services.estimation.estimators import ESTIMATORS, Estimator
+from services.estimation.kinds import KINDS, Kind
 from services.estimation.prepared import Array, PreparedMoments
 from services.estimation.request import FitRequest
 from services.estimation.result import Fit, t_values
-from services.estimation.signal import measure
 from services.estimation.system import build_system
 from shared.protocol.moments import SecondMoments
 from shared.protocol.schema import Attribute, CategoricalAttribute
@@ -39,15 +39,19 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     Raises:
         EstimationError: see errors.py.
     """
-    estimator = _checked(request)
+    kind = KINDS[prepared.mechanism]
+    name = request.estimator or kind.inference
+    estimator = _estimator(kind, name)
+    _check(request, name, estimator)
     target, features = _names(prepared, request, estimator)
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
-    signal = measure(system)
+    signal = kind.measure(system)
     H = estimator.operator(system, signal)
-    b = H @ system.xy
+    b = H @ (system.xy - estimator.subtracted(system, signal) * system.rows * system.v_xy)
     determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
-    errors = estimator.errors if determined else "none"
+    damped = estimator.damping is not None and estimator.damping(system, signal) > 0
+    errors = estimator.errors if determined and not damped else "none"
     cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
     diagnostics = diagnose(system, signal, H, b, estimator.errors)
     coefficients = system.to_original @ b + system.shift
@@ -55,7 +59,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     standard_errors = np.sqrt(np.maximum(np.diag(cov), 0.0))
     reach = stdtrit(system.degrees_of_freedom, (1 + request.confidence_level) / 2) * standard_errors
     return Fit(
-        estimator=request.estimator,
+        estimator=name,
         target=target,
         features=features,
         intercept=request.intercept,
@@ -72,7 +76,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         rows=prepared.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
-        warnings=cautions(system, signal, request.estimator, diagnostics, determined=determined),
+        warnings=kind.cautions(system, signal, name, diagnostics, determined=determined),
         schema=tuple(prepared.attributes[name] for name in features),
     )
 
@@ -83,19 +87,26 @@ def _p_values(coefficients: Array, standard_errors: Array, degrees: int) -> Arra
     return tails
 
 
-def _checked(request: FitRequest) -> Estimator:
-    estimator = ESTIMATORS.get(request.estimator)
-    if estimator is None:
-        raise UnknownEstimatorError(request.estimator, ESTIMATORS)
+def _estimator(kind: Kind, name: str) -> Estimator:
+    if name not in ESTIMATORS:
+        raise UnknownEstimatorError(name, kind.estimators)
+    if name not in kind.estimators:
+        raise EstimatorKindError(
+            f"{name} does not apply to a release of {kind.publishes}",
+            remedy=f"Use {kind.inference}, which has standard errors here, or shrunken to predict.",
+        )
+    return kind.estimators[name]
+
+
+def _check(request: FitRequest, name: str, estimator: Estimator) -> None:
     if not estimator.uses_features and not request.intercept:
-        raise InterceptError(f"{request.estimator} is nothing but an intercept", remedy="Leave the intercept in.")
+        raise InterceptError(f"{name} is nothing but an intercept", remedy="Leave the intercept in.")
     if not 0 < request.confidence_level < 1:
         raise ConfidenceError(
             f"a confidence level of {request.confidence_level} is not between 0 and 1", remedy="Use 0.95."
         )
     if request.interval_for not in {"table", "population"}:
         raise ConfidenceError(f"no interval is for {request.interval_for!r}", remedy="Use 'table' or 'population'.")
-    return estimator
 
 
 def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator) -> tuple[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The one matrix operation that all estimators share."""
+"""The matrix operations that estimators share."""
 
 import numpy as np
 
@@ -16,3 +16,8 @@ def inverse(matrix: Array) -> Array:
         return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise SingularError("the moments cannot be inverted", remedy="Name fewer features.") from None
+
+
+def largest_eigenvalue(V: Array) -> float:
+    """Of a covariance (q, q); 0 of an empty one."""
+    return float(np.linalg.eigvalsh(V)[-1]) if V.size else 0.0

@@ -3,20 +3,25 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from services.display.table import Shown, Table
 from services.estimation.diagnostics import Diagnostics
+from services.estimation.notebook import draw, fit_table
 from services.estimation.prediction import Values, term_matrix
 from services.estimation.prepared import Array
 from services.estimation.request import Coverage
 from services.estimation.summary import render
 from shared.protocol.schema import Attribute
 
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fit:
+class Fit(Shown):
     """Coefficients in units of the target per unit of the attribute, or per level against the reference level.
 
     Attributes:
@@ -28,7 +33,7 @@ class Fit:
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
         n: subjects.
-        rows: published rows: k of rmgm, n of dgm.
+        rows: published rows: k of rmgm, n of dgm; moments have none and count as n.
         warnings: sentences for people.
         schema: the attributes of `features`.
     """
@@ -48,7 +53,7 @@ class Fit:
     interval_for: Coverage
     n: int
     rows: int
-    mechanism: Literal["rmgm", "dgm"]
+    mechanism: Literal["rmgm", "dgm", "moments"]
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
@@ -71,6 +76,14 @@ class Fit:
     def summary(self, *, epsilon: str | None = None, delta: str | None = None) -> str:
         """The fit as a text table, with the privacy of the release if it is given."""
         return render(self, epsilon=epsilon, delta=delta)
+
+    def table(self) -> Table:
+        """The fit as rows and columns, one row per term."""
+        return fit_table(self)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
+        return draw(self, ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: lists, and None for what is not a finite number."""

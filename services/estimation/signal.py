@@ -23,7 +23,8 @@ class Signal:
         root: l, the smallest root of det(G - l k V) = 0 over (x, y); infinite without noise.
         feature_root: l_x, the smallest root of X against its degrees of freedom times V_xx; infinite without noise.
         smallest, largest: eigenvalues of S_hat_xx; NaN without features.
-        f_statistic: of the release's own least squares against the mean (against 0 without intercept).
+        f_statistic: of the release's own least squares against the mean (against 0 without intercept), what noise
+            shared by label and features explains taken off.
         f_degrees: its second degrees of freedom.
         f_p_value: its tail probability; 1 without features.
     """
@@ -54,17 +55,19 @@ def measure(system: System) -> Signal:
     slopes = inverse @ c.g
     # what cancels to less than rounding is rounding
     residual = max(c.yy - float(slopes @ c.g), np.finfo(float).eps * (system.yy or 1.0))
-    eigenvalues = np.linalg.eigvalsh(c.X - c.rows * np.diag(c.noise))
+    eigenvalues = np.linalg.eigvalsh(c.X - c.rows * c.V)
     # inverse of the block over (x, y): X^-1 bordered by 0, plus c c^T / residual with c = (-slopes, 1)
     direction = np.append(-slopes, 1.0)
     joint = np.outer(direction, direction) / residual
     joint[:q, :q] += inverse
-    statistic = max(0.0, c.yy - residual) / q / (residual / degrees)
+    over_both = system.root[system.intercept :]
+    unexplained = residual if not c.v.any() else _unexplained(c, inverse)
+    statistic = max(0.0, c.yy - unexplained) / q / (unexplained / degrees)
     return Signal(
         centred=c,
         inverse=inverse,
-        root=_smallest_root(joint, np.append(c.noise, system.noise_y)) / system.rows,
-        feature_root=_smallest_root(inverse, c.noise) / c.rows,
+        root=_smallest_root(joint, over_both) / system.rows,
+        feature_root=_smallest_root(inverse, c.root) / c.rows,
         smallest=float(eigenvalues[0]),
         largest=float(eigenvalues[-1]),
         f_statistic=statistic,
@@ -73,11 +76,23 @@ def measure(system: System) -> Signal:
     )
 
 
-def _smallest_root(inverse: Array, noise: Array) -> float:
-    """Smallest r with det(Z - r V) = 0, given Z^-1. Columns without noise drop out by themselves."""
-    # r = 1 / lambda_max(V^1/2 Z^-1 V^1/2)
-    deviation = np.sqrt(noise)
-    largest = np.linalg.eigvalsh(deviation[:, None] * inverse * deviation)[-1]
+def _unexplained(c: Centred, inverse: Array) -> float:
+    """What the signal alone leaves of the label: yy - d^T (X + m^2 v v^T / yy)^-1 d with d = g - m v.
+
+    Where the noise of label and features shares v, their cross moment of m rows has mean m v and covariance
+    X yy / m + m v v^T without any signal; without v this is the residual of least squares.
+    """
+    d, w = c.g - c.rows * c.v, inverse @ c.v
+    explained = d @ inverse @ d - (d @ w) ** 2 / (c.yy / c.rows**2 + c.v @ w)  # Sherman-Morrison
+    return max(c.yy - float(explained), np.finfo(float).eps * c.yy)
+
+
+def _smallest_root(inverse: Array, root: Array) -> float:
+    """Smallest r with det(Z - r F F^T) = 0, given Z^-1. Columns without noise drop out by themselves."""
+    if root.shape[1] == 0:
+        return math.inf
+    # r = 1 / lambda_max(F^T Z^-1 F)
+    largest = np.linalg.eigvalsh(root.T @ inverse @ root)[-1]
     return 1 / float(largest) if largest > 0 else math.inf
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # result.py renders through this module
     from services.estimation.result import Fit
 
 _WIDTH = 78
-_COVERED = {
+COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
     "population": "Intervals are for the population the table was drawn from.",
     "release": "Intervals are for the noisy release itself, not for the private table.",
@@ -21,14 +21,14 @@ def render(fit: "Fit", *, epsilon: str | None, delta: str | None) -> str:
     rule, thin = "=" * _WIDTH, "-" * _WIDTH
     header = [
         ("Target:", fit.target, "Subjects (n):", str(fit.n)),
-        ("Estimator:", fit.estimator, "Published rows (k):", str(fit.rows)),
+        ("Estimator:", fit.estimator, "Published rows (k):", "-" if fit.mechanism == "moments" else str(fit.rows)),
         ("Mechanism:", fit.mechanism, "Df residuals:", str(fit.degrees_of_freedom)),
         ("Epsilon:", epsilon or "not given", "Expected R-squared:", _r_squared(fit)),
         ("Delta:", delta or "not given", "Signal to noise:", _number(fit.diagnostics.signal_to_noise)),
     ]
     lines = ["Linear model on a private release".center(_WIDTH).rstrip(), rule]
     lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
-    lines += [rule, *_table(fit, thin), rule, _COVERED[fit.interval_for]]
+    lines += [rule, *_table(fit, thin), rule, COVERED[fit.interval_for]]
     if fit.warnings:
         lines += ["", "Warnings:"]
     for number, warning in enumerate(fit.warnings, start=1):

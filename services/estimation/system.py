@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from services.estimation.errors import TooFewRowsError
+from services.estimation.noisy_moments.noise import EntryNoise
 from services.estimation.prepared import Array, PreparedMoments
 
 
@@ -20,24 +21,29 @@ class System:
 
     Attributes:
         xx, xy, yy: blocks of G, (p_x, p_x), (p_x,) and a number.
-        noise_x, noise_y: published noise variances, (p_x,) and a number.
+        V_xx, v_xy, v_yy: the same blocks of V, the covariance of the noise in one published row.
+        root: (p_x + 1, r) F with V = F F^T over (x, y).
         intercept: whether the first term is the intercept.
         to_original, shift: coefficients in original units = to_original @ b + shift.
         terms: p_x labels.
+        entries: the noise in the entries of the blocks, of a moments release only; it has no other.
     """
 
     xx: Array
     xy: Array
     yy: float
-    noise_x: Array
-    noise_y: float
+    V_xx: Array
+    v_xy: Array
+    v_yy: float
+    root: Array
     intercept: bool
     to_original: Array
     shift: Array
     terms: tuple[str, ...]
-    mechanism: Literal["rmgm", "dgm"]
+    mechanism: Literal["rmgm", "dgm", "moments"]
     rows: int
     n: int
+    entries: EntryNoise | None = None
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -51,7 +57,8 @@ class Centred:
 
     Attributes:
         X, g, yy: the centred blocks, (q, q), (q,) and a number.
-        noise: (q,).
+        V, v: (q, q) and (q,), of the features, and of each with the label.
+        root: (q, r), V = root root^T.
         means: (q,) row of the intercept, over its own moment; None without intercept.
         weight: moment of the intercept.
         rows: degrees of freedom left in X: k - 1, or k.
@@ -60,7 +67,9 @@ class Centred:
     X: Array
     g: Array
     yy: float
-    noise: Array
+    V: Array
+    v: Array
+    root: Array
     means: Array | None
     weight: float
     rows: int
@@ -81,18 +90,19 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         TooFewRowsError: no more published rows than terms.
     """
     index = np.array([0, *features, target])
-    gram, noise = prepared.gram[np.ix_(index, index)], prepared.noise[index]
+    block = np.ix_(index, index)
+    gram, V, root = prepared.gram[block], prepared.V[block], prepared.root[index]
     scale, zero = prepared.scale[index], prepared.offset[index] / prepared.scale[index]
     unit = scale[-1]
     to_original = np.diag(unit / scale[:-1])
     shift = np.zeros(len(index) - 1)
     first = 0 if intercept else 1
+    basis = np.eye(len(index))
     if intercept:
         # y = off_y + s_y (b_0 + sum_j b_j (x_j - off_j) / s_j)
         to_original[0, 1:] = -unit * zero[1:-1]
         shift[0] = prepared.offset[target]
     else:
-        basis = np.eye(len(index))
         basis[0, 1:] = zero[1:]
         gram = basis.T @ gram @ basis
         to_original, shift = to_original[1:, 1:], shift[1:]
@@ -101,12 +111,15 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
             f"{prepared.rows} published rows cannot determine {len(shift)} coefficients",
             remedy="Name fewer features.",
         )
+    variance = prepared.entry_variance
     return System(
         xx=gram[first:-1, first:-1],
         xy=gram[first:-1, -1],
         yy=float(gram[-1, -1]),
-        noise_x=noise[first:-1],
-        noise_y=float(noise[-1]),
+        V_xx=V[first:-1, first:-1],
+        v_xy=V[first:-1, -1],
+        v_yy=float(V[-1, -1]),
+        root=root[first:, root.any(axis=0)],
         intercept=intercept,
         to_original=to_original,
         shift=shift,
@@ -114,13 +127,15 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         mechanism=prepared.mechanism,
         rows=prepared.rows,
         n=prepared.n,
+        entries=None if variance is None else EntryNoise(variance[np.ix_(index, index)], basis[:, first:]),
     )
 
 
 def centre(system: System) -> Centred:
     """X = G_xx - G_x1 G_1x / G_11 and likewise g and yy, with k - 1 degrees of freedom."""
     if not system.intercept:
-        return Centred(system.xx, system.xy, system.yy, system.noise_x, means=None, weight=0.0, rows=system.rows)
+        blocks = system.xx, system.xy, system.yy, system.V_xx, system.v_xy, system.root[:-1]
+        return Centred(*blocks, means=None, weight=0.0, rows=system.rows)
     weight = float(system.xx[0, 0])
     means = system.xx[0, 1:] / weight
     label = float(system.xy[0])
@@ -128,7 +143,9 @@ def centre(system: System) -> Centred:
         X=system.xx[1:, 1:] - weight * np.outer(means, means),
         g=system.xy[1:] - label * means,
         yy=system.yy - label * label / weight,
-        noise=system.noise_x[1:],
+        V=system.V_xx[1:, 1:],
+        v=system.v_xy[1:],
+        root=system.root[1:-1],
         means=means,
         weight=weight,
         rows=system.rows - 1,

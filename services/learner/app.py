@@ -7,17 +7,26 @@ from fastapi import FastAPI, Query
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
-from services.errors import NotPublishedError, UnknownReleaseError
+from services.errors import MissingExtraError, NotPublishedError, UnknownReleaseError
 from services.estimation import Fit, FitRequest, fit_prepared
 from services.estimation.errors import EstimationError, RowsError
+from services.learner.analyses import (
+    AnalysisBody,
+    CompareBody,
+    LassoPathBody,
+    PartialCorrelationsBody,
+    PcaBody,
+    RidgePathBody,
+    TwoStageBody,
+)
 from services.learner.catalogue import Catalogue
-from services.learner.edge import BodyLimit, Measured, Metrics
+from services.learner.edge import BodyLimit, Metrics
 from services.learner.errors import BusyError, CursorError
 from services.learner.shelf import Held
 from services.learner.views import (
-    PROBLEMS,
     FitBody,
     Moments,
+    PlanBody,
     PredictionBody,
     Predictions,
     ReleaseDetail,
@@ -25,15 +34,24 @@ from services.learner.views import (
 )
 from shared import __version__
 from shared.errors import CommingleError
+from shared.planning.curves import plan as make_plan
+from shared.planning.design import design_of
+from shared.planning.errors import PlanningError
+from shared.planning.result import Plan
+from shared.privacy.errors import PrivacyError
 from shared.protocol.errors import ProtocolError
 from shared.runtime.errors import RemoteError, UnreachableError
-from shared.runtime.problem import install_problems, problem
+from shared.runtime.metrics import CountRequests
+from shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
 
 _STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
+    PlanningError: 422,
+    PrivacyError: 422,
     UnknownReleaseError: 404,
     NotPublishedError: 409,
     CursorError: 422,
+    MissingExtraError: 501,
     BusyError: 503,
     UnreachableError: 503,
     RemoteError: 502,
@@ -48,7 +66,7 @@ def create_app(catalogue: Catalogue) -> FastAPI:
         title="Commingle learner",
         version=__version__,
         description="Fits linear models on published, verified, differentially private releases.",
-        responses=PROBLEMS,
+        responses=PROBLEM_RESPONSES,
         redoc_url=None,
     )
     metrics = Metrics()
@@ -56,9 +74,11 @@ def create_app(catalogue: Catalogue) -> FastAPI:
     held.set_function(lambda: len(catalogue.shelf))
     install_problems(app, _STATUSES)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Measured, metrics=metrics)
+    app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, catalogue)
     _add_fits(app, catalogue, metrics)
+    _add_plans(app)
+    _add_analyses(app, catalogue)
     _add_operations(app, catalogue, metrics)
     return app
 
@@ -106,6 +126,49 @@ def _add_fits(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:
             predictions=_predicted(result, body),
             warnings=list(result.warnings),
         )
+
+
+def _add_plans(app: FastAPI) -> None:
+    @app.post("/v1/plans", tags=["plans"])
+    def plan(body: PlanBody) -> Plan:
+        """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
+        return make_plan(design_of(body.study), body.assumptions())
+
+
+def _add_analyses(app: FastAPI, catalogue: Catalogue) -> None:
+    def answer(release: str, body: AnalysisBody) -> dict[str, Any]:
+        held = catalogue.take(release)
+        return {"release": held.id, "coordinator_pinned": held.pinned, **body.run(held.prepared).to_dict()}
+
+    @app.post("/v1/releases/{release}/analyses/ridge-path", tags=["analyses"])
+    def ridge_path(release: str, body: RidgePathBody) -> dict[str, Any]:
+        """Ridge regressions over a row of penalties."""
+        return answer(release, body)
+
+    @app.post("/v1/releases/{release}/analyses/lasso-path", tags=["analyses"])
+    def lasso_path(release: str, body: LassoPathBody) -> dict[str, Any]:
+        """Lasso, or elastic net, over a row of penalties."""
+        return answer(release, body)
+
+    @app.post("/v1/releases/{release}/analyses/pca", tags=["analyses"])
+    def pca(release: str, body: PcaBody) -> dict[str, Any]:
+        """Principal components."""
+        return answer(release, body)
+
+    @app.post("/v1/releases/{release}/analyses/partial-correlations", tags=["analyses"])
+    def partial_correlations(release: str, body: PartialCorrelationsBody) -> dict[str, Any]:
+        """Correlation of every pair of columns, all others held fixed."""
+        return answer(release, body)
+
+    @app.post("/v1/releases/{release}/analyses/two-stage", tags=["analyses"])
+    def two_stage(release: str, body: TwoStageBody) -> dict[str, Any]:
+        """Two-stage least squares."""
+        return answer(release, body)
+
+    @app.post("/v1/releases/{release}/analyses/compare", tags=["analyses"])
+    def compare(release: str, body: CompareBody) -> dict[str, Any]:
+        """Wald's test of what a larger model has beyond a smaller one."""
+        return answer(release, body)
 
 
 def _add_operations(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:

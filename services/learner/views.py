@@ -1,27 +1,35 @@
 """What the learner is asked and what it answers, on the wire."""
 
+import json
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from services.client.answers import ReleaseSummary
 from services.estimation import ESTIMATORS, FitRequest
 from services.learner.shelf import Held
+from shared.planning.errors import PlanningError
+from shared.planning.task import R_SQUARED, Assumptions
 from shared.protocol.manifest import PrivacyStatement
-from shared.protocol.schema import Attribute
-from shared.protocol.spec import MAX_COLUMNS, ReleaseSpec
+from shared.protocol.schema import Attribute, encoded_columns
+from shared.protocol.spec import INTERCEPT, MAX_COLUMNS, ReleaseSpec
+from shared.protocol.study import Study
 
 MAX_ROWS = 10_000
 _EXACT = 1 << 53
 
 Name = Annotated[str, Field(max_length=200)]
 Value = Annotated[int, Field(ge=-_EXACT, le=_EXACT)] | float | Annotated[str, Field(max_length=200)]
+_Row = Annotated[list[float], Field(max_length=MAX_COLUMNS)]
 EstimatorName = Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(ESTIMATORS)})]
 
 
-class _Asked(BaseModel):
+class Asked(BaseModel):
+    """A request body: strict, and nothing unknown in it."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -29,14 +37,16 @@ class _Answered(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class FitBody(_Asked):
+class FitBody(Asked):
     """One linear model of one attribute."""
 
     target: Name = Field(description="name of a numeric or binary attribute")
     features: Annotated[list[Name], Field(max_length=MAX_COLUMNS)] | None = Field(
         None, description="names of attributes; all but the target where left out"
     )
-    estimator: EstimatorName = "measurement_error"
+    estimator: EstimatorName | None = Field(
+        None, description="where left out the one with standard errors: measurement_error, or ols on moments"
+    )
     intercept: bool = True
     confidence_level: float = Field(0.95, gt=0, lt=1)
     interval_for: Literal["table", "population"] = Field(
@@ -59,7 +69,7 @@ class FitBody(_Asked):
 class PredictionBody(FitBody):
     """A model and rows to apply it to, in original units: numbers, or levels as strings, by attribute name."""
 
-    estimator: EstimatorName = "shrunken"
+    estimator: EstimatorName | None = "shrunken"
     rows: Annotated[list[dict[Name, Value]], Field(min_length=1, max_length=MAX_ROWS)]
 
 
@@ -71,6 +81,44 @@ class Predictions(_Answered):
     estimator: str
     predictions: list[float]
     warnings: list[str]
+
+
+def _study(value: object) -> object:
+    """What a study file with these contents is: JSON has no tuples, which a strict model of Python values asks for."""
+    return Study.model_validate_json(json.dumps(value)) if isinstance(value, dict) else value
+
+
+class PlanBody(Asked):
+    """A study, as in a study file, and what is assumed of rows nobody has seen."""
+
+    study: Annotated[Study, BeforeValidator(_study)]
+    target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
+    features: Annotated[list[Name], Field(max_length=MAX_COLUMNS)] | None = Field(
+        None, description="names of attributes; all but the target where left out"
+    )
+    r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the label")
+    second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS)] | None = Field(
+        None,
+        description="A^T A / n of the encoded rows of a public table, the intercept first; it then says what is "
+        "explained, and r_squared is not used",
+    )
+
+    def assumptions(self) -> Assumptions:
+        """As the planner takes them."""
+        return Assumptions(
+            r_squared=self.r_squared,
+            target=self.target,
+            features=None if self.features is None else tuple(self.features),
+            second_moments=_matrix(self.second_moments),
+        )
+
+
+def _matrix(rows: list[list[float]] | None) -> NDArray[np.float64] | None:
+    if rows is None:
+        return None
+    if len({len(row) for row in rows}) != 1:
+        raise PlanningError("the second moments are not a matrix", remedy="Give rows of equal length.")
+    return np.array(rows)
 
 
 class ReleaseItem(_Answered):
@@ -110,7 +158,7 @@ class Column(_Answered):
     """One column of the matrix.
 
     `signal_to_noise` is the estimated variance of a published entry without its noise, over the variance of the noise:
-    near or below 0 the column is buried.
+    near or below 0 the column is buried. Of a whitened column both are those of the attribute in its place, undone.
     """
 
     name: str
@@ -152,7 +200,8 @@ class Moments(_Answered):
     """Estimated second moments S_hat = G - rows V of the encoded attributes, summed over the n subjects.
 
     The intercept comes first. An attribute's encoded value is (original - offset) / scale. S_hat may have negative
-    eigenvalues where noise outweighs signal.
+    eigenvalues where noise outweighs signal. The noise of one row has covariance V: diagonal where no party whitened.
+    A moments release publishes S_hat itself, with the variances of the noise in its entries.
     """
 
     release: str
@@ -165,6 +214,8 @@ class Moments(_Answered):
     scale: list[float]
     second_moments: list[list[float]]
     noise_variance: list[float]
+    noise_covariance: list[list[float]]
+    entry_variance: list[list[float]] | None
 
     @classmethod
     def of(cls, held: Held) -> Self:
@@ -175,31 +226,15 @@ class Moments(_Answered):
             mechanism=p.mechanism,
             n=p.n,
             rows=p.rows,
-            columns=list(held.moments.columns),
+            columns=[INTERCEPT, *(column.name for column in encoded_columns(held.spec.attributes))],
             labels=list(p.labels),
             offset=p.offset.tolist(),
             scale=p.scale.tolist(),
-            second_moments=(p.gram - p.rows * np.diag(p.noise)).tolist(),
-            noise_variance=p.noise.tolist(),
+            second_moments=(p.gram - p.rows * p.V).tolist(),
+            noise_variance=np.diag(p.V).tolist(),
+            noise_covariance=p.V.tolist(),
+            entry_variance=None if p.entry_variance is None else p.entry_variance.tolist(),
         )
-
-
-class Problem(_Answered):
-    """RFC 9457."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    remedy: str
-
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "A problem document (RFC 9457)",
-        "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
-    }
-}
 
 
 def _columns(held: Held) -> list[Column]:
@@ -215,6 +250,6 @@ def _columns(held: Held) -> list[Column]:
             signal_to_noise=(variance - noise) / noise if noise > 0 else None,
         )
         for column, label, noise, variance in zip(
-            held.manifest.columns, p.labels, p.noise.tolist(), spread.tolist(), strict=True
+            held.manifest.columns, p.labels, np.diag(p.V).tolist(), spread.tolist(), strict=True
         )
     ]

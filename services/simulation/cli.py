@@ -1,7 +1,7 @@
 """`commingle simulate`."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 
@@ -10,9 +10,10 @@ from services.simulation.console import show
 from services.simulation.dataset import Dataset
 from services.simulation.narrator import narrator
 from services.simulation.preparing import Wanted, prepare
-from services.simulation.releases import Mechanism, Terms, plan_releases
+from services.simulation.releases import Terms, plan_releases
 from services.simulation.run import simulate as run
 from shared.privacy.sensitivity import Adjacency
+from shared.protocol.spec import MechanismName
 from shared.runtime.cli import emit, json_option
 
 _DEMO_EPSILONS = (1.0, 10.0)
@@ -24,7 +25,7 @@ _DEFAULT_PARTIES = 3
 Examples:
   commingle simulate --out demo
   commingle simulate --table patients.csv --target charges --parties 3 --epsilon 1 --epsilon 10 --out charges
-  commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism dgm --out clinics
+  commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism moments --out clinics
 """
 )
 @click.option("--table", type=click.Path(path_type=Path), help="A CSV or Parquet file; a built-in cohort without it.")
@@ -33,7 +34,7 @@ Examples:
 @click.option(
     "--mechanism",
     "mechanisms",
-    type=click.Choice(["rmgm", "dgm"]),
+    type=click.Choice(get_args(MechanismName)),
     multiple=True,
     help="Repeatable: one release each.  [rmgm; for the built-in cohort both]",
 )
@@ -110,11 +111,11 @@ def _parties(text: str | None) -> int | Path:
 
 def _terms(options: dict[str, Any]) -> Terms:
     demo = options["table"] is None and options["target"] is None
-    mechanisms = options["mechanisms"] or (("rmgm", "dgm") if demo else ("rmgm",))
+    mechanisms = options["mechanisms"] or (("rmgm", "dgm", "moments") if demo else ("rmgm",))
     if options["k"] is not None and "rmgm" not in mechanisms:
-        raise click.UsageError("--k is the sketch of rmgm; dgm has none.")
+        raise click.UsageError("--k is the sketch of rmgm; the others have none.")
     return Terms(
-        mechanisms=cast("tuple[Mechanism, ...]", mechanisms),
+        mechanisms=cast("tuple[MechanismName, ...]", mechanisms),
         epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
         delta=options["delta"],
         k=options["k"],

@@ -134,13 +134,15 @@ def _create_parties(
 
 def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
     return {
-        "mechanisms": ["rmgm", "dgm"],
+        "mechanisms": allowance.mechanisms,
         "adjacencies": ["replace_one", "zero_out"],
         "max_epsilon": allowance.max_epsilon,
         "max_delta": allowance.delta,
         "max_cells": allowance.max_cells,
         "max_lifetime_hours": LIFETIME_HOURS,
-        "auto_approve": [{"proposer": coordinator_key, "max_rho": allowance.max_rho}],
+        "auto_approve": [
+            {"proposer": coordinator_key, "mechanisms": allowance.mechanisms, "max_rho": allowance.max_rho}
+        ],
     }
 
 

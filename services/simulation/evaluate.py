@@ -80,7 +80,9 @@ def reference(dataset: Dataset, training: Table, held_out: Table) -> Reference:
     x, y = design(training, dataset.features), response(training, dataset, clip=True)
     centre, spread = x.mean(axis=0), x.std(axis=0)
     spread[spread == 0] = np.inf  # an attribute that does not vary in training gets the slope 0
-    standardised: Numbers = np.linalg.lstsq((x - centre) / spread, y - y.mean(), rcond=1e-10)[0]
+    x -= centre  # in place: x may be most of what fits into memory
+    x /= spread
+    standardised: Numbers = np.linalg.lstsq(x, y - y.mean(), rcond=1e-10)[0]
     slopes = standardised / spread
     test_y = response(held_out, dataset, clip=False)
     return Reference(

@@ -48,7 +48,7 @@ def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: 
     The axis is chosen by the fit without privacy, so that noise looks as large as it is; what lies beyond is an arrow
     at the edge.
     """
-    columns = len(panels) if len(panels) <= _MAX_COLUMNS else min(_MAX_COLUMNS, ceil(len(panels) / 2))
+    columns = len(panels) if len(panels) <= _MAX_COLUMNS else ceil(len(panels) / _MAX_COLUMNS)
     rows = ceil(len(panels) / columns)
     height = rows * (len(terms) * _ROW_INCHES + 1.2) + 1.3
     width = max(_MIN_INCHES, columns * _PANEL_INCHES + 1.8)

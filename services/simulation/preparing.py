@@ -143,4 +143,4 @@ def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tu
         raise TableError(f"{keep.sum()} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
     dropped = int((~keep).sum())
     said = f"{dropped:,} of {table.n:,} rows are left out because a value is missing: {', '.join(lacking)}."
-    return table.rows(keep), [said] if dropped else []
+    return (table.rows(keep), [said]) if dropped else (table, [])

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import product
-from typing import Literal
 
 from pydantic import ValidationError
 
 from services.simulation.dataset import Dataset, training_size
+from shared.planning.sketch import with_sketch
 from shared.privacy.accounting import ZERO
 from shared.privacy.calibration import check_delta, check_epsilon, epsilon_of_rho
 from shared.privacy.sensitivity import Adjacency
@@ -17,10 +17,9 @@ from shared.protocol.documents import explain
 from shared.protocol.errors import SpecError
 from shared.protocol.keys import Fingerprint
 from shared.protocol.plan import plan_blocks
-from shared.protocol.spec import ReleaseSpec
+from shared.protocol.spec import MechanismName, ReleaseSpec
 from shared.protocol.study import Member, Study, StudyParty, build_spec
 
-Mechanism = Literal["rmgm", "dgm"]
 DATASET = "simulation"
 LIFETIME_HOURS = 24.0
 _ROOM = 1.01
@@ -32,7 +31,7 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 class Terms:
     """What distinguishes one release from another: options of the command line."""
 
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[MechanismName, ...]
     epsilons: tuple[float, ...]
     delta: float
     k: int | None
@@ -63,6 +62,7 @@ class Allowance:
     delta: float
     max_rho: float
     max_cells: int
+    mechanisms: tuple[MechanismName, ...]
 
 
 def plan_releases(dataset: Dataset, terms: Terms) -> tuple[Planned, ...]:
@@ -74,7 +74,7 @@ def plan_releases(dataset: Dataset, terms: Terms) -> tuple[Planned, ...]:
     n = training_size(dataset.table.n)
     planned = []
     for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
-        study = _study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n)
+        study = with_sketch(_study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n))
         spec = build_spec(
             study, members=_stand_ins(dataset), proposer=Fingerprint("0" * 64), seed=bytes(32), now=_SOME_TIME
         )
@@ -96,10 +96,11 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
         delta=delta,
         max_rho=_ROOM * total,
         max_cells=max(plan.rows * len(plan.columns) for plan in plans),
+        mechanisms=tuple(dict.fromkeys(release.spec.mechanism for release in releases)),
     )
 
 
-def _study(dataset: Dataset, terms: Terms, *, mechanism: Mechanism, epsilon: float, n: int) -> Study:
+def _study(dataset: Dataset, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
     shares = [
         {"name": p.name, "dataset": DATASET, "attributes": p.attributes, "row_norm": terms.row_norm}
         for p in dataset.parties

@@ -60,7 +60,10 @@ def _events(http: httpx.Client, *, after: int, wait_seconds: int) -> Any:  # noq
 
 def _until_final(http: httpx.Client, release: str, last: int, planned: Planned, shop: Workshop) -> list[dict[str, Any]]:
     """The events of a release up to its publication, with the time they were heard of."""
-    total = 2 * len(planned.study.parties) + 2  # the proposal, approvals, blocks, the publication
+    parties = len(planned.study.parties)
+    total = 2 * parties + 2  # the proposal, approvals, blocks, the publication
+    if planned.spec.interactive:
+        total += 2 * parties + 1  # the deal, masks, countersignatures
     seen: list[dict[str, Any]] = []
     heard = time.monotonic()
     while not seen or not State(seen[-1]["state"]).final:

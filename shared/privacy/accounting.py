@@ -5,9 +5,11 @@ never too small.
 """
 
 from dataclasses import dataclass
-from math import isqrt
+from fractions import Fraction
+from math import ceil, inf, isqrt, nextafter
+from sys import float_info
 
-from shared.privacy.calibration import epsilon_of_rho
+from shared.privacy.calibration import check_epsilon, epsilon_of_rho, rho_of_epsilon
 from shared.privacy.errors import ParameterError
 
 RHO_UNITS = 1 << 64
@@ -36,6 +38,50 @@ class Rho:
 
 
 ZERO = Rho(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A delta-approximate rho-zCDP loss (Bun, Steinke 2016, definition 8.1). Losses add componentwise (lemma 8.2).
+
+    `delta` is a float; sums are rounded up.
+    """
+
+    rho: Rho
+    delta: float = 0.0
+
+    def __add__(self, other: "Loss") -> "Loss":
+        both = self.delta > 0 and other.delta > 0
+        delta = nextafter(self.delta + other.delta, inf) if both else self.delta + other.delta
+        return Loss(self.rho + other.rho, delta)
+
+    def epsilon(self, delta: float) -> float:
+        """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (lemma 8.8, union bound).
+
+        Raises:
+            ParameterError: delta does not exceed the loss's own.
+        """
+        return self.rho.epsilon(nextafter(delta - self.delta, -inf) if self.delta else delta)
+
+    @staticmethod
+    def approximate(epsilon: float, delta: float = 0.0) -> "Loss":
+        """What any (epsilon, delta)-DP mechanism costs: rho = epsilon^2 / 2, rounded up (lemma 8.8; prop. 1.4)."""
+        return Loss(Rho(ceil(Fraction(check_epsilon(epsilon)) ** 2 * RHO_UNITS / 2)), delta)
+
+
+def rho_room(epsilon: float, delta: float, *, used: float = 0.0) -> Rho:
+    """The most rho that keeps (epsilon, delta) where losses have a delta of `used` besides; rounded down.
+
+    By `Loss.epsilon`: rho with epsilon(rho, delta - used) <= epsilon, and none where delta is used up
+    (docs/proofs/noise-and-accounting.md, 5).
+
+    Raises:
+        ParameterError: epsilon or delta outside its domain.
+    """
+    left = nextafter(delta - used, -inf) if used else delta
+    if used and left < float_info.min:
+        return ZERO
+    return Rho(int(rho_of_epsilon(epsilon, left) * RHO_UNITS))
 
 
 def gaussian_loss(*, squared_sensitivity: int, sigma: int) -> Rho:

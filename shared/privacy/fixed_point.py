@@ -33,6 +33,14 @@ def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.trunc(values * SCALE).astype(np.int64)
 
 
+def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
+    """Integers at 15 fraction bits as integers at fewer: trunc(q 2^(f - 15)), so trunc(x 2^f) of the same value."""
+    if fraction_bits == FRACTION_BITS:
+        return q
+    coarse: NDArray[np.int64] = np.sign(q) * (np.abs(q) >> (FRACTION_BITS - fraction_bits))
+    return coarse
+
+
 def exact_row_norm(row_norm: float) -> Fraction:
     """The row norm bound C as an exact rational.
 
@@ -44,23 +52,29 @@ def exact_row_norm(row_norm: float) -> Fraction:
     return Fraction(row_norm)
 
 
-def squared_row_limit(row_norm: float) -> int:
+def squared_row_limit(row_norm: float, fraction_bits: int = FRACTION_BITS) -> int:
     """M = floor(C^2 4^f), the largest squared norm of an integer row."""
-    return int(exact_row_norm(row_norm) ** 2 * SCALE**2)
+    return int(exact_row_norm(row_norm) ** 2 * 4**fraction_bits)
 
 
-def clip_rows(q: NDArray[np.int64], squared_limit: int) -> NDArray[np.int64]:
+def clip_rows(q: NDArray[np.int64], squared_limit: int, *, largest: int = SCALE) -> NDArray[np.int64]:
     """Rows (m x d) scaled down so that every ||q||^2 <= M, exactly.
 
     For ||q||^2 > M: g = isqrt(floor(M 4^24 / ||q||^2)) < 2^24, each |q| becomes (|q| g) >> 24, sign kept. Then
     ||q'||^2 <= ||q||^2 g^2 / 4^24 <= M.
 
+    Args:
+        q: m x d integers.
+        squared_limit: M.
+        largest: what no entry may exceed in magnitude; d largest^2 < 2^63.
+
     Raises:
-        EncodingRangeError: an entry exceeds 2^f, beyond which squares could leave int64.
+        EncodingRangeError: an entry exceeds `largest`, beyond which squares could leave int64.
     """
-    if q.size and max(-int(q.min()), int(q.max())) > SCALE:
+    if q.size and max(-int(q.min()), int(q.max())) > largest:
         raise EncodingRangeError(
-            "an encoded value lies outside [-2^f, 2^f]", remedy="Report this: values are clipped before encoding."
+            f"an encoded value lies outside [-{largest}, {largest}]",
+            remedy="Report this: values are clipped before encoding.",
         )
     squared = np.einsum("ij,ij->i", q, q)
     over = squared > squared_limit

@@ -7,19 +7,21 @@ documents notices a chain that was rewritten later. An export is signed by whose
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, ConfigDict
+from pydantic import AwareDatetime, ConfigDict, Field
 
-from shared.privacy.accounting import ZERO, Rho
-from shared.protocol.documents import Digest, Name, WireModel, decode
+from shared.privacy.accounting import ZERO, Loss, Rho
+from shared.protocol.documents import Digest, Name, WireModel, decode, encode
 from shared.protocol.dsse import Envelope, open_envelope
 from shared.protocol.errors import VerificationError
+from shared.protocol.exchange.documents import Countersignature
 from shared.protocol.keys import Fingerprint, VerifyingKey
 from shared.protocol.plan import plan_block
+from shared.protocol.regression import RegressionResult
 from shared.protocol.statements import (
     Approval,
     BlockStatement,
@@ -33,10 +35,11 @@ from shared.protocol.verification import PublishedRelease
 
 GENESIS = "0" * 64
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
-_SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection]] = {
+_SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
     "approval": Approval,
     "block": BlockStatement,
     "rejection": Rejection,
+    "regression": RegressionResult,
 }
 # where a charge may go from each state (protocol.md section 6); a redraw repeats `debited`
 _MOVES: Mapping[str | None, frozenset[str]] = {
@@ -57,7 +60,8 @@ class PartyAudit(WireModel):
     Attributes:
         head: digest of the last entry.
         entries: the chain, oldest first, as the texts that were hashed.
-        documents: approvals, blocks' statements and rejections. Alignment statements stay with the coordinator.
+        documents: approvals, blocks' statements, rejections, regressions. Alignment statements stay with the
+            coordinator.
         rotations: how the party came from each former signing key to the next, the oldest first.
     """
 
@@ -95,18 +99,22 @@ class LedgerEntry(_Link):
     kind: str
     release: Digest
     rho_units: str | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     document: str | None = None
     digest: Digest | None = None
 
 
 class EventEntry(_Link):
-    """One event of a coordinator's chain; `document` is the digest of what was recorded."""
+    """One event of a coordinator's chain; `document` is the digest of what was recorded.
 
-    release: Digest
+    Events about a membership have neither release nor state, and the fingerprint of the member's key as `document`.
+    """
+
+    release: Digest | None
     at: str
     kind: str
     party: str | None
-    state: str
+    state: str | None
     document: Digest | None
 
 
@@ -116,7 +124,8 @@ class PartyHistory:
 
     Attributes:
         signer: fingerprint of the key it is signed with.
-        charges: state and loss of each charged release.
+        charges: state and rho of each charged release or regression.
+        deltas: what charges that are delta-approximate cost besides.
         signed: digests of signed documents by release and kind.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
@@ -126,6 +135,13 @@ class PartyHistory:
     charges: Mapping[str, tuple[str, Rho]]
     signed: Mapping[tuple[str, str], str]
     keys: tuple[VerifyingKey, ...]
+    deltas: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> Loss:
+        """`spent` with the deltas of charges that have one."""
+        deltas = [delta for release, delta in self.deltas.items() if self.charges[release][0] != "released"]
+        return sum((Loss(ZERO, delta) for delta in deltas), start=Loss(self.spent))
 
     @property
     def spent(self) -> Rho:
@@ -135,15 +151,55 @@ class PartyHistory:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHistory:
-    """A coordinator's export that holds together."""
+    """A coordinator's export that holds together.
+
+    Attributes:
+        members: fingerprints of the keys each member had, the present one last. Empty where the export is by a version
+            that did not record them.
+        revoked: members whose membership ended.
+    """
 
     audit: CoordinatorAudit
     signer: Fingerprint
     events: tuple[EventEntry, ...]
+    members: Mapping[str, tuple[str, ...]]
+    revoked: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Memberships:
+    """What a chain has told of memberships so far: keys by member, all keys that ever were, and who left."""
+
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+
+    def follow(self, event: EventEntry, *, otherwise: str) -> None:
+        """Enrolment, then rotations to keys nobody had before, then revocation, then nothing signed any more."""
+        party, key = event.party or "", event.document or ""
+        present = party in self.keys and party not in self.revoked
+        fresh = bool(party and key) and key not in self.seen
+        if event.release is not None:
+            _require(not (party in self.revoked and event.kind in _SIGNED), otherwise)
+        elif event.kind == "revocation":
+            _require(present and self.keys[party][-1] == key, otherwise)
+            self.revoked.add(party)
+        else:
+            fits = {"enrolment": party not in self.keys, "rotation": present}.get(event.kind, False)
+            _require(fresh and fits, otherwise)
+            self.seen.add(key)
+            self.keys.setdefault(party, []).append(key)
 
 
 def event_body(
-    *, previous: str, release: str, at: datetime, kind: str, party: str | None, state: str, document: str | None
+    *,
+    previous: str,
+    release: str | None,
+    at: datetime,
+    kind: str,
+    party: str | None,
+    state: str | None,
+    document: str | None,
 ) -> str:
     """The text of an event that is hashed."""
     fields = {
@@ -186,29 +242,36 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     place = {GENESIS: -1} | {link_digest(body): number for number, body in enumerate(audit.entries)}
     charges: dict[str, tuple[str, Rho]] = {}
     signatures: dict[tuple[str, str], str] = {}
+    deltas: dict[str, float] = {}
     at: dict[str, int] = {}
     for number, entry in enumerate(entries):
         if entry.kind in _STATES:
             charges[entry.release] = _moved(charges.get(entry.release), entry, number)
+            if entry.delta:
+                _require(entry.kind == "reserved", f"entry {number + 1}: a charge's delta has changed")
+                deltas[entry.release] = entry.delta
         elif entry.kind == "signed" and entry.document is not None and entry.digest is not None:
             _require_order(charges.get(entry.release), entry, number)
             signatures[entry.release, entry.document] = entry.digest
             at[entry.digest] = number
-        else:
+        elif entry.kind != "received":  # what others signed; the coordinator's deal is one
             raise VerificationError(f"entry {number + 1} of the chain is of an unknown kind", remedy=_REMEDY)
     present = {envelope.digest for envelope in audit.documents}
     due = {digest for (_, kind), digest in signatures.items() if kind in _SIGNED}
     _require(present == due, "the documents are not those that the chain says were signed")
     keys = _keys(audit, VerifyingKey.from_hex(signed.signing_key))
     for envelope in audit.documents:
-        _check_document(
+        document = _check_document(
             envelope, party=audit.party, keys=keys, signatures=signatures, place=place, signed_at=at[envelope.digest]
         )
-    return PartyHistory(audit, opened.signer, charges, signatures, keys)
+        if isinstance(document, RegressionResult):
+            charged = Loss(charges[document.spec][1], deltas.get(document.spec, 0.0))
+            _require(document.privacy.loss == charged, "the ledger was debited another loss than a regression states")
+    return PartyHistory(audit, opened.signer, charges, signatures, keys, deltas)
 
 
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
-    """Check a coordinator's export: its signature and its chain.
+    """Check a coordinator's export: its signature, its chain, and that memberships began and ended in order.
 
     Raises:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
@@ -216,7 +279,12 @@ def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
     opened = decode(SignedDocument, data).open(CoordinatorAudit, kind="coordinator-audit")
     audit = opened.document
     verify_chain(audit.entries, head=audit.head)
-    return CoordinatorHistory(audit, opened.signer, tuple(decode(EventEntry, body.encode()) for body in audit.entries))
+    events = tuple(decode(EventEntry, body.encode()) for body in audit.entries)
+    known = _Memberships()
+    for number, event in enumerate(events, start=1):
+        known.follow(event, otherwise=f"entry {number}: a {event.kind} that cannot be")
+    members = {name: tuple(keys) for name, keys in known.keys.items()}
+    return CoordinatorHistory(audit, opened.signer, events, members, frozenset(known.revoked))
 
 
 def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
@@ -255,10 +323,24 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
         *(("approval", party, envelope.digest) for party, envelope in release.manifest.approvals.items()),
         *(("block", party, envelope.digest) for party, envelope in release.manifest.blocks.items()),
     }
-    for kind, party, _ in sorted(due - recorded, key=str):
-        by = f" by {party}" if party else ""
+    for party in release.spec.parties if history.members else ():
+        known = party.verifying_key.fingerprint in history.members.get(party.name, ())
+        _require(known, f"{party.name} never had the key that the release names, by the coordinator's chain")
+    if release.spec.interactive:
+        deals = [event for event in history.events if (event.release, event.kind) == (release.release, "deal")]
+        _require(len(deals) == 1, f"the coordinator dealt {len(deals)} times for one release")
+        due |= {("countersignature", name, _countersigned(release, name)) for name in release.manifest.blocks}
+    for kind, name, _ in sorted(due - recorded, key=str):
+        by = f" by {name}" if name else ""
         raise VerificationError(f"the coordinator's chain does not hold this {kind}{by}", remedy=_REMEDY)
     return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.audit.head}"
+
+
+def _countersigned(release: PublishedRelease, party: str) -> str:
+    """The digest of the countersignature that the party's block relies on."""
+    block = decode(BlockStatement, release.manifest.blocks[party].payload_bytes)
+    signed = Countersignature(spec=release.release, party=party, transcript=block.transcript or "")
+    return sha256(encode(signed)).hexdigest()
 
 
 def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:
@@ -283,9 +365,10 @@ def _moved(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> tu
 
 
 def _require_order(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> None:
-    """An approval is signed once its budget is reserved, a block once it is debited and stored."""
+    """Approvals are signed once budget is reserved, masks once it is debited, what is published once it is stored."""
     state = known[0] if known else None
-    due = {"approval": "reserved", "alignment": "reserved", "block": "stored"}
+    due = {"approval": "reserved", "alignment": "reserved", "mask": "debited", "countersignature": "debited"}
+    due |= {"block": "stored", "regression": "stored"}
     expected = due.get(str(entry.document))
     _require(expected in {None, state}, f"entry {number + 1}: the {entry.document} was signed while {state}")
 
@@ -298,13 +381,14 @@ def _check_document(
     signatures: Mapping[tuple[str, str], str],
     place: Mapping[str, int],
     signed_at: int,
-) -> None:
+) -> Approval | BlockStatement | Rejection | RegressionResult:
     kind = next(kind for (_, kind), digest in signatures.items() if digest == envelope.digest)
     document = open_envelope(envelope, _SIGNED[kind], kind=kind, keys=keys).document
     mine = document.party == party and signatures.get((document.spec, kind)) == envelope.digest
     _require(mine, f"a signed {kind} is about another party or release than the chain says")
     before = place.get(document.ledger_head, signed_at) < signed_at
     _require(before, f"a signed {kind} names a ledger head that the chain never had")
+    return document
 
 
 def _require(holds: bool, otherwise: str) -> None:

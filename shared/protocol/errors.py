@@ -6,6 +6,7 @@ ProtocolError
 ├── SpecError           a release spec that is well formed but makes no sense
 ├── BlockError          a block whose bytes do not match what was signed or specified
 ├── SubjectError        a list of subjects that cannot be aligned (local to a party)
+├── ExchangeError       a step of a moments exchange that does not fit the others
 └── VerificationError   a published release that does not hold together
 """
 
@@ -46,6 +47,12 @@ class SubjectError(ProtocolError):
     """A list of subjects that cannot be aligned. Counts only: it never names a subject."""
 
     code = "subjects"
+
+
+class ExchangeError(ProtocolError):
+    """A step of a moments exchange that does not fit the others; nothing more may be sent in it."""
+
+    code = "exchange"
 
 
 class VerificationError(ProtocolError):

@@ -15,6 +15,12 @@ PROTECTS = (
     "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "
     "subjects and differ in one subject's attribute values."
 )
+TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
+TRUST_MOMENTS = (
+    "The coordinator together with any one party could recover every other party's raw table. Each party must also "
+    "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
+    "them together, learn no more than the published noisy moments."
+)
 
 
 class Loss(WireModel):
@@ -42,6 +48,7 @@ class PrivacyStatement(WireModel):
     """What the release costs.
 
     Attributes:
+        trust: whom a party relies on besides itself.
         per_party: the guarantee of each block by itself (Wu et al. 2022).
         per_subject: the sum over all parties, because the same person is a row at every party.
     """
@@ -50,12 +57,13 @@ class PrivacyStatement(WireModel):
     calibration: str
     delta: float
     protects: str = PROTECTS
+    trust: str = TRUST_NOBODY
     per_party: tuple[PartyLoss, ...]
     per_subject: ScopedLoss
 
 
 class PublishedColumn(WireModel):
-    """One column of the matrix; `sigma` is its noise in steps, 0 for the intercept."""
+    """One column of the matrix; `sigma` is its (largest) noise in steps, 0 for the intercept."""
 
     name: str
     party: Name | None
@@ -96,6 +104,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
+        trust=TRUST_MOMENTS if spec.interactive else TRUST_NOBODY,
         per_party=tuple(PartyLoss(party=p.party, loss=scoped(p.loss, p.charge)) for p in plans),
         per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
     )

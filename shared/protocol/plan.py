@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shared.privacy.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss, least_sigma
 from shared.privacy.calibration import calibrated_rho
-from shared.privacy.sensitivity import Adjacency, squared_sensitivity
+from shared.privacy.sensitivity import Adjacency
 from shared.protocol.errors import SpecError
 from shared.protocol.mechanisms import mechanism_of
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -17,8 +17,8 @@ class BlockPlan:
     Attributes:
         party: its name.
         columns: names of the encoded columns, in order.
-        rows: k for rmgm, n for dgm.
-        sigma: standard deviation of the integer noise, in steps.
+        rows: of the block: k for rmgm, n for dgm, p for moments.
+        sigma: standard deviation of the integer noise, in steps; of its largest entries for moments.
         step: the published value is integer * step.
         loss: rho in the release's own adjacency.
         charge: rho under replace_one, which is what a ledger is debited.
@@ -36,30 +36,28 @@ class BlockPlan:
 def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     """The plan of one party's block.
 
-    sigma is the least integer s with gain * Delta_q^2 <= 2 rho s^2, rho from (epsilon, delta) rounded down.
+    sigma is the least integer s with Delta^2 <= 2 rho s^2, Delta^2 the block's squared sensitivity and rho that of
+    (epsilon, delta), rounded down.
 
     Raises:
         SpecError: epsilon so small that the noise leaves exact arithmetic.
     """
     mechanism = mechanism_of(spec)
 
-    def moved(adjacency: Adjacency) -> int:
-        geometries = [a.geometry for a in party.attributes]
-        row = squared_sensitivity(geometries, row_norm=party.row_norm, adjacency=adjacency)
-        return mechanism.gain(spec) * row
-
     target = Rho(int(calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta) * RHO_UNITS))
-    sigma = least_sigma(squared_sensitivity=moved(spec.adjacency), rho=target)
+    moved = mechanism.squared_sensitivity(spec, party, spec.adjacency)
+    sigma = least_sigma(squared_sensitivity=moved, rho=target)
     if sigma > SIGMA_LIMIT:
         raise SpecError(f"epsilon {spec.epsilon} needs too much noise", remedy="Raise epsilon.")
+    most = mechanism.squared_sensitivity(spec, party, Adjacency.REPLACE_ONE)
     return BlockPlan(
         party=party.name,
         columns=tuple(column.name for column in party.columns),
         rows=mechanism.rows(spec),
         sigma=sigma,
         step=mechanism.step(spec),
-        loss=gaussian_loss(squared_sensitivity=moved(spec.adjacency), sigma=sigma),
-        charge=gaussian_loss(squared_sensitivity=moved(Adjacency.REPLACE_ONE), sigma=sigma),
+        loss=gaussian_loss(squared_sensitivity=moved, sigma=sigma),
+        charge=gaussian_loss(squared_sensitivity=most, sigma=sigma),
     )
 
 

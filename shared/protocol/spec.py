@@ -10,19 +10,28 @@ from typing import Annotated, Literal, NewType, Self
 
 from pydantic import AwareDatetime, Field, StringConstraints, model_validator
 
+from shared.privacy.accounting import SIGMA_LIMIT
 from shared.privacy.calibration import Calibration, calibrated_rho
 from shared.privacy.errors import PrivacyError
 from shared.privacy.fixed_point import check_exact_range
-from shared.privacy.sensitivity import Adjacency
+from shared.privacy.sensitivity import Adjacency, Geometry
 from shared.protocol.documents import Count, Digest, Hex32, Name, WireModel
 from shared.protocol.errors import SpecError
 from shared.protocol.keys import VerifyingKey
 from shared.protocol.schema import Attribute, EncodedColumn, encoded_columns
+from shared.protocol.whitening import Whitening
 
 ReleaseId = NewType("ReleaseId", str)
 INTERCEPT = "(intercept)"
+MechanismName = Literal["rmgm", "dgm", "moments"]
+FRACTION_BITS: dict[MechanismName, Literal[14, 15]] = {"rmgm": 15, "dgm": 15, "moments": 14}
+INTERACTIVE: frozenset[MechanismName] = frozenset({"moments"})
+"""Mechanisms whose parties exchange something before they upload."""
 MAX_PARTIES = 64
 MAX_COLUMNS = 256
+TAIL = 13
+"""Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
+WORD_LIMIT = 1 << 63
 
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -38,6 +47,7 @@ class PartySpec(WireModel):
         dataset: the name under which its agent registered the data.
         attributes: what it contributes, with public bounds and levels.
         row_norm: bound C on the norm of an encoded row, or None.
+        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
     """
 
     name: Name
@@ -46,6 +56,7 @@ class PartySpec(WireModel):
     dataset: Name
     attributes: Annotated[tuple[Attribute, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
     row_norm: Annotated[float, Field(gt=0, le=1e3)] | None = None
+    whitening: Whitening | None = None
 
     @property
     def verifying_key(self) -> VerifyingKey:
@@ -54,8 +65,14 @@ class PartySpec(WireModel):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """The encoded columns of this party's block, in order."""
-        return encoded_columns(self.attributes)
+        """The columns of this party's block, in order."""
+        encoded = encoded_columns(self.attributes)
+        return encoded if self.whitening is None else self.whitening.columns(encoded)
+
+    @property
+    def geometries(self) -> tuple[Geometry, ...] | None:
+        """What bounds an encoded row besides `row_norm`; nothing once it is whitened."""
+        return None if self.whitening is not None else tuple(a.geometry for a in self.attributes)
 
 
 class ReleaseSpec(WireModel):
@@ -66,9 +83,9 @@ class ReleaseSpec(WireModel):
     study: Title
     created: AwareDatetime
     expires: AwareDatetime
-    mechanism: Literal["rmgm", "dgm"]
+    mechanism: MechanismName
     k: Sketch | None = None
-    fraction_bits: Literal[15] = 15
+    fraction_bits: Literal[14, 15] = 15
     seed: Hex32
     alignment: Literal["exact"] = "exact"
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
@@ -107,6 +124,11 @@ class ReleaseSpec(WireModel):
                 return party
         raise SpecError(f"{name} is not a party of this release", remedy="Check the release id.")
 
+    @property
+    def interactive(self) -> bool:
+        """Whether parties exchange masked rows before they upload (`shared.protocol.exchange`)."""
+        return self.mechanism in INTERACTIVE
+
     def expired(self, now: datetime) -> bool:
         """Whether nobody may spend budget on it any more."""
         return now >= self.expires
@@ -117,13 +139,12 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     width = len(spec.columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
-    if spec.mechanism == "dgm" and spec.k is not None:
-        found.append("k belongs to rmgm only; leave it out for dgm")
-    if spec.mechanism == "rmgm":
-        if spec.k is None:
-            found.append("rmgm needs k, the number of rows of the projection")
-        elif not width < spec.k <= spec.n:
-            found.append(f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}")
+    found += _sketch_problems(spec)
+    found += [problem for party in spec.parties for problem in _whitening_problems(spec, party)]
+    if spec.fraction_bits != FRACTION_BITS[spec.mechanism]:
+        found.append(f"fraction_bits is {FRACTION_BITS[spec.mechanism]} for {spec.mechanism}")
+    if spec.interactive and spec.n * 4**spec.fraction_bits + 2 * TAIL * SIGMA_LIMIT >= WORD_LIMIT:
+        found.append(f"{spec.n} subjects are too many for 64-bit second moments")
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
@@ -135,6 +156,32 @@ def _problems(spec: ReleaseSpec) -> list[str]:
             check_exact_range(spec.n, party.row_norm)
     except PrivacyError as error:
         found.append(error.diagnostics())
+    return found
+
+
+def _sketch_problems(spec: ReleaseSpec) -> list[str]:
+    width = len(spec.columns)
+    if spec.mechanism != "rmgm":
+        return [] if spec.k is None else [f"k belongs to rmgm only; leave it out for {spec.mechanism}"]
+    if spec.k is None:
+        return ["rmgm needs k, the number of rows of the projection"]
+    if not width < spec.k <= spec.n:
+        return [f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}"]
+    return []
+
+
+def _whitening_problems(spec: ReleaseSpec, party: PartySpec) -> list[str]:
+    if party.whitening is None:
+        return []
+    found = []
+    if spec.interactive:  # the map is exact on the grid of the other mechanisms only
+        found.append(f"{spec.mechanism} takes no whitening; leave out that of {party.name}")
+    columns = len(encoded_columns(party.attributes))
+    if len(party.whitening.centre) != columns:
+        found.append(f"the whitening of {party.name} is not for its {columns} encoded columns")
+    if party.row_norm is None or party.row_norm > 1:
+        # blocks are exact for entries within [-1, 1]; the matrix can bring rows to any scale
+        found.append(f"the whitening of {party.name} needs a row_norm of at most 1")
     return found
 
 

@@ -32,7 +32,11 @@ class Enrolment(WireModel):
 
 
 class Approval(WireModel):
-    """A party agrees to this very spec and has reserved its budget."""
+    """A party agrees to this very spec and has reserved its budget.
+
+    Attributes:
+        round_key: its X25519 public key of this release alone, where parties exchange before they upload; else None.
+    """
 
     type: Literal["commingle/approval"] = "commingle/approval"
     version: Literal[1] = 1
@@ -40,6 +44,7 @@ class Approval(WireModel):
     party: Name
     created: AwareDatetime
     ledger_head: Digest
+    round_key: Hex32 | None = None
 
 
 class AlignmentStatement(WireModel):
@@ -86,6 +91,7 @@ class BlockStatement(WireModel):
         body_sha256: of the Arrow IPC bytes that are uploaded.
         content_sha256: of the integers themselves (`shared.protocol.block.content_digest`), which the published
             matrix can be checked against whatever wrote its file.
+        transcript: digest of the exchange the block comes from, where there was one.
     """
 
     type: Literal["commingle/block"] = "commingle/block"
@@ -99,6 +105,7 @@ class BlockStatement(WireModel):
     body_sha256: Digest
     content_sha256: Digest
     ledger_head: Digest
+    transcript: Digest | None = None
 
 
 class SignedDocument(WireModel):
@@ -190,15 +197,27 @@ def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec
     """The verified approvals of every party of a spec, by name.
 
     Raises:
-        DocumentError: a party's approval is missing.
+        DocumentError: a party's approval is missing, or lacks the key of an exchange.
         SignatureError: one does not verify.
     """
     missing = [party.name for party in spec.document.parties if party.name not in envelopes]
     if missing:
         raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
-    return {
+    opened = {
         party.name: open_approval(envelopes[party.name], party, spec=spec.digest) for party in spec.document.parties
     }
+    for approval in opened.values():
+        require_round_key(approval, spec)
+    return opened
+
+
+def require_round_key(approval: Verified[Approval], spec: Verified[ReleaseSpec]) -> None:
+    """Raise DocumentError unless the approval has a round key exactly where parties exchange before they upload."""
+    if (approval.document.round_key is not None) is not spec.document.interactive:
+        raise DocumentError(
+            f"the approval of {approval.document.party} has not the round key that {spec.document.mechanism} calls for",
+            remedy="Run the same version at every party and approve again.",
+        )
 
 
 def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:

@@ -3,21 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from shared.privacy.calibration import Calibration, calibrated_rho
+from shared.privacy.calibration import Calibration
 from shared.privacy.errors import PrivacyError
-from shared.privacy.fixed_point import SCALE
-from shared.privacy.sensitivity import Adjacency, squared_sensitivity
+from shared.privacy.sensitivity import Adjacency
 from shared.protocol.documents import Count, Name, WireModel, explain
 from shared.protocol.errors import SpecError
 from shared.protocol.keys import Fingerprint
 from shared.protocol.schema import Attribute
-from shared.protocol.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec, ReleaseSpec, Title
+from shared.protocol.spec import FRACTION_BITS, MAX_COLUMNS, MAX_PARTIES, MechanismName, PartySpec, ReleaseSpec, Title
+from shared.protocol.whitening import Whitening
 
-_ASSUMED_EIGENVALUE = 0.1
 _REMEDY = "Correct the study file and propose it again."
 
 
@@ -28,13 +27,14 @@ class StudyParty(WireModel):
     dataset: Name
     attributes: Annotated[tuple[Attribute, ...], Field(max_length=MAX_COLUMNS)]
     row_norm: float | None = None
+    whitening: Whitening | None = None
 
 
 class Study(WireModel):
-    """A study file. `k` is chosen by `default_k` where it is left out."""
+    """A study file. Where an rmgm study leaves `k` out, `shared.planning.sketch.with_sketch` chooses it."""
 
     study: Title
-    mechanism: Literal["rmgm", "dgm"] = "rmgm"
+    mechanism: MechanismName = "rmgm"
     k: int | None = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
@@ -59,7 +59,7 @@ def build_spec(
     """The release spec of a study.
 
     Args:
-        study: what is asked.
+        study: what is asked, with the k of an rmgm release.
         members: keys of the enrolled parties, by name.
         proposer: fingerprint of the key that will sign the spec.
         seed: 32 bytes from the operating system.
@@ -80,7 +80,8 @@ def build_spec(
             created=now,
             expires=now + timedelta(hours=study.lifetime_hours),
             mechanism=study.mechanism,
-            k=default_k(study) if study.mechanism == "rmgm" and study.k is None else study.k,
+            k=study.k,
+            fraction_bits=FRACTION_BITS[study.mechanism],
             seed=seed.hex(),
             adjacency=study.adjacency,
             calibration=study.calibration,
@@ -96,28 +97,6 @@ def build_spec(
         raise SpecError(str(error), remedy=error.remedy) from None
 
 
-def default_k(study: Study) -> int:
-    """A sketch size from public quantities alone.
-
-    Few rows lose information (relative variance about p / 2k), many rows drown in noise (attenuation about
-    k v / (n lambda)); the squares balance at k = (p/4)^(1/3) (n lambda / v)^(2/3). Never above n^(2/3) (Wu et al.
-    2022, theorem 2), never below three rows per column. lambda = 0.1 stands for the least eigenvalue of the features'
-    second moment.
-    """
-    rho = calibrated_rho(study.calibration, epsilon=study.epsilon, delta=study.delta)
-    columns = 1 + sum(len(a.columns) for party in study.parties for a in party.attributes)
-    noise = max(
-        squared_sensitivity([a.geometry for a in party.attributes], row_norm=party.row_norm, adjacency=study.adjacency)
-        / (SCALE**2 * 2 * rho)
-        for party in study.parties
-    )
-    paper: float = study.n ** (2 / 3)
-    # a row_norm below the resolution of fixed point leaves nothing to hide
-    balanced: float = (columns / 4) ** (1 / 3) * (study.n * _ASSUMED_EIGENVALUE / noise) ** (2 / 3) if noise else paper
-    wanted = min(balanced, paper)
-    return min(study.n, max(3 * columns, round(wanted)))
-
-
 def _party(party: StudyParty, member: Member) -> PartySpec:
     return PartySpec(
         name=party.name,
@@ -126,4 +105,5 @@ def _party(party: StudyParty, member: Member) -> PartySpec:
         dataset=party.dataset,
         attributes=party.attributes,
         row_norm=party.row_norm,
+        whitening=party.whitening,
     )

@@ -4,6 +4,7 @@ Nothing a coordinator says is believed: everything that follows from the spec is
 checked over the received bytes, and each party's columns are held against its own signature.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isclose
@@ -19,7 +20,7 @@ from shared.protocol.keys import Fingerprint, VerifyingKey
 from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
 from shared.protocol.matrix import decode_matrix
 from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import SecondMoments, gram
+from shared.protocol.moments import SecondMoments, second_moments
 from shared.protocol.plan import plan_block
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.statements import (
@@ -32,6 +33,7 @@ from shared.protocol.statements import (
 
 _REMEDY = "Do not use this release; ask its coordinator and parties which bytes they signed."
 _TOLERANCE = 1e-9
+_Rows = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
     _require(set(manifest.approvals) == names, "the approvals are not those of the spec's parties")
     _require(set(manifest.blocks) == names, "the blocks are not those of the spec's parties")
     relied_on = approval_set_digest(open_approvals(manifest.approvals, spec))
-    digests = {}
+    digests, transcripts = {}, set()
     for party in spec.document.parties:
         statement = open_block_statement(manifest.blocks[party.name], party, spec=spec.digest).document
         plan = plan_block(spec.document, party)
@@ -138,6 +140,9 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
             f"{party.name} signed another shape or noise than the spec calls for",
         )
         digests[party.name] = statement.content_sha256
+        transcripts.add(statement.transcript)
+    exchanged = len(transcripts) == 1 and (None not in transcripts) is spec.document.interactive
+    _require(exchanged, "the parties' blocks do not come from one exchange")
     return digests
 
 
@@ -153,31 +158,32 @@ def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], digests: dict[
 
 
 def _verify_moments(spec: Verified[ReleaseSpec], moments: SecondMoments, matrix: NDArray[np.int64]) -> None:
-    document = spec.document
-    step = published_step(document)
-    variances = tuple((column.sigma * step) ** 2 for column in published_columns(document))
-    described = (moments.release, moments.mechanism, moments.columns, moments.rows, moments.n)
-    expected = (
-        spec.digest,
-        document.mechanism,
-        tuple(c.name for c in document.columns),
-        len(matrix),
-        document.n,
-    )
-    _require(described == expected, "the moments describe another release")
+    expected = second_moments(spec.document, spec.digest, matrix)
+    figures = {"gram", "noise_variance", "entry_variance"}
     _require(
-        len(moments.noise_variance) == len(variances)
-        and np.allclose(moments.noise_variance, variances, rtol=_TOLERANCE, atol=0),
+        moments.model_dump(exclude=figures) == expected.model_dump(exclude=figures),
+        "the moments describe another release",
+    )
+    _require(
+        _close([moments.noise_variance], [expected.noise_variance])
+        and _close(moments.entry_variance or (), expected.entry_variance or ()),
         "the moments' noise does not follow from the spec",
     )
-    computed = gram(matrix, step)
-    shape_fits = len(moments.gram) == len(computed) and all(len(row) == len(computed) for row in moments.gram)
     # each entry at its own scale: |G_ij| <= sqrt(G_ii G_jj), and columns may differ by orders of magnitude
-    allowed = _TOLERANCE * np.sqrt(np.outer(np.diag(computed), np.diag(computed)))
+    scale = np.sqrt(np.abs(np.diag(np.array(expected.gram))))
     _require(
-        shape_fits and bool(np.all(np.abs(np.array(moments.gram) - computed) <= allowed)),
+        _close(moments.gram, expected.gram, allowed=_TOLERANCE * np.outer(scale, scale)),
         "the moments are not those of the matrix",
     )
+
+
+def _close(claimed: _Rows, computed: _Rows, allowed: NDArray[np.float64] | None = None) -> bool:
+    """Whether two lists of rows have one shape and agree, by default each figure relative to itself."""
+    if [len(row) for row in claimed] != [len(row) for row in computed]:
+        return False
+    expected = np.array(computed)
+    tolerance = _TOLERANCE * np.abs(expected) if allowed is None else allowed
+    return bool(np.all(np.abs(np.array(claimed) - expected) <= tolerance))
 
 
 def _findings(manifest: Verified[Manifest], spec: Verified[ReleaseSpec], *, trusted: bool) -> tuple[str, ...]:

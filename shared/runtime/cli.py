@@ -14,6 +14,7 @@ from shared.errors import CommingleError
 
 _COMMANDS = {
     "simulate": ("services.simulation.cli", "simulate", "Run a whole consortium on this machine."),
+    "plan": ("services.planning.cli", "plan", "Say what a release will be worth."),
     "fit": ("services.client.cli", "fit", "Fit a published release."),
     "verify": ("services.client.cli", "verify", "Check a published release offline."),
     "coordinator": ("coordinator.cli", "coordinator", "Run and operate a coordinator."),
@@ -22,6 +23,7 @@ _COMMANDS = {
 }
 
 EXIT_FAULT = 1
+_HELP_WIDTH = 100
 EXIT_INTERRUPTED = 130
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -48,8 +50,10 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
         """The list of commands, without importing any."""
+        lazy = [(name, said) for name, (_, _, said) in self._commands_at.items()]
+        others = [(name, command.get_short_help_str(limit=_HELP_WIDTH)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, said) for name, (_, _, said) in self._commands_at.items()])
+            formatter.write_dl(lazy + sorted(others))
 
 
 @click.group(

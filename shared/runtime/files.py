@@ -2,19 +2,23 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from shared.runtime import faults
 
 
-def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind."""
+def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600) -> None:
+    """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind.
+
+    `data` may come in pieces, for what is too large to be held in memory.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())

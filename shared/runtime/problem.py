@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -14,6 +15,22 @@ from shared.runtime.remote import PROBLEM_TYPE
 from shared.runtime.request_ids import RequestIds
 
 PROBLEM_JSON = "application/problem+json"
+_MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string", "remedy": "string"}
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {
+            PROBLEM_JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": [*_MEMBERS],
+                    "properties": {name: {"type": kind} for name, kind in _MEMBERS.items()},
+                }
+            }
+        },
+    }
+}
+"""How every service's OpenAPI document describes its errors."""
 _STATUSES = frozenset(map(int, HTTPStatus))
 _log = structlog.get_logger()
 

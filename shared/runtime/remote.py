@@ -1,19 +1,26 @@
-"""HTTP calls to another Commingle process, their failures as our errors."""
+"""HTTP calls to another Commingle process, their failures as our errors. No answer is read without limits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TypeVar
+from time import monotonic
+from typing import Protocol, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from shared.protocol.documents import explain
 from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from shared.runtime.patience import HeadWatch
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
 PROBLEM_TYPE = "urn:commingle:problem:"
+LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document at its longest is below 40 MiB
+MOST_PAGES = 1000
+_LONGEST_CURSOR = 1000
+_PATIENCE_SECONDS = 60.0
+_SLOWEST = 64 << 10  # bytes per second an answer has to keep up, beyond the patience
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -26,19 +33,65 @@ def call(
     headers: Mapping[str, str] | None = None,
     params: Mapping[str, str | int] | None = None,
     timeout_seconds: float | None = None,
+    largest_bytes: int = LARGEST_ANSWER_BYTES,
+    patience_seconds: float = _PATIENCE_SECONDS,
 ) -> httpx.Response:
     """Send a request and return its successful response.
+
+    `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
+    `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read, in `patience_seconds` and
+    a second more for every 64 KiB that came.
 
     Raises:
         UnreachableError: no connection, no answer in time, or a gateway says the service is away.
         RemoteProblemError: the service refused, with its own words and remedy.
-        NonsenseError: an answer that is neither success nor a problem document.
+        NonsenseError: an answer that is neither success nor a problem document, or is too large.
     """
     where = str(client.base_url)
     timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds
-    with reaching(where):
-        response = client.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
+    # what is not compressed cannot grow when it is unpacked
+    asked = {"Accept-Encoding": "identity", **(headers or {})}
+    wait = client.timeout.read if timeout_seconds is None else timeout_seconds
+    watch = {"trace": HeadWatch(client, seconds=(wait or 0.0) + patience_seconds)}
+    with (
+        reaching(where),
+        client.stream(
+            method, path, content=content, headers=asked, params=params, timeout=timeout, extensions=watch
+        ) as answer,
+    ):
+        body = _body(answer, where, largest_bytes=largest_bytes, patience_seconds=patience_seconds)
+        response = httpx.Response(answer.status_code, headers=answer.headers, content=body, request=answer.request)
     return check(response, where)
+
+
+class Paged(Protocol):
+    """One page of a list; `next` is the cursor of the page that follows."""
+
+    @property
+    def next(self) -> str | None: ...
+
+
+Page = TypeVar("Page", bound=Paged)
+
+
+def pages(where: str, ask: Callable[[str | None], Page], *, most: int = MOST_PAGES) -> Iterator[Page]:
+    """Every page of a list, the first asked for with None; ends whatever the other side answers.
+
+    Raises:
+        NonsenseError: more than `most` pages, or a cursor that came before or is too long to be one.
+    """
+    cursor: str | None = None
+    seen: set[str] = set()
+    for _ in range(most):
+        page = ask(cursor)
+        yield page
+        cursor = page.next
+        if cursor is None:
+            return
+        if cursor in seen or len(cursor) > _LONGEST_CURSOR:
+            break
+        seen.add(cursor)
+    raise NonsenseError(f"{where} gives pages without end", remedy="Report this to its operator.")
 
 
 @contextmanager
@@ -88,6 +141,28 @@ def model_of(kind: type[Kind], response: httpx.Response) -> Kind:
             f"{response.url} answered with something else than expected: {explain(error)}",
             remedy="Check that the address is a Commingle coordinator of this version.",
         ) from None
+
+
+def _body(answer: httpx.Response, where: str, *, largest_bytes: int, patience_seconds: float) -> bytes:
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise NonsenseError(
+            f"{where} answered with compressed data, which was not asked for",
+            remedy="Keep the proxy in front of the service from compressing its answers.",
+        )
+    body, begun = bytearray(), monotonic()
+    for piece in answer.iter_bytes():
+        if len(body) + len(piece) > largest_bytes:
+            raise NonsenseError(
+                f"{where} answers with more than the {largest_bytes} bytes an honest answer has here",
+                remedy="Check what answers at this address; report it to its operator.",
+            )
+        body += piece
+        if monotonic() - begun > patience_seconds + len(body) / _SLOWEST:
+            raise UnreachableError(
+                f"{where} answers too slowly: {len(body)} bytes in {monotonic() - begun:.0f} seconds",
+                remedy="Check the network; the call is safe to repeat.",
+            )
+    return bytes(body)
 
 
 def _problem_of(response: httpx.Response, where: str) -> Exception:

@@ -23,6 +23,7 @@ from shared.protocol.alignment import alignment_digest
 from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
 from shared.protocol.documents import encode
 from shared.protocol.dsse import Envelope, parse_envelope, seal
+from shared.protocol.exchange.sealing import RoundKey
 from shared.protocol.keys import SigningKey
 from shared.protocol.mechanisms import mechanism_of
 from shared.protocol.plan import plan_block
@@ -112,7 +113,8 @@ class Honest:
         self, proposed: Proposed, *, key: SigningKey | None = None, head: str = HEAD, about: str | None = None
     ) -> ApprovalRequest:
         release, signer = about or proposed.id, key or self.key
-        approval = Approval(spec=release, party=self.name, created=START, ledger_head=head)
+        round_key = self.round_key(proposed).public if proposed.spec.interactive else None
+        approval = Approval(spec=release, party=self.name, created=START, ledger_head=head, round_key=round_key)
         digest = alignment_digest(
             LINKAGE,
             spec_digest=release,
@@ -128,6 +130,9 @@ class Honest:
     def rejection(self, proposed: Proposed, reason: RejectionReason = "operator", head: str = HEAD) -> Envelope:
         document = Rejection(spec=proposed.id, party=self.name, reason=reason, created=START, ledger_head=head)
         return seal(document, kind="rejection", key=self.key)
+
+    def round_key(self, proposed: Proposed) -> RoundKey:
+        return RoundKey(sha256(f"{self.name} {proposed.id}".encode()).digest())
 
     def share(self, proposed: Proposed) -> PartySpec:
         return proposed.spec.party(self.name)

@@ -1,6 +1,7 @@
 """The chain of events and the coordinator's export."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,21 +10,34 @@ from alembic.config import Config
 
 from coordinator.audit import export_audit
 from coordinator.errors import StorageError
+from coordinator.keys import revoke, rotate
 from coordinator.store import migrate
 from coordinator.store.database import Database
 from coordinator.store.store import open_store
-from shared.protocol.audit import confirm_by_coordinator, verify_coordinator_audit
+from shared.protocol.audit import (
+    GENESIS,
+    CoordinatorAudit,
+    confirm_by_coordinator,
+    event_body,
+    link_digest,
+    verify_coordinator_audit,
+)
 from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import seal
 from shared.protocol.errors import VerificationError
-from shared.protocol.statements import SignedDocument
+from shared.protocol.keys import SigningKey
+from shared.protocol.statements import Rotation, RotationRequest, SignedDocument
 from shared.protocol.verification import PublishedRelease, verify_release
 from tests.coordinator.command import Command
-from tests.coordinator.honest import Honest, Hub, Proposed, key_of
+from tests.coordinator.exchanging import dealt
+from tests.coordinator.honest import START, Honest, Hub, Proposed, key_of
 
 
 def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:
-    proposed = hub.complete(parties)
+    return publication(hub, hub.complete(parties))
+
+
+def publication(hub: Hub, proposed: Proposed) -> tuple[Proposed, PublishedRelease, bytes]:
     hub.publisher.run_once()
     manifest, matrix, moments = (
         hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
@@ -35,13 +49,14 @@ def test_export_confirms_a_published_release(hub: Hub, parties: tuple[Honest, Ho
     proposed, release, manifest = published(hub, parties)
     history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
     assert history.signer == hub.key.fingerprint
-    kinds = ["proposal", "approval", "approval", "block", "block", "published"]
+    kinds = ["enrolment", "enrolment", "proposal", "approval", "approval", "block", "block", "published"]
     assert [event.kind for event in history.events] == kinds
-    assert {event.release for event in history.events} == {proposed.id}
+    assert {event.release for event in history.events} == {None, proposed.id}
+    assert history.members == {party.name: (party.key.fingerprint,) for party in parties}
     assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
 
 
-@pytest.mark.parametrize("missing", range(6))
+@pytest.mark.parametrize("missing", range(8))
 def test_history_without_one_event_does_not_confirm_the_release(
     hub: Hub, parties: tuple[Honest, Honest], missing: int
 ) -> None:
@@ -49,11 +64,11 @@ def test_history_without_one_event_does_not_confirm_the_release(
     with hub.store._database.writing() as connection:
         connection.exec_driver_sql(f"DELETE FROM events WHERE seq = {missing + 1}")  # noqa: S608 - the test's own figures
         rows = connection.exec_driver_sql("SELECT seq FROM events ORDER BY seq").scalars().all()
-    if missing < 5:  # the last one can be cut off without a gap; the release's own files then contradict it
+    if missing < 7:  # the last one can be cut off without a gap; the release's own files then contradict it
         with pytest.raises(StorageError, match=f"event {missing + 2} does not fit"):
             export_audit(hub.coordinator)
     else:
-        assert len(rows) == 5
+        assert len(rows) == 7
         history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
         with pytest.raises(VerificationError, match="does not hold this published"):
             confirm_by_coordinator(history, release, manifest=manifest)
@@ -63,9 +78,34 @@ def test_history_without_one_event_does_not_confirm_the_release(
 def test_event_changed_in_the_database_is_noticed(hub: Hub, parties: tuple[Honest, Honest], change: str) -> None:
     hub.approved(parties)
     with hub.store._database.writing() as connection:
-        connection.exec_driver_sql(f"UPDATE events SET {change} WHERE seq = 2")  # noqa: S608 - the test's own figures
-    with pytest.raises(StorageError, match="event 2 does not fit"):
+        connection.exec_driver_sql(f"UPDATE events SET {change} WHERE seq = 4")  # noqa: S608 - the test's own figures
+    with pytest.raises(StorageError, match="event 4 does not fit"):
         export_audit(hub.coordinator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "copies", "message"),
+    [
+        ("deal", 0, "dealt 0 times"),
+        ("deal", 2, "dealt 2 times"),
+        ("countersignature", 0, "does not hold this countersignature by clinic"),
+        ("countersignature", 1, None),
+    ],
+)
+def test_history_confirms_an_exchange_with_one_deal_and_every_countersignature(
+    hub: Hub, parties: tuple[Honest, Honest], kind: str, copies: int, message: str | None
+) -> None:
+    exchanging = dealt(hub, parties)
+    exchanging.uploaded()
+    _, release, manifest = publication(hub, exchanging.proposed)
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    events = [event for event in history.events for _ in range(copies if event.kind == kind else 1)]
+    changed = replace(history, events=tuple(events))
+    if message is None:
+        assert "coordinator's chain" in confirm_by_coordinator(changed, release, manifest=manifest)
+    else:
+        with pytest.raises(VerificationError, match=message):
+            confirm_by_coordinator(changed, release, manifest=manifest)
 
 
 def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Honest, Honest]) -> None:
@@ -76,6 +116,93 @@ def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Hon
     data = encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
     with pytest.raises(VerificationError, match="another key"):
         confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=manifest)
+
+
+def test_history_tells_who_joined_changed_keys_and_left(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+    clinic, registry = parties
+    rotation = rotated(hub, clinic, key_of("clinic, second key"))
+    hub.clock.move(hours=1)
+    revoke(hub.coordinator, "registry")
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    assert [(event.kind, event.party, event.document) for event in history.events] == [
+        ("enrolment", "clinic", clinic.key.fingerprint),
+        ("enrolment", "registry", registry.key.fingerprint),
+        ("rotation", "clinic", rotation.fingerprint),
+        ("revocation", "registry", registry.key.fingerprint),
+    ]
+    assert history.events[3].at == "2026-03-01T13:00:00+00:00"
+    assert history.members["clinic"] == (clinic.key.fingerprint, rotation.fingerprint)
+    assert history.revoked == {"registry"}
+
+
+def rotated(hub: Hub, party: Honest, new: SigningKey) -> SigningKey:
+    old = party.key
+    document = Rotation(
+        party=party.name, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=hub.clock()
+    )
+    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (old, new))
+    rotate(hub.coordinator, party.name, RotationRequest(by_old=by_old, by_new=by_new))
+    return new
+
+
+A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+OUT_OF_ORDER: dict[str, list[tuple[str, str, str | None, str | None]]] = {
+    "twice": [("enrolment", "clinic", A, None), ("enrolment", "clinic", B, None)],
+    "with another's key": [("enrolment", "clinic", A, None), ("enrolment", "lab", A, None)],
+    "without a key": [("enrolment", "clinic", None, None)],
+    "rotation of a stranger": [("rotation", "clinic", A, None)],
+    "rotation back": [
+        ("enrolment", "clinic", A, None), ("rotation", "clinic", B, None), ("rotation", "clinic", A, None),
+    ],
+    "revocation of a stranger": [("revocation", "clinic", A, None)],
+    "revocation under a former key": [
+        ("enrolment", "clinic", A, None), ("rotation", "clinic", B, None), ("revocation", "clinic", A, None),
+    ],
+    "rotation after the end": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("rotation", "clinic", B, None),
+    ],
+    "back under the old name": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("enrolment", "clinic", B, None),
+    ],
+    "approval after the end": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("approval", "clinic", C, C),
+    ],
+    "something else": [("promotion", "clinic", A, None)],
+}  # fmt: skip
+
+
+def history_of(events: list[tuple[str, str, str | None, str | None]]) -> bytes:
+    """A coordinator's export of these events (kind, party, document, release), its chain and signature in order."""
+    bodies, head = [], GENESIS
+    for kind, party, document, release in events:
+        state = None if release is None else "proposed"
+        body = event_body(
+            previous=head, release=release, at=START, kind=kind, party=party, state=state, document=document
+        )
+        bodies.append(body)
+        head = link_digest(body)
+    audit = CoordinatorAudit(coordinator="hub", exported=START, head=head, entries=tuple(bodies))
+    key = key_of("the coordinator")
+    envelope = seal(audit, kind="coordinator-audit", key=key)
+    return encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+
+
+@pytest.mark.parametrize("what", OUT_OF_ORDER)
+def test_membership_out_of_order_is_refused_although_the_chain_holds(what: str) -> None:
+    events = OUT_OF_ORDER[what]
+    verify_coordinator_audit(history_of(events[:-1]))
+    with pytest.raises(VerificationError, match=f"entry {len(events)}: a {events[-1][0]} that cannot be"):
+        verify_coordinator_audit(history_of(events))
+
+
+def test_release_under_a_key_that_never_was_enrolled_is_not_confirmed(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+    _, release, manifest = published(hub, parties)
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    forged = replace(history, members={**history.members, "clinic": (key_of("a stranger").fingerprint,)})
+    with pytest.raises(VerificationError, match="clinic never had the key"):
+        confirm_by_coordinator(forged, release, manifest=manifest)
+    older = replace(history, members={})
+    assert confirm_by_coordinator(older, release, manifest=manifest)
 
 
 def test_events_of_an_older_version_are_chained_when_it_is_upgraded(database_url: str) -> None:

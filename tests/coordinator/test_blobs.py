@@ -1,5 +1,6 @@
 import os
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,20 @@ def test_directory_without_write_permission_fails_its_check(tmp_path: Path) -> N
     with pytest.raises(StorageError, match="Permission denied"):
         BlobDirectory(tmp_path).check()
     tmp_path.chmod(0o700)
+
+
+def test_what_is_kept_for_a_release_is_dropped_with_it_and_with_no_other(tmp_path: Path) -> None:
+    blobs = BlobDirectory(tmp_path)
+    assert blobs.keeping() == ()
+    for release, text in (("one", b"mask" * 1_000_000), ("one", b"again"), ("two", b"other")):
+        blobs.keep(release, "name", BytesIO(text))
+    assert sorted(blobs.keeping()) == ["one", "two"]
+    with blobs.kept("one", "name") as file:
+        assert file.read() == b"again"
+        blobs.drop("one")
+        blobs.drop("one")
+    assert blobs.keeping() == ("two",)
+    with pytest.raises(StorageError):
+        blobs.kept("one", "name")
+    with blobs.kept("two", "name") as file:
+        assert file.read() == b"other"

@@ -51,7 +51,7 @@ def test_home_in_order_passes(home: Path) -> None:
 
 def rewrite(home: Path) -> None:
     with sqlite3.connect(home / "coordinator.sqlite") as db:
-        db.execute("UPDATE events SET kind = 'rejection' WHERE seq = 2")
+        db.execute("UPDATE events SET kind = 'rejection' WHERE seq = 4")
     db.close()
 
 

@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
+from coordinator.keys import rotate
 from shared.protocol.dsse import Envelope, seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage
+from shared.protocol.statements import Rotation, RotationRequest
 from tests.coordinator.honest import START, Honest, Hub, key_of, problem
 
 
@@ -58,6 +60,25 @@ def test_identity_that_is_not_the_members_own_is_refused(hub: Hub, parties: tupl
         assert problem(publish(hub, "clinic", envelope, key=clinic.key)) == expected
     assert problem(publish(hub, "clinic", identity(clinic), key=registry.key)) == (403, "scope")
     assert hub.http.get("/v1/parties/clinic").json()["identity"] is None
+
+
+def test_second_identity_under_one_key_cannot_bring_another_sealing_key(
+    hub: Hub, parties: tuple[Honest, Honest]
+) -> None:
+    clinic, _ = parties
+    publish(hub, "clinic", identity(clinic), key=clinic.key)
+    new = key_of("clinic, second key")
+    document = Rotation(
+        party="clinic", old_key=clinic.key.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
+    )
+    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (clinic.key, new))
+    rotate(hub.coordinator, "clinic", RotationRequest(by_old=by_old, by_new=by_new))
+    assert hub.http.get("/v1/parties/clinic").json()["identity"] is None  # the old one is under the old key
+    renewed = Honest("clinic", new)
+    first, second = (identity(renewed, sealing_key=key * 32) for key in ("22", "33"))
+    assert publish(hub, "clinic", first, key=new).status_code == 201
+    assert problem(publish(hub, "clinic", second, key=new)) == (422, "document")
+    assert hub.http.get("/v1/parties/clinic").json()["sealing_key"] == "22" * 32
 
 
 def test_sealed_key_waits_for_its_recipient_and_a_newer_one_takes_its_place(

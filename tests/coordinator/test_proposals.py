@@ -1,10 +1,13 @@
 import json
 from base64 import b64encode
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+from shared.planning.forecast import forecast_of
 from shared.protocol.dsse import payload_type
 from shared.protocol.keys import SigningKey
+from shared.protocol.schema import CategoricalAttribute
 from tests.coordinator.honest import Honest, Hub, key_of, problem
 
 Parties = tuple[Honest, Honest]
@@ -29,6 +32,22 @@ def test_proposal_is_recorded_and_shown(hub: Hub, parties: Parties) -> None:
     waiting = {"approved": False, "uploaded": False}
     assert shown["parties"] == [{"name": "clinic", **waiting}, {"name": "registry", **waiting}]
     assert "alignment" not in json.dumps(shown).replace("commingle.alignment", "")
+
+
+def test_proposal_carries_the_forecast_that_its_spec_alone_implies(hub: Hub, parties: Parties) -> None:
+    proposed = hub.proposed(parties)
+    expected = forecast_of(proposed.spec)
+    assert expected is not None
+    assert hub.show(proposed)["forecast"] == json.loads(json.dumps(asdict(expected)))
+    assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
+
+
+def test_proposal_without_a_possible_label_has_no_forecast(hub: Hub, parties: Parties) -> None:
+    levels = CategoricalAttribute(name="only", levels=("a", "b", "c"))
+    spec = hub.spec(parties[:1])
+    only = spec.parties[0].model_copy(update={"attributes": (levels,)})
+    proposed = hub.signed(spec.model_copy(update={"parties": (only,)}))
+    assert hub.propose(proposed).json()["forecast"] is None
 
 
 def test_same_proposal_again_is_200_and_makes_no_event(hub: Hub, parties: Parties) -> None:

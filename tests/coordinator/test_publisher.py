@@ -140,6 +140,44 @@ def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp
     assert hub.state(proposed) == "published"
 
 
+def test_block_that_stays_lost_ends_the_round_with_a_reason(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    lost, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
+    with hub.store.read() as tx:
+        release = tx.releases.get(lost.id)
+    assert release is not None
+    body = release.shares["clinic"].body
+    assert body is not None
+    kept = tmp_path / "blobs" / body[:2] / body
+    kept.rename(tmp_path / "aside")
+    seconds = 0.0
+    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
+    publisher.run_once()
+    assert (hub.state(lost), hub.state(healthy)) == ("collecting", "published")
+    for seconds in range(60):  # noqa: B007 - the publisher's timer
+        publisher.run_once()
+    assert hub.state(lost) == "collecting"
+    seconds = 62.0
+    publisher.run_once()
+    assert hub.state(lost) == "aborted"
+    assert "a block is gone from the coordinator's blob directory" in hub.show(lost)["reason"]
+    assert hub.kinds(lost)[-1] == "aborted"
+
+
+def test_block_that_comes_back_within_a_minute_is_published(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    proposed = hub.complete(parties)
+    block = next(path for path in (tmp_path / "blobs").rglob("*") if path.is_file())
+    seconds = 0.0
+    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
+    aside = block.rename(tmp_path / "aside")
+    publisher.run_once()
+    seconds = 30.0
+    publisher.run_once()
+    aside.rename(block)
+    seconds = 60.0
+    publisher.run_once()
+    assert hub.state(proposed) == "published"
+
+
 def test_background_thread_publishes_when_woken_and_survives_faults(hub: Hub, parties: Parties) -> None:
     proposed = hub.complete(parties)
     publisher = Publisher(hub.coordinator, interval_seconds=60)

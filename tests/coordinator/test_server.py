@@ -15,6 +15,7 @@ import pytest
 from shared.protocol.block import ARROW_STREAM
 from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import parse_envelope
+from shared.protocol.manifest import TRUST_MOMENTS
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.verification import verify_release
 from shared.runtime.request_signing import RequestSigner
@@ -58,8 +59,9 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
         study.write_text(
             json.dumps({"study": "real", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "k": 16, "parties": asked})
         )
-        shown = command.json("propose", study, "--home", home, "--coordinator", url)
-        proposed = proposed_from(shown)
+        code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--json")
+        assert (code, err.splitlines()[0].startswith("Not useful with n = ")) == (0, True)
+        proposed = proposed_from(json.loads(out))
         told: list[str] = []
         listening = threading.Thread(target=follow, args=(url, proposed.id, told))
         listening.start()
@@ -73,6 +75,23 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
         assert released.release == proposed.id
     listed = command.json("releases", "--home", home, "--coordinator", url, "--state", "published")
     assert [item["id"] for item in listed["items"]] == [proposed.id]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["moments", "dgm"])
+def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
+    command: Command, home: Path, url: str, tmp_path: Path, mechanism: str
+) -> None:
+    with httpx.Client(base_url=url, timeout=20) as http:
+        parties = [enrol(http, command, home, name) for name in ATTRIBUTES]
+    study = tmp_path / "study.json"
+    asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
+    study.write_text(
+        json.dumps({"study": "s", "mechanism": mechanism, "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked})
+    )
+    code, out, _ = command("propose", study, "--home", home, "--coordinator", url)
+    assert code == 0
+    assert (TRUST_MOMENTS in out) == (mechanism == "moments")
 
 
 def proposed_from(shown: dict[str, Any]) -> Proposed:

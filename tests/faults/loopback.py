@@ -13,10 +13,11 @@ import httpx
 
 from party_agent.home import Home
 from shared.protocol.block import decode_block
-from shared.protocol.documents import decode
+from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import parse_envelope
 from shared.protocol.errors import BlockError
 from shared.protocol.plan import plan_block
+from shared.protocol.regression import RegressionRequest
 from shared.protocol.rounds import State
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.statements import BlockStatement
@@ -31,7 +32,10 @@ PARTIES = ("clinic", "insurer")
 _DEADLINE_SECONDS = 40.0
 _POLL_SECONDS = 0.05
 _PUBLISHED = ("manifest", "matrix", "moments")
-_POLICY = {"auto_approve": [{"proposer": "*", "max_rho": 1000}], "max_epsilon": 5}
+_POLICY = {
+    "auto_approve": [{"proposer": "*", "mechanisms": ["rmgm", "dgm", "moments"], "max_rho": 1000}],
+    "max_epsilon": 5,
+}
 
 
 def eventually(holds: Callable[[], bool], *, what: str) -> None:
@@ -128,6 +132,17 @@ class Loopback:
         except httpx.TransportError:
             return None
 
+    def regress(self, name: str, request: RegressionRequest) -> Any:
+        """A regression through the agent's local API; None where it dies instead of answering."""
+        headers = {"Authorization": f"Bearer {self.home(name).token()}"}
+        try:
+            answer = httpx.post(
+                f"{self.agents[name].url}/v1/regressions", headers=headers, content=encode(request), timeout=30
+            )
+        except httpx.TransportError:
+            return None
+        return answer.raise_for_status().json()
+
     def check(self, release: str, expected: State) -> None:
         """Everything that must hold once a release is over, whatever was killed on the way."""
         self.wait_for(release, expected)
@@ -140,6 +155,7 @@ class Loopback:
         spec = decode(ReleaseSpec, parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
         bodies = {name: self._check_charge(name, release, spec) for name in PARTIES}
         assert self._blocks_received(spec) <= set(bodies.values())
+        eventually(lambda: not (self.root / "hub" / "blobs" / "running" / release).exists(), what="masks are kept")
         if expected is State.PUBLISHED:
             self._check_published(release, bodies)
 
@@ -176,7 +192,8 @@ class Loopback:
         return received
 
     def _blobs(self) -> frozenset[Path]:
-        return frozenset(p for p in (self.root / "hub" / "blobs").glob("*/*") if not p.name.startswith("."))
+        found = (self.root / "hub" / "blobs").glob("*/*")
+        return frozenset(path for path in found if path.is_file() and not path.name.startswith("."))
 
     def _proposal(self, mechanism: str, lifetime_hours: float) -> tuple[object, ...]:
         study = {
@@ -206,7 +223,8 @@ class Loopback:
 
     def _has_finished(self, name: str, release: str) -> bool:
         over = self.charge(name, release) in {None, *SETTLED}
-        return over and not (self.home(name).outbox / release).exists()
+        home = self.home(name)
+        return over and not any((folder / release).exists() for folder in (home.outbox, home.exchanges))
 
     def _get(self, path: str, **options: Any) -> httpx.Response:
         return httpx.get(self.hub.url + path, timeout=30, **options).raise_for_status()

@@ -79,7 +79,7 @@ def _propose(world: World, number: int) -> None:
     by_member = draw.random() < 0.3
     key = world.parties[names[0]].home.identity().signing_key if by_member else world.centre.hub.key
     spec = world.consortium.spec(
-        mechanism="dgm" if draw.random() < 0.3 else "rmgm",
+        mechanism=draw.choice(["rmgm", "rmgm", "dgm", "moments", "moments"]),
         title=f"round {number}",
         names=names,
         proposer=key,
@@ -142,6 +142,7 @@ def _check(world: World, hopeful: list[str]) -> None:
         check_ledger(world.witness, name, own, cap_units=party.agent.ledger.cap.rho.units)
         check_settled(party.home, own)
         assert not party.agent.proposals.unfinished()
+    assert world.centre.hub.coordinator.blobs.keeping() == (), "masks of releases that are over"
     for release in proposed:
         _check_release(world, release)
     for release in hopeful:  # nothing but a party's own decision may have ended these

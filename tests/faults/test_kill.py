@@ -1,11 +1,15 @@
 """`kill -9` of each process at every step of a release (docs/faults.md): started again, the round ends as it must."""
 
+import json
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 
+from shared.protocol.regression import RegressionRequest, verify_regression
 from shared.protocol.rounds import State
 from tests.faults.loopback import Loopback, eventually
+from tests.faults.witness import charges_on_disk
 
 pytestmark = pytest.mark.slow
 PARTY_POINTS = (
@@ -23,6 +27,13 @@ PARTY_POINTS = (
     "party.acknowledged",
     "party.finished",
 )
+REGRESSION_POINTS = (
+    "party.committing",
+    "party.regression.debited",
+    "party.regression.drawn",
+    "party.committing:2",
+    "party.regression.stored",
+)
 COORDINATOR_POINTS = (
     "coordinator.approval.committed",
     "coordinator.approval.committed:2",
@@ -33,6 +44,37 @@ COORDINATOR_POINTS = (
     "file.temporary:4",  # the matrix, after two blocks and the manifest
     "coordinator.publication.written",
     "coordinator.publication.committed",
+)
+PARTY_EXCHANGE_POINTS = (
+    "party.key.made",
+    "party.deal.received",
+    "party.mask.written",
+    "party.mask.signed",
+    "party.mask.sent",
+    "party.mask.fetched",
+    "party.countersigned",
+    "party.countersignature.sent",
+    "party.agreed",
+    "party.debited",
+    "party.drawn",
+    "party.written",
+    "party.stored",
+    "file.temporary:2",
+    "file.temporary:3",
+    "party.committing:5",
+    "party.committing:6",
+    "party.committing:7",
+    "party.finished",
+)
+COORDINATOR_EXCHANGE_POINTS = (
+    "coordinator.deal.made",
+    "coordinator.deal.committed",
+    "coordinator.mask.written",
+    "coordinator.mask.committed",
+    "coordinator.mask.committed:2",
+    "coordinator.countersignature.committed",
+    "coordinator.countersignature.committed:2",
+    "coordinator.exchange.dropped",
 )
 
 
@@ -55,7 +97,7 @@ def running(consortium: Loopback) -> Loopback:
     return consortium
 
 
-@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
 def test_nothing_is_killed_and_the_release_is_published(running: Loopback, mechanism: str) -> None:
     running.check(running.propose(mechanism=mechanism), State.PUBLISHED)
 
@@ -66,6 +108,17 @@ def test_agent_killed_at_any_step_publishes_after_its_restart(running: Loopback,
     agent.kill()
     agent.start(fault=point)
     release = running.propose()
+    agent.wait_for_death()
+    agent.start()
+    running.check(release, State.PUBLISHED)
+
+
+@pytest.mark.parametrize("point", PARTY_EXCHANGE_POINTS)
+def test_agent_killed_at_any_step_of_an_exchange_publishes_after_its_restart(running: Loopback, point: str) -> None:
+    agent = running.agents["clinic"]
+    agent.kill()
+    agent.start(fault=point)
+    release = running.propose(mechanism="moments")
     agent.wait_for_death()
     agent.start()
     running.check(release, State.PUBLISHED)
@@ -124,11 +177,47 @@ def test_agent_killed_while_it_withdraws_after_its_upload_ends_the_round_and_pay
     assert running.charge("insurer", release) == "withdrawn"
 
 
+@pytest.mark.parametrize("point", REGRESSION_POINTS)
+def test_agent_killed_at_any_step_of_a_regression_pays_once_and_shows_one_result(running: Loopback, point: str) -> None:
+    agent, home = running.agents["clinic"], running.home("clinic")
+    agent.kill()
+    agent.start(fault=point)
+    nonce = sha256(point.encode()).hexdigest()
+    asked = RegressionRequest(
+        dataset="main", target="bmi", features=("age",), method="ssp", epsilon=0.5, delta=1e-6, nonce=nonce
+    )
+    assert running.regress("clinic", asked) is None
+    agent.wait_for_death()
+    paid = charges_on_disk(home).get(asked.id)
+    agent.start()
+    done, again = (running.regress("clinic", asked) for _ in range(2))
+    assert done is not None
+    assert done == again
+    charge = charges_on_disk(home)[asked.id]
+    document = verify_regression(json.dumps(done["document"]).encode()).document
+    assert charge.state == "stored"
+    assert charge.rho_units == document.privacy.loss.rho.units
+    assert paid is None or paid.rho_units == charge.rho_units
+    assert charge.attempt == {"party.committing": 1, "party.regression.stored": 1}.get(point, 2)
+
+
 @pytest.mark.parametrize("point", COORDINATOR_POINTS)
 def test_coordinator_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
     running.hub.kill()
     running.hub.start(fault=point)
     release = running.propose()
+    running.hub.wait_for_death()
+    running.hub.start()
+    running.check(release, State.PUBLISHED)
+
+
+@pytest.mark.parametrize("point", COORDINATOR_EXCHANGE_POINTS)
+def test_coordinator_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
+    running: Loopback, point: str
+) -> None:
+    running.hub.kill()
+    running.hub.start(fault=point)
+    release = running.propose(mechanism="moments")
     running.hub.wait_for_death()
     running.hub.start()
     running.check(release, State.PUBLISHED)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.faults import VARIABLE, arm_from, reach
-from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS
+from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
 from tests.party_agent.consortium import Consortium, consortium_of
 from tests.party_agent.fake_coordinator import answering, no_fault
 
@@ -32,7 +32,7 @@ def reached_in_the_code() -> set[str]:
 
 def named_here() -> set[str]:
     text = (Path(__file__).parent / "test_kill.py").read_text()
-    lists = (point.partition(":")[0] for point in (*PARTY_POINTS, *COORDINATOR_POINTS))
+    lists = (point.partition(":")[0] for point in (*PARTY_POINTS, *REGRESSION_POINTS, *COORDINATOR_POINTS))
     return {*lists, *re.findall(r'"((?:party|coordinator)\.[a-z.]+)(?::\d+)?"', text)}
 
 

@@ -20,7 +20,7 @@ from shared.protocol.verification import PublishedRelease, verify_release
 
 MAY_HAVE_LEFT = frozenset({"stored", "acked", "withdrawn"})
 SETTLED = frozenset({"acked", "released", "withdrawn"})
-_KINDS = frozenset({"approvals", "rejections", "blocks"})
+_KINDS = frozenset({"approvals", "rejections", "masks", "countersignatures", "blocks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,13 @@ class Witness:
         match request.method, request.url.path.strip("/").split("/"):
             case "PUT", ["v1", "releases", release, kind, party] if kind in _KINDS:
                 assert party == sender
-                statement = request.headers.get("commingle-block", "")
+                statement = request.headers.get("commingle-block") or request.headers.get("commingle-mask", "")
                 seen = self.left[release, party, kind]
                 seen.add(sha256(statement.encode() + request.content).hexdigest())
                 assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
+                if kind == "masks":
+                    state = charges_on_disk(self.homes[party])[release].state
+                    assert state in {"debited", *MAY_HAVE_LEFT}, f"{party} sends a mask while its charge is {state}"
                 if kind == "blocks":
                     self._block(release, party, parse_envelope(statement.encode()), request.content)
 
@@ -101,7 +104,7 @@ def check_settled(home: Home, releases: Iterable[str]) -> None:
     for release in releases:
         if release in charges:
             assert charges[release].state in SETTLED, f"{home.root.name}: {charges[release].state} after the end"
-        assert not (home.outbox / release).exists()
+        assert not any((folder / release).exists() for folder in (home.outbox, home.exchanges))
 
 
 def check_published(
@@ -123,6 +126,7 @@ def check_history(events: Iterable[tuple[int, str, State]], state: State) -> Non
     seqs, kinds, states = zip(*events, strict=True)
     assert list(seqs) == sorted(set(seqs))
     assert kinds[0] == "proposal"
+    assert kinds.count("deal") <= 1, "dealt twice for one release"
     assert states[-1] == state
     assert state.final
     assert not any(earlier.final for earlier in states[:-1])

@@ -40,7 +40,7 @@ from tests.coordinator.honest import Hub, SetClock
 from tests.faults.chaos import Chaos, CrashError
 from tests.faults.wire import Direct, Network, Wire
 from tests.faults.witness import Witness
-from tests.party_agent.consortium import NAMES, Consortium, rows_of, write_csv
+from tests.party_agent.consortium import EVERY_KIND, NAMES, Consortium, rows_of, write_csv
 from tests.party_agent.fake_coordinator import FakeCoordinator
 
 COORDINATOR = "coordinator"
@@ -109,7 +109,9 @@ class World:
         self.centre = Centre(self)
         key = self.centre.hub.key
         self.consortium = Consortium(self.root, FakeCoordinator(key=key))
-        automatic = Policy(auto_approve=(AutoApproval(proposer=key.fingerprint, max_rho=100),), max_epsilon=5)
+        automatic = Policy(
+            auto_approve=(AutoApproval(proposer=key.fingerprint, mechanisms=EVERY_KIND, max_rho=100),), max_epsilon=5
+        )
         for name in NAMES:
             self.consortium.add(name, policy=automatic, epsilon_cap=self.cap_epsilon)
             _fix_keys(self.consortium.homes[name])

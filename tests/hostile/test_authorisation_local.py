@@ -22,13 +22,14 @@ from tests.coordinator.honest import Hub, problem
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.services.in_process import InProcess
-from tests.services.released import COORDINATOR, FakeCoordinator, published
+from tests.services.released import COORDINATOR, FakeCoordinator, published, study
 
 METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 TOKEN = secrets.token_urlsafe(32)
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
 """What an agent answers to everybody."""
 SCOPE = {"GET": "read", "PUT": "decide", "POST": "register"}
+SPENDING = {("POST", "/v1/regressions"): "decide"}
 OUTSIDERS = ("anonymous", "stranger", "other party", "coordinator", "expired token")
 
 
@@ -56,7 +57,7 @@ def brought(actor: str, consortium: Consortium) -> dict[str, str]:
 
 def allowed(actor: str, endpoint: Endpoint) -> bool:
     """The table: everything to the operator, to a token what it is for, nothing to anybody else."""
-    return actor == "operator" or SCOPE[endpoint[0]] == actor
+    return actor == "operator" or SPENDING.get(endpoint, SCOPE[endpoint[0]]) == actor
 
 
 @pytest.mark.parametrize("actor", [*OUTSIDERS, *sorted(EVERY_SCOPE), "operator"])
@@ -69,7 +70,7 @@ def test_agent_serves_whom_the_table_says(tmp_path: Path, actor: str) -> None:
         headers = brought(actor, consortium)
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as http:
             for method, path in sorted(endpoints(app)):
-                answer = http.request(method, path.format(release=release), content=b"{}")
+                answer = http.request(method, path.format(release=release, regression=release), content=b"{}")
                 if (method, path) in OPEN:
                     assert answer.status_code == 200
                 elif allowed(actor, (method, path)):
@@ -98,7 +99,17 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
     )
     app = learner_app(Catalogue(client))
     fit = {"target": "charges, yearly"}
-    bodies = {"fits": fit, "predictions": {**fit, "rows": [{"age": 40, "bmi": 20, "smoker": "yes"}]}}
+    bodies = {
+        "plans": {"study": study(mechanism="rmgm", n=2000, epsilon=1, title="charges").model_dump(mode="json")},
+        "fits": fit,
+        "predictions": {**fit, "rows": [{"age": 40, "bmi": 20, "smoker": "yes"}]},
+        "ridge-path": fit,
+        "lasso-path": fit,
+        "pca": {},
+        "partial-correlations": {},
+        "two-stage": {**fit, "endogenous": ["bmi"], "instruments": ["age"]},
+        "compare": {**fit, "smaller": ["age"]},
+    }
     for actor in ANYBODY:
         headers = {} if actor == "anonymous" else {"Authorization": f"Bearer {actor}", "Cookie": f"session={actor}"}
         with httpx.Client(transport=InProcess(app), base_url="http://learner", headers=headers) as http:

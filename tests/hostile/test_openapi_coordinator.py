@@ -6,7 +6,8 @@ import pytest
 
 from coordinator.feed import Feed
 from coordinator.http.app import create_app
-from tests.coordinator.honest import key_of
+from tests.coordinator.exchanging import dealt
+from tests.coordinator.honest import Honest, key_of
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
 
@@ -14,6 +15,9 @@ from tests.hostile.hub import hub_with_releases
 @pytest.mark.parametrize("member", [False, True])
 def test_coordinator_answers_as_documented(tmp_path: Path, *, member: bool) -> None:
     with hub_with_releases(tmp_path) as (hub, releases):
+        exchanging = dealt(hub, [Honest(name, key_of(name)) for name in ("clinic", "registry")])
+        exchanging.masked(exchanging.parties[0])
+        releases.append(exchanging.proposed.id)
         feed = Feed(hub.store)
         feed.stop()  # nobody waits
         known = [
@@ -25,9 +29,13 @@ def test_coordinator_answers_as_documented(tmp_path: Path, *, member: bool) -> N
         app = create_app(hub.coordinator, hub.publisher, feed)
         statuses = attack(app, known=known, signer=signer, examples=20 if member else 5)
         states = [hub.http.get(f"/v1/releases/{release}").json()["state"] for release in releases]
-    assert states == ["published", "approved", "proposed"]
+    assert states == ["published", "approved", "proposed", "approved"]
     assert 200 in statuses["GET", "/v1/releases/{release}/matrix"] <= {200, 404, 409}
     assert statuses["GET", "/v1/releases"] == {200, 422}
+    for kind in ("deal", "masks"):
+        seen = statuses["GET", f"/v1/releases/{{release}}/{kind}/{{party}}"]
+        assert (200 in seen) == member
+        assert seen <= {200, 401, 403, 404, 409}
     # nobody who only makes things up gets anything recorded
     changing = {endpoint: seen for endpoint, seen in statuses.items() if endpoint[0] in {"POST", "PUT"}}
     assert all(seen <= {400, 401, 403, 404, 409, 413, 422} for seen in changing.values())

@@ -17,5 +17,6 @@ def test_learner_answers_as_documented(tmp_path: Path) -> None:
     assert statuses["GET", "/v1/releases"] == {200, 422}
     for path in ("/v1/releases/{release}", "/v1/releases/{release}/moments"):
         assert statuses["GET", path] == {200, 404, 409}
+    assert {422} <= statuses["POST", "/v1/plans"] <= {200, 400, 422}
     for path in ("/v1/releases/{release}/fits", "/v1/releases/{release}/predictions"):
         assert {404, 409, 422} <= statuses["POST", path] <= {200, 400, 404, 409, 422}

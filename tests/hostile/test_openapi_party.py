@@ -16,10 +16,11 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
         agent.step(strictly)
         agent.approve(releases[0])
         app = create_app(Desk(agent, TOKEN, None))
-        known = [{"release": release} for release in releases]
+        known = [{"release": release, "regression": release} for release in releases]
         statuses = attack(app, known=known, headers={"Authorization": f"Bearer {TOKEN}"})
         assert statuses["PUT", "/v1/proposals/{release}/approval"] > {200, 404}
         assert all(401 in seen for (_, path), seen in statuses.items() if path.startswith("/v1/"))
         assert statuses["POST", "/v1/datasets"] <= {401, 422}
+        assert statuses["POST", "/v1/regressions"] <= {401, 404, 422}
         without = attack(app, known=known)
     assert {path for (_, path), seen in without.items() if seen != {401}} == {"/healthz", "/readyz"}

@@ -1,6 +1,8 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 from shared.protocol.documents import decode
 from shared.protocol.schema import parse_attributes
 from shared.protocol.study import Study
@@ -8,9 +10,11 @@ from shared.protocol.study import Study
 SCRIPT = Path(__file__).parents[2] / "deploy" / "compose" / "tables.py"
 
 
-def test_demonstration_tables_fit_their_schemas_and_the_study(tmp_path: Path) -> None:
-    runpy.run_path(str(SCRIPT))["write"](tmp_path, tmp_path / "study.json")
-    study = decode(Study, (tmp_path / "study.json").read_bytes())
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_demonstration_tables_fit_their_schemas_and_the_study(mechanism: str, tmp_path: Path) -> None:
+    runpy.run_path(str(SCRIPT))["write"](tmp_path, tmp_path)
+    study = decode(Study, (tmp_path / f"{mechanism}.json").read_bytes())
+    assert study.mechanism == mechanism
     for party in study.parties:
         schema = parse_attributes((tmp_path / party.name / "schema.json").read_bytes())
         assert schema == party.attributes

@@ -17,6 +17,7 @@ ROOMS = {"party_agent", "coordinator", "services"}
         (["learner", "--help"], {"services"}),
         (["simulate", "--help"], {"services"}),
         (["fit", "--help"], {"services"}),
+        (["plan", "--help"], {"services"}),
         (["--help"], set()),
     ],
 )

@@ -1,13 +1,14 @@
 """Three parties with homes on disk, their tables, and agents over them with collaborators of the test's choice."""
 
 import csv
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from party_agent.agent import Agent
 from party_agent.coordinator_client import CoordinatorClient
 from party_agent.datasets import DatasetRequest, Datasets
+from party_agent.drawer import Drawer
+from party_agent.exchange import Exchanges
 from party_agent.home import Coordinator, Home, PartySettings
 from party_agent.jobs import Jobs
 from party_agent.ledger import Charge, Ledger
@@ -26,14 +29,16 @@ from party_agent.store import Store
 from shared.privacy.noise import Sampler
 from shared.protocol.keys import SigningKey
 from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from shared.protocol.spec import ReleaseSpec
+from shared.protocol.spec import MechanismName, ReleaseSpec
 from shared.protocol.study import Member, Study, StudyParty, build_spec
+from shared.protocol.whitening import Whitening
 from tests.party_agent.fake_coordinator import NOW, URL, FakeCoordinator
 
 N = 40
 LINKAGE = b"\x11" * 32
 NAMES = ("clinic", "insurer", "lab")
-AUTOMATIC = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=100),))
+EVERY_KIND: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})
+AUTOMATIC = Policy(auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),))
 BY_HAND = Policy()
 SCHEMAS: dict[str, tuple[Attribute, ...]] = {
     "clinic": (
@@ -132,12 +137,13 @@ class Consortium:
     def spec(
         self,
         *,
-        mechanism: Literal["rmgm", "dgm"] = "rmgm",
+        mechanism: MechanismName = "rmgm",
         title: str = "study",
         epsilon: float = 1.0,
         n: int = N,
         proposer: SigningKey | None = None,
         row_norm: float | None = None,
+        whitenings: dict[str, Whitening] | None = None,
         schemas: dict[str, tuple[Attribute, ...]] | None = None,
         names: tuple[str, ...] | None = None,
         now: datetime = NOW,
@@ -157,7 +163,13 @@ class Consortium:
             delta=1e-5,
             n=n,
             parties=tuple(
-                StudyParty(name=name, dataset="main", attributes=(schemas or SCHEMAS)[name], row_norm=row_norm)
+                StudyParty(
+                    name=name,
+                    dataset="main",
+                    attributes=(schemas or SCHEMAS)[name],
+                    row_norm=row_norm,
+                    whitening=(whitenings or {}).get(name),
+                )
                 for name in names
             ),
         )
@@ -189,16 +201,27 @@ class Consortium:
         store = store or Store(home.database)
         try:
             with self.coordinator.client() as http:
+                client = CoordinatorClient(http)
+                ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
                 yield Agent(
                     home=home,
                     identity=identity,
                     coordinator=settings.coordinator,
-                    client=CoordinatorClient(http),
+                    client=client,
                     store=store,
-                    ledger=Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint),
+                    ledger=ledger,
                     datasets=Datasets(store),
                     proposals=Proposals(store),
                     outbox=outbox or Outbox(home.outbox),
+                    exchanges=Exchanges(
+                        identity=identity,
+                        coordinator=settings.coordinator,
+                        client=client,
+                        store=store,
+                        ledger=ledger,
+                        drawer=Drawer(home.exchanges),
+                        entropy=secrets.token_bytes,
+                    ),
                     jobs=Jobs(),
                     clock=lambda: self.clock_shows,
                     draw=draw or Noise(),

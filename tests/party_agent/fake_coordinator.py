@@ -1,9 +1,12 @@
 """A coordinator in memory behind httpx's own transport interface: honest unless a test tells it to lie or to fail."""
 
 import json
-from collections.abc import Callable
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import httpx
@@ -13,6 +16,10 @@ from shared.protocol.block import check_block
 from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, parse_envelope, seal
 from shared.protocol.errors import SignatureError
+from shared.protocol.exchange.agreement import agreed, transcript
+from shared.protocol.exchange.deal import deal
+from shared.protocol.exchange.documents import open_countersignature, open_mask
+from shared.protocol.exchange.terms import Exchange
 from shared.protocol.keys import SigningKey
 from shared.protocol.rounds import (
     Alignment,
@@ -83,6 +90,11 @@ class Release:
     rejections: dict[str, Envelope] = field(default_factory=dict)
     blocks: dict[str, Envelope] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    deal: Envelope | None = None
+    packages: Mapping[str, bytes] = field(default_factory=dict)
+    masks: dict[str, Envelope] = field(default_factory=dict)
+    masked: dict[str, bytes] = field(default_factory=dict)
+    countersignatures: dict[str, Envelope] = field(default_factory=dict)
 
 
 @dataclass
@@ -175,6 +187,20 @@ class FakeCoordinator:
                 return self._reject(release, party, request.content)
             case ["PUT", "blocks", party]:
                 return self._store(release, party, request)
+            case [_, _, party]:
+                return self._on_exchange(request, release, party, rest[0])
+        return _problem(404, "http", "Not Found")
+
+    def _on_exchange(self, request: httpx.Request, release: str, party: str, what: str) -> httpx.Response:
+        match [request.method, what]:
+            case ["GET", "deal"]:
+                return self._hand(release, party)
+            case ["GET", "masks"]:
+                return httpx.Response(200, content=self.releases[release].masked[party])
+            case ["PUT", "masks"]:
+                return self._store_mask(release, party, request)
+            case ["PUT", "countersignatures"]:
+                return self._countersign(release, party, request.content)
         return _problem(404, "http", "Not Found")
 
     def _listed(self, member: Enrolment) -> dict[str, Any]:
@@ -201,6 +227,57 @@ class FakeCoordinator:
 
     def _keep(self, found: Release, party: str, sent: ApprovalRequest) -> None:
         found.approvals[party], found.alignments[party] = sent.approval, sent.alignment
+        if found.document.interactive and len(found.approvals) == len(found.document.parties):
+            self.deal(found.spec.digest)
+
+    def exchange(self, release: str) -> Exchange:
+        """Of a release that everybody has approved."""
+        found = self.releases[release]
+        return Exchange.of(open_spec(found.spec, [self.key.verifying_key]), found.approvals)
+
+    def deal(self, release: str) -> None:
+        """Deal; a second time only where a test makes it a cheat."""
+        dealt = deal(self.exchange(release), entropy=secrets.token_bytes)
+        found = self.releases[release]
+        found.deal, found.packages = seal(dealt.statement, kind="deal", key=self.key), dealt.packages
+
+    def _hand(self, release: str, party: str) -> httpx.Response:
+        found = self.releases[release]
+        if found.deal is None:
+            return _problem(409, "not-dealt", "nothing is dealt")
+        package = b64encode(found.packages[party]).decode()
+        return _json({"statement": found.deal.model_dump(mode="json"), "package": package})
+
+    def _store_mask(self, release: str, party: str, request: httpx.Request) -> httpx.Response:
+        found, body = self.releases[release], request.content
+        self.received.setdefault(f"mask of {party}", []).append(body)
+        assert request.headers["Content-Type"] == "application/octet-stream"
+        envelope = parse_envelope(request.headers["Commingle-Mask"].encode("ascii"))
+        statement = open_mask(self.exchange(release), envelope, party).document
+        assert found.deal is not None
+        assert (statement.deal, statement.body_sha256) == (found.deal.digest, sha256(body).hexdigest())
+        if party in found.masks:
+            same = found.masks[party] == envelope and found.masked[party] == body
+            return _json({}) if same else _problem(409, "other-bytes", "another mask")
+        found.masks[party], found.masked[party] = envelope, body
+        return _json({}, 201)
+
+    def _countersign(self, release: str, party: str, body: bytes) -> httpx.Response:
+        found, envelope = self.releases[release], parse_envelope(body)
+        open_countersignature(self.exchange(release), envelope, party)
+        if found.countersignatures.setdefault(party, envelope) != envelope:
+            return _problem(409, "other-bytes", "another countersignature")
+        return _json({}, 201)
+
+    def _transcript(self, release: str) -> str | None:
+        """What every party must have countersigned before a block is accepted."""
+        found = self.releases[release]
+        if found.deal is None:
+            return None
+        exchange = self.exchange(release)
+        masks = {name: open_mask(exchange, found.masks[name], name) for name in exchange.parties}
+        seen = transcript(exchange, deal=found.deal.digest, masks=masks)
+        return agreed(exchange, transcript=seen, countersignatures=found.countersignatures).transcript
 
     def _reject(self, release: str, party: str, body: bytes) -> httpx.Response:
         found, envelope = self.releases[release], parse_envelope(body)
@@ -219,6 +296,7 @@ class FakeCoordinator:
         check_block(body, statement)
         opened = open_spec(found.spec, [self.key.verifying_key])
         assert statement.approvals == approval_set_digest(open_approvals(found.approvals, opened))
+        assert statement.transcript == self._transcript(release)
         if party in found.blocks:
             same = found.blocks[party] == envelope and found.bodies[party] == body
             return _json(self._view(release)) if same else _problem(409, "other-bytes", "another block")
@@ -255,8 +333,18 @@ class FakeCoordinator:
             "rejections": found.rejections,
             "blocks": found.blocks,
         }
-        shown = {kind: {p: e.model_dump(mode="json") for p, e in by.items()} for kind, by in kinds.items()}
-        return {**self._summary(release), "spec": found.spec.model_dump(mode="json"), **shown}
+        shown = {kind: _shown(by) for kind, by in kinds.items()}
+        exchange = {
+            "dealt": found.deal is not None,
+            "masks": _shown(found.masks),
+            "countersignatures": _shown(found.countersignatures),
+        }
+        return {
+            **self._summary(release),
+            "spec": found.spec.model_dump(mode="json"),
+            **shown,
+            "exchange": exchange if found.document.interactive else None,
+        }
 
     def _page(self, request: httpx.Request, items: list[dict[str, Any]]) -> httpx.Response:
         start = int(request.url.params.get("cursor", "0"))
@@ -270,6 +358,10 @@ def end(coordinator: FakeCoordinator, release: str, event: Reject | Tick) -> Non
     after = advance(found.round, event, now=coordinator.now)
     assert not isinstance(after, Refused)
     found.round = after
+
+
+def _shown(envelopes: Mapping[str, Envelope]) -> dict[str, Any]:
+    return {party: envelope.model_dump(mode="json") for party, envelope in envelopes.items()}
 
 
 def _member(member: Enrolment) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from party_agent.app import Desk, create_app
 from party_agent.loop import Loop
+from shared.planning.forecast import forecast_of
+from shared.protocol.whitening import Whitening
 from shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import (
     BY_HAND,
@@ -66,7 +69,11 @@ def is_problem(response: httpx.Response, status: int, code: str) -> bool:
 
 def test_every_route_under_v1_asks_for_the_token(desk: Desk, api: httpx.Client) -> None:
     paths = api.get("/openapi.json").json()["paths"]
-    routes = [(m.upper(), path.replace("{release}", RELEASE)) for path, by in paths.items() for m in by]
+    routes = [
+        (m.upper(), path.replace("{release}", RELEASE).replace("{regression}", RELEASE))
+        for path, by in paths.items()
+        for m in by
+    ]
     private = [(method, path) for method, path in routes if path.startswith("/v1")]
     assert len(private) >= 10
     assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
@@ -154,6 +161,19 @@ def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client
     assert response.json()["detail"] == "column age: 40 values are not numbers"
 
 
+def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
+    api: httpx.Client, desk: Desk, consortium: Consortium
+) -> None:
+    whitening = Whitening(centre=(0.0, 0.5), matrix=((4.0, 0.0), (0.0, 0.5)))
+    consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
+    others = Whitening(centre=(0.0,), matrix=((4.0,),))
+    consortium.propose(title="of others", row_norm=1.0, whitenings={"insurer": others})
+    desk.agent.step(strictly)
+    items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
+    assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
+    assert items["of others"]["whitening"] is None
+
+
 def test_proposals_are_shown_with_cost_and_findings_and_decided(
     api: httpx.Client, desk: Desk, consortium: Consortium
 ) -> None:
@@ -171,6 +191,22 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     assert api.get(f"/v1/proposals/{first}").json()["decision"] == "approved"
     for method, path in (("GET", ""), ("PUT", "/approval"), ("PUT", "/rejection")):
         assert is_problem(api.request(method, f"/v1/proposals/{RELEASE}{path}"), 404, "unknown")
+
+
+def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
+    api: httpx.Client, desk: Desk, consortium: Consortium
+) -> None:
+    promise = {"useful": True, "sentences": ["Wonderfully useful."]}
+    consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
+    release = consortium.propose()
+    desk.agent.step(strictly)
+    shown = api.get(f"/v1/proposals/{release}").json()
+    expected = forecast_of(consortium.coordinator.releases[release].document)
+    assert expected is not None
+    assert shown["forecast"] == json.loads(json.dumps(asdict(expected)))
+    assert shown["outlook"] == list(expected.sentences)
+    assert "Wonderfully" not in json.dumps(shown)
+    assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
 
 
 def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from party_agent.home import Home
+from shared.protocol.manifest import TRUST_MOMENTS
 from shared.runtime.cli import main
 from shared.runtime.clock import system_clock
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
@@ -72,7 +73,7 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_
         code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
     assert (code, json.loads(out)) == (0, {"coordinator": url, "fingerprint": coordinator.key.fingerprint})
     code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
-    assert (code, json.loads(out)) == (0, {"member": "lab", "fingerprint": "ab" * 32})
+    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32}})
     table = write_csv(tmp_path / "t.csv", rows_of("clinic"))
     add = ("datasets", "add", "main", "--home", home, "--source", table, "--subject-id", "subject")
     code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--json")
@@ -156,6 +157,38 @@ def test_pin_of_garbage_is_refused(run: Run, tmp_path: Path, fingerprint: str) -
     assert (code, "64 hex digits" in err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [("lab", "AB" * 32, "insurer", "cd" * 32), (f"lab={'ab' * 32}", f"insurer={'cd' * 32}")],
+    ids=["pairs", "assignments"],
+)
+def test_several_members_are_pinned_at_once(run: Run, tmp_path: Path, given: tuple[str, ...]) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    run("pin", "--home", tmp_path / "h", "ward", "ef" * 32)
+    code, out, _ = run("pin", "--home", tmp_path / "h", *given, "--json")
+    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32, "insurer": "cd" * 32}})
+    assert Home(tmp_path / "h").pins() == {"lab": "ab" * 32, "insurer": "cd" * 32, "ward": "ef" * 32}
+
+
+@pytest.mark.parametrize(
+    ("given", "exit_code"),
+    [
+        ((), 2),
+        (("lab",), 2),
+        (("lab", "ab" * 32, "insurer"), 2),
+        ((f"lab={'ab' * 32}", f"lab={'cd' * 32}"), 2),
+        ((f"={'ab' * 32}",), 2),
+        ((f"lab={'ab' * 32}", "insurer", "cd" * 32), 2),
+        ((f"lab={'ab' * 32}", "insurer=garbage"), 1),
+    ],
+    ids=["none", "no fingerprint", "one short", "twice", "nobody", "mixed", "garbage"],
+)
+def test_what_are_no_pairs_pins_nobody(run: Run, tmp_path: Path, given: tuple[str, ...], exit_code: int) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    assert run("pin", "--home", tmp_path / "h", *given)[0] == exit_code
+    assert Home(tmp_path / "h").pins() == {}
+
+
 @pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
 def test_enrol_with_a_wrong_invite_is_refused(run: Run, tmp_path: Path, invite: str) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
@@ -211,7 +244,7 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: 
         assert (code, "here rejected" in out) == (0, True)
     code, out, _ = run("proposals", *home)
     assert code == 0
-    for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1"):
+    for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1", "Not useful with n = 40 at epsilon 1"):
         assert expected in out
     code, out, _ = run("ledger", *home)
     assert (code, "reserved" in out, "[/bold] one" in out.replace("\n", "")) == (0, True, True)
@@ -222,6 +255,19 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: 
     assert (code, "several releases" in err) == (2, True)
 
 
+def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Run, consortium: Consortium) -> None:
+    release = consortium.propose(mechanism="moments", now=consortium.clock_shows)
+    seen(consortium)
+    assert consortium.state(release) == "proposed"
+    home = ("--home", consortium.homes["clinic"].root)
+    with on_a_socket(consortium.coordinator) as url:
+        at(consortium, url)
+        assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["trust"] == TRUST_MOMENTS
+        code, _, err = run("approve", release, *home)
+    assert code == 0
+    assert err.startswith(f"Approving moments. {TRUST_MOMENTS}\n")
+
+
 def test_approval_without_a_coordinator_is_told_and_kept(run: Run, consortium: Consortium) -> None:
     release = propose(consortium)
     seen(consortium)
@@ -229,6 +275,7 @@ def test_approval_without_a_coordinator_is_told_and_kept(run: Run, consortium: C
     home = ("--home", consortium.homes["clinic"].root)
     code, _, err = run("approve", release, *home)
     assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
+    assert err.index("Not useful with n = 40 at epsilon 1") < err.index("no answer")  # told before anything was signed
     assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "approved"
 
 

@@ -74,7 +74,7 @@ def rewrite(home: Home) -> None:
 
 
 def leave(home: Home) -> None:
-    (home.outbox / ("ab" * 32)).mkdir(parents=True)
+    (home.exchanges / ("ab" * 32)).mkdir(parents=True)
 
 
 def lose_table(home: Home) -> None:

@@ -14,7 +14,7 @@ from party_agent.errors import LedgerError
 from party_agent.ledger import GENESIS, Cap, Charge, ChargeState, Debit, Ledger, Refused
 from party_agent.private.digest import TableDigest
 from party_agent.store import Store
-from shared.privacy.accounting import RHO_UNITS, ZERO, Rho
+from shared.privacy.accounting import RHO_UNITS, ZERO, Loss, Rho
 from shared.protocol.dsse import seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.statements import Rejection
@@ -321,3 +321,54 @@ def _at_once(count: int, work: Callable[[int], Answer]) -> list[Answer]:
     for thread in threads:
         thread.join()
     return answers
+
+
+def reserve_loss(ledger: Ledger, release: str, loss: Loss) -> Charge | Refused:
+    with ledger._store.transaction() as db:
+        return ledger.reserve(
+            db,
+            release,
+            loss.rho,
+            dataset="main",
+            data_sha256="f" * 64,
+            study="s",
+            expires=LATER,
+            delta=loss.delta,
+            kind="regression",
+        )
+
+
+def test_cap_holds_for_rhos_and_deltas_together(ledger: Ledger) -> None:
+    half = Loss(Rho(CAP.rho_beside(CAP.delta / 2).units // 2), CAP.delta / 4)
+    assert isinstance(reserve_loss(ledger, "a", half), Charge)
+    assert isinstance(debit(ledger, "a"), Debit)
+    assert isinstance(reserve_loss(ledger, "b", half), Charge)
+    assert ledger.lost() == half + half
+    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
+    assert ledger.lost().epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-6)
+    # the rho alone would fit under the cap at its whole delta
+    assert half.rho + half.rho + Rho(RHO_UNITS // 1000) <= CAP.rho
+    assert isinstance(reserve(ledger, "c", Rho(RHO_UNITS // 1000)), Refused)
+
+
+def test_delta_that_is_used_up_is_refused_in_words(ledger: Ledger) -> None:
+    refused = reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta))
+    assert isinstance(refused, Refused)
+    assert "takes a delta of 1e-05 in full, and 1e-05 is left of 1e-05" in refused.reason
+    assert isinstance(reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta * 0.9)), Charge)
+    assert isinstance(reserve_loss(ledger, "b", Loss(Rho(1), CAP.delta * 0.2)), Refused)
+
+
+def test_released_charge_gives_its_delta_back(ledger: Ledger) -> None:
+    reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta / 2))
+    withdraw(ledger, "a")
+    assert ledger.lost() == Loss(ZERO)
+
+
+def test_charge_whose_delta_was_altered_is_noticed(ledger: Ledger) -> None:
+    reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta / 2))
+    ledger.verify()
+    with ledger._store.transaction() as db:
+        db.execute("UPDATE charges SET delta = 0")
+    with pytest.raises(LedgerError, match="not those of the ledger's chain"):
+        ledger.verify()

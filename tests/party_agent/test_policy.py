@@ -15,7 +15,7 @@ from shared.privacy.sensitivity import Adjacency
 from shared.protocol.keys import SigningKey
 from shared.protocol.plan import BlockPlan, plan_block
 from shared.protocol.schema import BinaryAttribute, NumericAttribute
-from shared.protocol.spec import ReleaseSpec
+from shared.protocol.spec import MechanismName, ReleaseSpec
 from shared.protocol.study import Member, Study, StudyParty, build_spec
 from shared.runtime.errors import SettingsError
 from shared.runtime.settings import load_settings
@@ -166,7 +166,9 @@ def test_all_findings_are_told_at_once() -> None:
 
 
 def test_nothing_is_approved_automatically_by_default() -> None:
-    assert not approves_itself(Policy(), proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged=ZERO)
+    assert not approves_itself(
+        Policy(), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged=ZERO
+    )
 
 
 def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
@@ -175,31 +177,52 @@ def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
 
     def approves(proposer: str, max_rho: float) -> bool:
         policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho),))
-        return approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
 
     assert approves(OTHER.fingerprint, cost)
     assert approves("*", cost)
     assert not approves("*", cost * (1 - 1e-9))
     assert not approves(OWN.fingerprint, cost)
     both = (AutoApproval(proposer="*", max_rho=cost / 2), AutoApproval(proposer=OTHER.fingerprint, max_rho=cost))
-    assert approves_itself(Policy(auto_approve=both), proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+    assert approves_itself(
+        Policy(auto_approve=both), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO
+    )
 
 
 def test_automatic_approvals_of_one_proposer_add_up() -> None:
     plan = plan_of(spec_with())
     policy = Policy(auto_approve=(AutoApproval(proposer=OTHER.fingerprint, max_rho=2.5 * float(plan.charge)),))
     approved = [
-        approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=spent)
+        approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=spent)
         for spent in (ZERO, plan.charge, plan.charge + plan.charge)
     ]
     assert approved == [True, True, False]
+
+
+def test_moments_are_allowed_but_approved_automatically_only_by_a_rule_that_names_them() -> None:
+    plan = plan_of(spec_with())
+    unnamed, named = (
+        Policy(auto_approve=(rule,))
+        for rule in (
+            AutoApproval(proposer="*", max_rho=100),
+            AutoApproval(proposer="*", max_rho=100, mechanisms=frozenset({"moments"})),
+        )
+    )
+    assert "moments" in Policy().mechanisms
+
+    def approves(policy: Policy, mechanism: MechanismName) -> bool:
+        return approves_itself(policy, mechanism=mechanism, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+
+    assert not approves(unnamed, "moments")
+    assert approves(named, "moments")
+    assert not approves(named, "rmgm")
 
 
 def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
     plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
     policy = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=float(plan.loss)),))
     assert float(plan.charge) > 3.9 * float(plan.loss)
-    assert not approves_itself(policy, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+    assert not approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
 
 
 @pytest.mark.parametrize(

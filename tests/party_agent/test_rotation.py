@@ -14,11 +14,14 @@ from party_agent.compose import compose_agent
 from party_agent.errors import ConflictError
 from party_agent.home import Coordinator, Home
 from party_agent.ledger import ChargeState
+from party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from party_agent.proposals import Decision
 from party_agent.rotation import rotate_key
 from shared.errors import CommingleError
-from shared.protocol.dsse import seal
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, seal
 from shared.protocol.keys import Fingerprint
+from shared.protocol.linkage import IdentityStatement
 from shared.protocol.spec import ReleaseSpec
 from shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.coordinator.honest import Honest, Hub, Proposed
@@ -113,6 +116,57 @@ def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(world: Worl
         world.step(name)
     world.hub.publisher.run_once()
     assert world.hub.state(proposed) == "published"
+
+
+def shown_sealing_keys(world: World) -> set[str]:
+    shown = world.hub.http.get("/v1/parties/clinic").json()
+    envelope = Envelope.model_validate(shown["identity"], strict=False)
+    return {shown["sealing_key"], decode(IdentityStatement, envelope.payload_bytes).sealing_key}
+
+
+def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(world: World) -> None:
+    clinic, insurer = world.consortium.homes["clinic"], world.consortium.homes["insurer"]
+    old = clinic.sealing_key()
+    world.rotate()
+    assert clinic.sealing_key() != old
+    assert shown_sealing_keys(world) == {clinic.sealing_key().hex()}
+    assert not clinic.next_sealing_key.exists()
+    clinic.linkage_file.unlink()
+    insurer.pin("clinic", key_of(clinic))
+    coordinator = world.hub.key.fingerprint
+    with world.agent("insurer") as agent:
+        publish_identity(insurer, agent.client)
+        sent = send_linkage_key(insurer, agent.client, coordinator=coordinator, now=world.hub.clock())
+    with world.agent("clinic") as agent:
+        received = receive_linkage_key(clinic, agent.client, coordinator=coordinator)
+    assert received is not None
+    assert (received.check, clinic.linkage_key()) == (sent.check, insurer.linkage_key())
+
+
+@pytest.mark.parametrize("point", ["/keys", "/identity"])
+def test_sealing_key_is_one_and_the_same_after_an_interruption(world: World, point: str) -> None:
+    clinic = world.consortium.homes["clinic"]
+    world.transport.lose = lambda request: request.url.path.endswith(point)
+    with pytest.raises(UnreachableError):
+        world.rotate()
+    prepared = clinic.next_sealing_key.read_bytes()
+    world.transport.lose = lambda _: False
+    world.rotate()
+    assert (clinic.root / "keys" / "sealing.key").read_bytes() == prepared
+    assert shown_sealing_keys(world) == {clinic.sealing_key().hex()}
+
+
+def test_kill_between_the_two_keys_is_finished_by_repeating_it(world: World) -> None:
+    clinic = world.consortium.homes["clinic"]
+    world.transport.lose = lambda request: request.url.path.endswith("/identity")
+    with pytest.raises(UnreachableError):
+        world.rotate()
+    world.transport.lose = lambda _: False
+    clinic.next_sealing_key.rename(clinic.root / "keys" / "sealing.key")  # as far as adopt_next_key got
+    sealing_key = clinic.sealing_key()
+    world.rotate()
+    assert (clinic.sealing_key(), shown_sealing_keys(world)) == (sealing_key, {sealing_key.hex()})
+    assert not clinic.next_key.exists()
 
 
 def test_open_approval_under_the_old_key_is_given_back_when_asked_to_abandon_it(world: World) -> None:

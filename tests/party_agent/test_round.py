@@ -12,6 +12,7 @@ from shared.protocol.block import check_block
 from shared.protocol.dsse import open_envelope
 from shared.protocol.plan import plan_block
 from shared.protocol.statements import AlignmentStatement, BlockStatement
+from shared.protocol.whitening import Whitening
 from tests.party_agent.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
 
 
@@ -36,6 +37,25 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
         assert charge is not None
         assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.charge, 1)
         assert not (consortium.homes[name].outbox / release).exists()
+
+
+def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    whitening = Whitening(centre=(0.0, 0.25), matrix=((2.0, 0.5), (0.5, 3.0)))
+    release = consortium.propose(mechanism="dgm", row_norm=1.0, whitenings={"clinic": whitening})
+    noise = Noise()
+    for _ in range(3):
+        consortium.step("clinic", draw=noise)
+        consortium.step("insurer")
+    found = consortium.coordinator.releases[release]
+    assert consortium.state(release) == "published"
+    keys = [found.document.party("clinic").verifying_key]
+    statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
+    assert statement.columns == ("whitened[age]", "whitened[bmi]")
+    rows = check_block(found.bodies["clinic"], statement) - noise.drawn[0].reshape(N, 2)
+    squared = (rows**2).sum(axis=1)
+    assert squared.max() <= 1 << 30  # (2^15)^2: the norm 1 in steps
+    assert np.count_nonzero(squared > 0.999 * (1 << 30)) > N // 4
 
 
 def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) -> None:

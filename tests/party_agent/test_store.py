@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from party_agent.errors import AgentRunningError, LedgerError
-from party_agent.store import Store
+from party_agent.store import _SCHEMAS, Store
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: Store) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 1}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 2}
 
 
 def test_files_can_be_read_by_their_owner_only(store: Store, tmp_path: Path) -> None:
@@ -146,3 +146,20 @@ def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(names(store)) == 80
+
+
+def test_ledger_of_the_first_version_is_brought_up_with_its_charges(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    db = sqlite3.connect(path)
+    db.executescript(_SCHEMAS[0])
+    db.execute("INSERT INTO charges VALUES ('c', 'r', 'p', '7', 'acked', 1, 'd', 'f', 's', '2026-01-02', NULL, NULL)")
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
+    for _ in range(2):
+        store = Store(path)
+        with store.reading() as reading:
+            row = reading.execute("SELECT rho_units, delta, kind FROM charges").fetchone()
+            assert tuple(row) == ("7", 0.0, "release")
+            assert reading.execute("SELECT count(*) FROM regressions").fetchone()[0] == 0
+        store.close()

@@ -1,5 +1,6 @@
 """A coordinator that lies, forges, forgets or talks nonsense, and a ledger that was set back."""
 
+import gzip
 import json
 import shutil
 from base64 import b64encode
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from party_agent.agent import Agent
@@ -379,6 +381,33 @@ def test_members_directory_is_read_to_its_end(pair: Consortium) -> None:
         assert CoordinatorClient(http).member_keys() == [key.verifying_key for key in keys]
 
 
+@pytest.mark.parametrize(
+    ("read", "most"),
+    [
+        pytest.param(lambda client: client.members(), 50, id="members"),
+        pytest.param(lambda client: list(client.releases("clinic", over_too=False)), 1000, id="releases"),
+    ],
+)
+def test_lists_that_never_end_are_given_up(read: Callable[[CoordinatorClient], object], most: int) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json={"items": [], "next": f"page {len(asked)}"})
+
+    http = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://hub")
+    with http, pytest.raises(NonsenseError, match="without end"):
+        read(CoordinatorClient(http))
+    assert len(asked) == most
+
+
+def test_list_page_larger_than_any_honest_one_is_refused() -> None:
+    answer = httpx.Response(200, content=b" " * (8 << 20) + b"{}")
+    http = httpx.Client(transport=httpx.MockTransport(lambda _: answer), base_url="http://hub")
+    with http, pytest.raises(NonsenseError, match="more than the"):
+        CoordinatorClient(http).members()
+
+
 def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
     with pair.agent("clinic") as agent:
         said = repr(agent) + repr(agent.datasets.all())
@@ -389,3 +418,13 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
             agent.datasets.all()[0].subjects_digest,
         ):
             assert secret not in said
+
+
+@pytest.mark.parametrize("encoding", [{}, {"content-encoding": "gzip"}])
+def test_mask_that_is_compressed_or_too_long_is_not_taken(encoding: dict[str, str]) -> None:
+    body = gzip.compress(bytes(1 << 20)) if encoding else bytes(1 << 20)
+    said = httpx.MockTransport(lambda _: httpx.Response(200, headers=encoding, content=body))
+    with httpx.Client(transport=said, base_url="http://hub") as http:
+        pieces = CoordinatorClient(http).mask("0" * 64, "insurer", size=(1 << 20) - (0 if encoding else 1))
+        with pytest.raises(NonsenseError, match="compressed" if encoding else "too long"):
+            list(pieces)

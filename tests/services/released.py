@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from party_agent.private.mixing import bounded_rows
 from services.client.files import ReleaseFiles
 from shared.privacy.fixed_point import quantise
 from shared.privacy.noise import discrete_gaussian
@@ -37,6 +38,7 @@ from shared.protocol.statements import (
     open_spec,
 )
 from shared.protocol.study import Member, Study, StudyParty, build_spec
+from shared.protocol.whitening import Whitening
 
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -46,7 +48,12 @@ PARTIES = {"clinic": SigningKey(b"\x01" * 32), "insurer": SigningKey(b"\x02" * 3
 HEAD = "00" * 32
 
 
-def study(*, mechanism: Literal["rmgm", "dgm"], n: int, epsilon: float, title: str) -> Study:
+WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))  # clips nobody
+
+
+def study(
+    *, mechanism: Literal["rmgm", "dgm"], n: int, epsilon: float, title: str, whitening: Whitening | None = None
+) -> Study:
     return Study(
         study=title,
         mechanism=mechanism,
@@ -62,6 +69,8 @@ def study(*, mechanism: Literal["rmgm", "dgm"], n: int, epsilon: float, title: s
                     NumericAttribute(name="age", lower=20, upper=80, unit="years"),
                     NumericAttribute(name="bmi", lower=15, upper=45),
                 ),
+                whitening=whitening,
+                row_norm=None if whitening is None else 1.0,
             ),
             StudyParty(
                 name="insurer",
@@ -94,10 +103,11 @@ def published(
     n: int = 2000,
     epsilon: float = 1e4,
     title: str = "charges [bold]",
+    whitening: Whitening | None = None,
 ) -> tuple[str, ReleaseFiles]:
-    """The id and the three files of an honest release."""
+    """The id and the three files of an honest release, of which the clinic's columns may be whitened."""
     spec = build_spec(
-        study(mechanism=mechanism, n=n, epsilon=epsilon, title=title),
+        study(mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening),
         members={name: Member(key.verifying_key.raw.hex(), key.fingerprint) for name, key in PARTIES.items()},
         proposer=COORDINATOR.fingerprint,
         seed=bytes(range(32)),
@@ -121,7 +131,7 @@ def block_of(
 ) -> tuple[NDArray[np.int64], Envelope]:
     plan = plan_block(spec.document, party)
     mixer = mechanism_of(spec.document).mixer(spec.document, rows.shape[1])
-    mixer.add(np.arange(len(rows)), quantise(rows))
+    mixer.add(np.arange(len(rows)), bounded_rows(spec.document, party)(quantise(rows)))
     block = mixer.total()
     block = block + discrete_gaussian(plan.sigma, block.size).reshape(block.shape)
     statement = BlockStatement(

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from services.estimation.linear_algebra import inverse
+from services.estimation.linear_algebra import inverse, largest_eigenvalue
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
 from services.estimation.system import Centred, System
@@ -20,7 +20,7 @@ def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all est
 def damped_inverse(signal: Signal) -> Array:
     """(S_hat_xx + l I)^-1 of the centred features, (q, q)."""
     c = signal.centred
-    return inverse(c.X + np.diag(damping(signal) - c.rows * c.noise))
+    return inverse(c.X + damping(signal) * np.eye(len(c.X)) - c.rows * c.V)
 
 
 def damping(signal: Signal) -> float:
@@ -31,9 +31,9 @@ def damping(signal: Signal) -> float:
 def noise_bound(c: Centred) -> float:
     """The t of `damping`: with probability 0.95 noise alone, of equal variances, has no eigenvalue above it.
 
-    For m rows of noise with variances v, ||N|| <= sqrt(m max v) + sqrt(sum v) + sqrt(2 ln(1/0.05) max v) with that
-    probability (Gordon 1985; Davidson and Szarek 2001); t is the square of that less m max v.
+    For m rows of noise with covariance V and v = lambda_max(V), ||N|| <= sqrt(m v) + sqrt(tr V) + sqrt(2 ln(1/0.05) v)
+    with that probability (Gordon 1985; Davidson and Szarek 2001); t is the square of that less m v.
     """
-    top = float(c.noise.max())
-    norm = math.sqrt(c.rows * top) + math.sqrt(c.noise.sum()) + math.sqrt(2 * math.log(1 / FAILURE) * top)
+    top = largest_eigenvalue(c.V)
+    norm = math.sqrt(c.rows * top) + math.sqrt(np.trace(c.V)) + math.sqrt(2 * math.log(1 / FAILURE) * top)
     return norm**2 - c.rows * top

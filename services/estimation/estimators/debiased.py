@@ -11,4 +11,4 @@ from services.estimation.system import System
 
 def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimators have one signature
     """H = (G_xx - k V_xx + 1e-5 n I)^-1; where noise outweighs signal it is indefinite and the fit is useless."""
-    return inverse(system.xx + np.diag(RIDGE * system.n - system.rows * system.noise_x))
+    return inverse(system.xx + RIDGE * system.n * np.eye(len(system.xy)) - system.rows * system.V_xx)

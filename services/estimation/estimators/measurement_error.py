@@ -1,7 +1,5 @@
 """Regression with known error variances (Fuller 1987, ch. 2): consistent, with finite moments."""
 
-import numpy as np
-
 from services.estimation.linear_algebra import inverse
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
@@ -9,7 +7,11 @@ from services.estimation.system import System
 
 
 def operator(system: System, signal: Signal) -> Array:
-    """H = (G_xx - a k V_xx)^-1, a = min(1, l - 1/k) - p_x/k: positive definite, because a < l."""
+    """H = (G_xx - a k V_xx)^-1: positive definite, because a < l."""
+    return inverse(system.xx - subtracted(system, signal) * system.rows * system.V_xx)
+
+
+def subtracted(system: System, signal: Signal) -> float:
+    """The a of estimation.md, min(1, l - 1/k) - p_x/k."""
     k, p = system.rows, len(system.xy)
-    a = min(1.0, signal.root - 1 / k) - p / k
-    return inverse(system.xx - a * k * np.diag(system.noise_x))
+    return min(1.0, signal.root - 1 / k) - p / k

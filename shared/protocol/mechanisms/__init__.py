@@ -1,26 +1,29 @@
-"""The kinds of release. A mechanism says what an agent uploads, how uploads assemble, and with what step and noise.
+"""The kinds of release: what an agent uploads, how uploads assemble, with what step and noise, and what it estimates.
 
 Everything else in the house asks `mechanism_of(spec)` and stays ignorant of which it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.protocol.mechanisms import dgm, rmgm
-from shared.protocol.spec import ReleaseSpec
+from shared.privacy.noise import Sampler
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.mechanisms import dgm, moments, rmgm
+from shared.protocol.mechanisms.answers import Moments
+from shared.protocol.spec import PartySpec, ReleaseSpec
 
 
 class Mixer(Protocol):
-    """Takes a party's integer rows in any order and gives the integers to which noise is added."""
+    """Takes a party's integer rows in any order and gives what its block is made of."""
 
     def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these ranks (m)."""
 
     def total(self) -> NDArray[np.int64]:
-        """The mixed block, before noise."""
+        """The block before noise; where parties exchange first, the rows (n x d) in the order of their ranks."""
 
 
 class Mechanism(Protocol):
@@ -29,8 +32,8 @@ class Mechanism(Protocol):
     def rows(self, spec: ReleaseSpec) -> int:
         """Rows of every block and of the published matrix."""
 
-    def gain(self, spec: ReleaseSpec) -> int:
-        """Squared L2 distance of two mixed blocks per squared distance of the one encoded row that differs."""
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
 
     def step(self, spec: ReleaseSpec) -> float:
         """The published value is integer * step."""
@@ -41,8 +44,18 @@ class Mechanism(Protocol):
     def mixer(self, spec: ReleaseSpec, columns: int) -> Mixer:
         """An empty mixer for one party's block of that many encoded columns."""
 
+    def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+        """The noise of that party's block (rows x d), drawn now."""
 
-_MECHANISMS: Mapping[str, Mechanism] = {"rmgm": rmgm, "dgm": dgm}
+    def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> Moments:
+        """What an assembled matrix says about second moments; the parties' sigmas are in the spec's order.
+
+        Raises:
+            VerificationError: no honest blocks make such a matrix.
+        """
+
+
+_MECHANISMS: Mapping[str, Mechanism] = {"rmgm": rmgm, "dgm": dgm, "moments": moments}
 
 
 def mechanism_of(spec: ReleaseSpec) -> Mechanism:

@@ -1,10 +1,16 @@
 """DGM: plain Gaussian noise on every row (protocol.md section 4). Released: Q + N, n x d."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.privacy.fixed_point import SCALE
-from shared.protocol.spec import ReleaseSpec
+from shared.privacy.noise import Sampler
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.mechanisms.answers import Moments
+from shared.protocol.mechanisms.rowwise import moments_of_rows, row_sensitivity, uniform_noise
+from shared.protocol.spec import PartySpec, ReleaseSpec
 
 
 class Placement:
@@ -27,12 +33,12 @@ def rows(spec: ReleaseSpec) -> int:
     return spec.n
 
 
-def gain(spec: ReleaseSpec) -> int:  # noqa: ARG001 - the same question is put to every mechanism
+def squared_sensitivity(spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
     """A subject's row stands in the block once."""
-    return 1
+    return row_sensitivity(spec, party, adjacency)
 
 
-def step(spec: ReleaseSpec) -> float:  # noqa: ARG001 - as above
+def step(spec: ReleaseSpec) -> float:  # noqa: ARG001 - the same question is put to every mechanism
     """1 / 2^f."""
     return 1 / SCALE
 
@@ -45,3 +51,13 @@ def intercept(spec: ReleaseSpec) -> NDArray[np.int64]:
 def mixer(spec: ReleaseSpec, columns: int) -> Placement:
     """Nothing is mixed."""
     return Placement(n=spec.n, d=columns)
+
+
+def noise(spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+    """Of one scale."""
+    return uniform_noise(spec.n, party, sigma=sigma, draw=draw)
+
+
+def moments(spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> Moments:
+    """Those of the published rows."""
+    return moments_of_rows(spec, sigmas, matrix, step=step(spec))

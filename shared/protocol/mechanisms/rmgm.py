@@ -3,6 +3,7 @@
 Released: S Q + N, k x d. Changing one subject moves one column's multiple of S, whose squared norm is k.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -10,7 +11,11 @@ from numpy.typing import NDArray
 
 from shared.mixing.projection import Projection, ones_projection
 from shared.privacy.fixed_point import SCALE
-from shared.protocol.spec import ReleaseSpec
+from shared.privacy.noise import Sampler
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.mechanisms.answers import Moments
+from shared.protocol.mechanisms.rowwise import moments_of_rows, row_sensitivity, uniform_noise
+from shared.protocol.spec import PartySpec, ReleaseSpec
 
 
 def rows(spec: ReleaseSpec) -> int:
@@ -18,9 +23,9 @@ def rows(spec: ReleaseSpec) -> int:
     return spec.k or 0
 
 
-def gain(spec: ReleaseSpec) -> int:
-    """||S e_i||^2 = k."""
-    return rows(spec)
+def squared_sensitivity(spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+    """||S e_i||^2 = k times that of one row."""
+    return rows(spec) * row_sensitivity(spec, party, adjacency)
 
 
 def step(spec: ReleaseSpec) -> float:
@@ -36,3 +41,13 @@ def intercept(spec: ReleaseSpec) -> NDArray[np.int64]:
 def mixer(spec: ReleaseSpec, columns: int) -> Projection:
     """The seeded Bernoulli projection."""
     return Projection(seed=bytes.fromhex(spec.seed), k=rows(spec), d=columns)
+
+
+def noise(spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+    """Of one scale."""
+    return uniform_noise(rows(spec), party, sigma=sigma, draw=draw)
+
+
+def moments(spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> Moments:
+    """Those of the published rows."""
+    return moments_of_rows(spec, sigmas, matrix, step=step(spec))

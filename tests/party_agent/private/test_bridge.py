@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from party_agent.errors import DataChangedError, DataError
-from party_agent.private.bridge import BlockRequest, privatise
+from party_agent.private.bridge import privatise
 from party_agent.private.digest import TableDigest
+from party_agent.private.request import BlockRequest
 from party_agent.private.table import Table
 from shared.mixing.signs import sign_bits
 from shared.privacy.fixed_point import squared_row_limit
@@ -18,6 +19,7 @@ from shared.protocol.keys import SigningKey
 from shared.protocol.plan import plan_block
 from shared.protocol.schema import Attribute
 from shared.protocol.study import Member, Study, StudyParty, build_spec
+from shared.protocol.whitening import Whitening
 from tests.party_agent.consortium import Noise
 from tests.party_agent.fake_coordinator import NOW
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
@@ -34,7 +36,11 @@ class Charge:
 
 
 def request_of(
-    mechanism: Literal["rmgm", "dgm"], *attributes: Attribute, row_norm: float | None = None, n: int = N
+    mechanism: Literal["rmgm", "dgm", "moments"],
+    *attributes: Attribute,
+    row_norm: float | None = None,
+    whitening: Whitening | None = None,
+    n: int = N,
 ) -> BlockRequest:
     key = SigningKey(b"\x01" * 32)
     study = Study(
@@ -44,7 +50,7 @@ def request_of(
         epsilon=1,
         delta=1e-5,
         n=n,
-        parties=(StudyParty(name="p", dataset="d", attributes=attributes, row_norm=row_norm),),
+        parties=(StudyParty(name="p", dataset="d", attributes=attributes, row_norm=row_norm, whitening=whitening),),
     )
     member = Member(key.verifying_key.raw.hex(), "00" * 32)
     spec = build_spec(study, members={"p": member}, proposer=key.fingerprint, seed=SEED, now=NOW)
@@ -116,6 +122,30 @@ def test_row_norm_clips_every_row_before_mixing() -> None:
     assert (np.sign(clipped) * np.sign(rows) >= 0).all()
 
 
+@pytest.mark.parametrize("row_norm", [0.6, 1.0])
+@pytest.mark.parametrize("batch", [7, 60])
+def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, row_norm: float) -> None:
+    attributes = (NUMBER, BINARY)
+    whitening = Whitening(centre=(0.25, -0.125), matrix=((1.5, -0.25), (0.375, 0.5)))
+    request = request_of("dgm", *attributes, row_norm=row_norm, whitening=whitening)
+    columns = columns_of()
+    table, noise = table_of(columns, *attributes, batch=batch), Noise()
+    block = privatise(table, request, charge=charge_for(request, table), draw=noise) - noise.drawn[0].reshape(N, 2)
+    centre, matrix = np.array([8192, -4096]), np.array([[12, -2], [3, 4]])  # exact in eighths
+    mapped = [[int(v / 8) for v in (matrix @ (row - centre)).tolist()] for row in naive_rows(columns, attributes)]
+    limit = squared_row_limit(row_norm)
+    assert [sum(v * v for v in row) > limit for row in mapped].count(False) > 0
+    for row, found in zip(mapped, block.tolist(), strict=True):
+        shrunk = min(1.0, (limit / max(1, sum(v * v for v in row))) ** 0.5)
+        assert sum(v * v for v in found) <= limit
+        assert found == row if shrunk == 1 else np.allclose(found, np.multiply(row, shrunk), rtol=0, atol=2)
+    mixed = request_of("rmgm", *attributes, row_norm=row_norm, whitening=whitening)
+    drawn = Noise()
+    sketch = privatise(table, mixed, charge=charge_for(mixed, table), draw=drawn) - drawn.drawn[0].reshape(K, 2)
+    bits = np.unpackbits(sign_bits(SEED, np.arange(N), K), axis=1)[:, :K]
+    assert np.array_equal(sketch, (1 - 2 * bits.T.astype(np.int64)) @ block)
+
+
 def test_only_the_attributes_of_the_spec_are_read() -> None:
     request = request_of("rmgm", BINARY)
     table = table_of({k: v for k, v in columns_of().items() if k in {"id", "b"}}, BINARY)
@@ -132,6 +162,14 @@ def test_charge_that_does_not_cover_the_plan_is_refused_before_anything_is_read(
     with pytest.raises(ValueError, match="does not cover"):
         privatise(table, request, charge=charge, draw=noise, progress=progress.append)
     assert (noise.calls, progress) == ([], [])
+
+
+def test_block_of_an_interactive_release_is_refused_before_anything_is_read() -> None:
+    request = request_of("moments", NUMBER)
+    table, progress = table_of(columns_of(), NUMBER), list[int]()
+    with pytest.raises(ValueError, match="exchange"):
+        privatise(table, request, charge=charge_for(request, table), draw=Noise(), progress=progress.append)
+    assert progress == []
 
 
 def changed(name: str) -> dict[str, Any]:

@@ -274,3 +274,14 @@ def test_csv_without_a_header_does_not_show_its_first_row(csv: Callable[[bytes],
     with pytest.raises(DataError, match="no column id, x among its 2") as refused:
         scan(csv(b"SENTINEL,1\nb,2\n"))
     assert "SENTINEL" not in refused.value.diagnostics()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"url": "sqlite:///a\0b"}, {"url": "postgresql+psycopg://user:a%00b@host/db"}, {"query": "SELECT 1 AS id\0"}],
+    ids=["url", "escaped", "query"],
+)
+def test_nul_in_a_url_or_query_is_refused_before_anything_is_opened(change: dict[str, str]) -> None:
+    source = SqlSource(url="sqlite:////absent/x.db", query="SELECT 1 AS id", order_by="id").model_copy(update=change)
+    with pytest.raises(SourceError, match="NUL"):
+        values(source, "id")

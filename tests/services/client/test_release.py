@@ -11,7 +11,7 @@ from services.estimation.errors import UnknownAttributeError
 from shared.protocol.errors import DocumentError, ProtocolError, VerificationError
 from shared.protocol.keys import Fingerprint
 from shared.runtime.errors import SettingsError
-from tests.services.released import COORDINATOR, SLOPES, STRANGER, flipped, published, resigned
+from tests.services.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
 
 TARGET = "charges, yearly"
 
@@ -37,6 +37,17 @@ def test_moments_of_the_matrix_are_those_that_are_fitted(mechanism: str) -> None
     assert matrix.shape == (release.prepared.rows, 5)
     assert release.columns[0] == "(intercept)"
     np.testing.assert_allclose(matrix.T @ matrix, release.prepared.gram, rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_whitened_release_is_verified_and_fitted_in_original_units(mechanism: str) -> None:
+    release = Release.of(published(mechanism=mechanism, whitening=WHITENING)[1])
+    assert release.columns == ("(intercept)", "whitened[age]", "whitened[bmi]", "smoker", TARGET)
+    fitted = release.fit(TARGET)
+    assert fitted.features == ("age", "bmi", "smoker")
+    assert dict(zip(fitted.features, fitted.coefficients[1:], strict=True)) == pytest.approx(SLOPES, abs=0.8)
+    plain = Release.of(published(mechanism=mechanism)[1])
+    np.testing.assert_allclose(release.prepared.gram, plain.prepared.gram, rtol=0, atol=0.01 * 2000)
 
 
 def test_saved_release_holds_the_bytes_as_served(tmp_path: Path) -> None:

@@ -222,3 +222,19 @@ def test_cache_that_cannot_be_written_does_not_stop_a_fetch(tmp_path: Path) -> N
     (tmp_path / "cache").touch()
     client = client_of(FakeCoordinator.serving((release_id, files)), cache=tmp_path / "cache")
     assert client.fetch(release_id).files == files
+
+
+def test_matrix_larger_than_its_manifest_allows_is_not_read() -> None:
+    release_id, files = published()
+    bloated = ReleaseFiles(files.manifest, files.matrix + bytes(64 << 20), files.moments)
+    fake = FakeCoordinator.serving((release_id, bloated))
+    with client_of(fake) as client, pytest.raises(NonsenseError, match="more than the"):
+        client.fetch(release_id)
+
+
+def test_size_in_a_manifest_of_another_key_is_not_believed() -> None:
+    release_id, files = published()
+    fake = FakeCoordinator.serving((release_id, resigned(files, STRANGER)))
+    with client_of(fake, trusted=COORDINATOR.fingerprint) as client, pytest.raises(VerificationError):
+        client.fetch(release_id)
+    assert not any(path.endswith("/matrix") for path in fake.requests)

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,17 @@ from services.learner.app import create_app
 from services.learner.catalogue import Catalogue
 from services.learner.edge import MAX_BODY_BYTES
 from services.learner.views import MAX_ROWS
+from shared.planning.curves import plan
+from shared.planning.design import design_of
+from shared.planning.task import Assumptions
+from shared.protocol.documents import decode
+from shared.protocol.study import Study
 from tests.services.in_process import InProcess
 from tests.services.released import (
     COORDINATOR,
     SLOPES,
     STRANGER,
+    WHITENING,
     FakeCoordinator,
     html,
     problem,
@@ -105,11 +112,25 @@ def test_signal_to_noise_falls_with_epsilon_to_nothing() -> None:
 def test_moments_are_the_grams_without_the_expected_noise(http: httpx.Client) -> None:
     said = http.get(f"/v1/releases/{ID}/moments").json()
     prepared = Release.of(published()[1]).prepared
-    expected = prepared.gram - prepared.rows * np.diag(prepared.noise)
+    expected = prepared.gram - prepared.rows * prepared.V
     np.testing.assert_allclose(said["second_moments"], expected, rtol=1e-12)
     assert said["columns"][0] == "(intercept)"
     assert said["noise_variance"][0] == 0
     assert len(said["scale"]) == len(said["labels"]) == 5
+
+
+def test_moments_of_a_whitened_release_are_in_encoded_units_with_the_covariance_of_their_noise() -> None:
+    release = published(whitening=WHITENING)
+    with learner(FakeCoordinator.serving(release)) as http:
+        said = http.get(f"/v1/releases/{release[0]}/moments").json()
+        detail = http.get(f"/v1/releases/{release[0]}").json()
+    assert said["columns"] == ["(intercept)", "age", "bmi", "smoker", TARGET]
+    V = np.array(said["noise_covariance"])
+    np.testing.assert_allclose(np.diag(V), said["noise_variance"])
+    assert V[1, 2] > 0.1 * np.sqrt(V[1, 1] * V[2, 2])
+    assert np.count_nonzero(V) == 6
+    assert [c["name"] for c in detail["columns"]][1:3] == ["whitened[age]", "whitened[bmi]"]
+    assert all(c["signal_to_noise"] > 10 for c in detail["columns"][1:])
 
 
 def test_fit_is_the_same_as_in_python(http: httpx.Client) -> None:
@@ -279,6 +300,60 @@ def test_release_that_does_not_verify_is_502_and_never_fitted() -> None:
         assert document["type"].endswith("verification")
 
 
+STUDY: dict[str, Any] = {
+    "study": "Charges",
+    "epsilon": 3,
+    "delta": 1e-5,
+    "n": 100_000,
+    "parties": [
+        {
+            "name": name,
+            "dataset": "main",
+            "attributes": [{"kind": "numeric", "name": f"{name}-{i}", "lower": 0, "upper": 9} for i in range(2)],
+        }
+        for name in ("clinic", "insurer")
+    ],
+}
+
+
+def test_plan_of_a_study_is_the_planners(http: httpx.Client) -> None:
+    body = {"study": STUDY, "target": "insurer-0", "features": ["clinic-0", "clinic-1"], "r_squared": 0.5}
+    said = http.post("/v1/plans", json=body)
+    assert said.status_code == 200, said.text
+    assumed = Assumptions(target="insurer-0", features=("clinic-0", "clinic-1"), r_squared=0.5)
+    expected = plan(design_of(decode(Study, json.dumps(STUDY).encode())), assumed)
+    assert said.json() == json.loads(json.dumps(asdict(expected)))
+    assert said.json()["forecast"]["useful"]
+
+
+def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None:
+    moments = np.diag([1.0, 0.1, 0.1, 0.1, 0.1])
+    moments[1, 3] = moments[3, 1] = 0.05
+    body = {"study": STUDY, "target": "insurer-0", "second_moments": moments.tolist()}
+    said = http.post("/v1/plans", json=body).json()["forecast"]
+    assert (said["public_table"], said["r_squared_assumed"]) == (True, pytest.approx(0.25))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"study": {**STUDY, "epsilon": 0}}, "privacy-parameter"),
+        ({"study": {**STUDY, "k": 0}}, "planning"),
+        ({"study": {**STUDY, "parties": []}}, "request"),
+        ({"study": {**STUDY, "more": 1}}, "request"),
+        ({"study": 1}, "request"),
+        ({"target": "nobody"}, "planning"),
+        ({"r_squared": 1}, "request"),
+        ({"second_moments": [[1, 0], [0]]}, "planning"),
+        ({"second_moments": []}, "planning"),
+        ({"more": 1}, "request"),
+    ],
+)
+def test_plan_that_cannot_be_made_is_a_problem(http: httpx.Client, changes: dict[str, Any], kind: str) -> None:
+    document = refusal(http.post("/v1/plans", json={"study": STUDY, **changes}), 422)
+    assert document["type"].endswith(f":{kind}")
+
+
 def test_kept_releases_are_listed_and_served_after_a_restart_without_coordinator(
     fake: FakeCoordinator, tmp_path: Path
 ) -> None:
@@ -324,13 +399,13 @@ def test_metrics_count_by_route_and_estimator(http: httpx.Client) -> None:
     text = http.get("/metrics").text
     assert 'commingle_learner_fits_total{estimator="measurement_error"} 1.0' in text
     assert 'route="/v1/releases/{release}/fits",status="200"} 1.0' in text
-    assert 'route="unknown",status="404"} 1.0' in text
+    assert 'route="none",status="404"} 1.0' in text
     assert "commingle_learner_releases_held 1.0" in text
 
 
 def test_openapi_describes_every_route_and_its_problems(http: httpx.Client) -> None:
     described = http.get("/openapi.json").json()
-    assert len(described["paths"]) == 8
+    assert len(described["paths"]) == 15
     for operations in described["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]

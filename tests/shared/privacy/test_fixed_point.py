@@ -1,5 +1,5 @@
 from fractions import Fraction
-from math import inf, nan
+from math import inf, nan, trunc
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from shared.privacy.errors import EncodingRangeError, ParameterError
-from shared.privacy.fixed_point import SCALE, check_exact_range, clip_rows, quantise, squared_row_limit
+from shared.privacy.fixed_point import SCALE, check_exact_range, clip_rows, coarsen, quantise, squared_row_limit
 
 Rows = NDArray[np.int64]
 
@@ -36,6 +36,12 @@ def test_quantised_values_never_grow_and_lose_less_than_one_step(values: NDArray
 def test_value_outside_the_encoded_range_is_refused(value: float) -> None:
     with pytest.raises(EncodingRangeError):
         quantise(np.array([[0.0, value]]))
+
+
+@given(st.floats(-1, 1), st.sampled_from([14, 15]))
+def test_coarsened_integers_are_the_truncation_at_fewer_bits(value: float, bits: int) -> None:
+    coarse = coarsen(quantise(np.array([[value]])), bits)
+    assert coarse.tolist() == [[trunc(Fraction(value) * 2**bits)]]
 
 
 @given(ROWS, st.integers(0, 8 * SCALE**2))

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import CommingleError
+from shared.privacy.accounting import SIGMA_LIMIT
 from shared.protocol.documents import WireModel, decode, encode
 from shared.protocol.dsse import Envelope
 from shared.protocol.errors import DocumentError, SpecError
-from shared.protocol.manifest import Manifest, privacy_statement
+from shared.protocol.exchange.documents import Countersignature, DealPackage, DealStatement, MaskStatement
+from shared.protocol.manifest import Manifest, privacy_statement, published_columns
 from shared.protocol.moments import SecondMoments
 from shared.protocol.plan import plan_blocks
 from shared.protocol.schema import parse_attributes
@@ -70,6 +72,7 @@ VALID: Json = {
     "proposer": "cc" * 32,
 }
 GONE = object()
+WHITENING: Json = {"centre": [0.1, 0, -1], "matrix": [[2, 0.5, 0], [0.5, 3, 0], [0, 0, 1]]}
 
 
 def changed(path: str, value: object) -> Json:
@@ -110,6 +113,9 @@ ACCEPTED: list[tuple[str, object]] = [
     ("parties/0/row_norm", None),
     ("parties/0/row_norm", 1),
     ("parties/0/row_norm", 1000),
+    ("parties/1/whitening", None),
+    ("parties/1/whitening", WHITENING),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1024, 0, 0], [0, 1, 0], [0, 0, 1]]}),
     ("parties/0/attributes/0/unit", None),
     ("parties/0/attributes/0/missing", "midpoint"),
     ("parties/0/attributes/0/name", "Größe, im Stehen (cm)"),
@@ -151,6 +157,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("k", 1_000_001, "k"),
     ("k", 10**30, "k"),
     ("fraction_bits", 16, "fraction_bits"),
+    ("fraction_bits", 14, "15 for rmgm"),
     ("fraction_bits", 0, "fraction_bits"),
     ("fraction_bits", True, "fraction_bits"),
     ("seed", "01" * 31, "seed"),
@@ -211,6 +218,17 @@ REFUSED: list[tuple[str, object, str]] = [
     ("parties/0/row_norm", 1001, "row_norm"),
     ("parties/0/row_norm", "1", "row_norm"),
     ("parties/0/whitening", [[1]], "whitening"),
+    ("parties/0/whitening", {"centre": [0, 0], "matrix": [[1, 0], [0, 1]]}, "row_norm of at most 1"),
+    ("parties/1/whitening", {"centre": [0, 0], "matrix": [[1, 0], [0, 1]]}, "3 encoded columns"),
+    ("parties/1/whitening", {"centre": [], "matrix": []}, "centre"),
+    ("parties/1/whitening", {**WHITENING, "centre": [0, 0, 1.1]}, "centre"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 0], [0, 1], [0, 0]]}, "3 x 3"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1025, 0, 0], [0, 1, 0], [0, 0, 1]]}, "more than 1024"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1e300, 0, 0], [0, 1, 0], [0, 0, 1]]}, "more than 1024"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 1, 0], [1, 1, 0], [0, 0, 1]]}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[0, 0, 0]] * 3}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 0, 0], [0, 1, 0], [0, 0, 1e-7]]}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "secret": 1}, "secret"),
     ("parties/0/attributes/0/kind", "text", "attributes"),
     ("parties/0/attributes/0/kind", GONE, "attributes"),
     ("parties/0/attributes/0/lower", 120, "below upper"),
@@ -259,6 +277,34 @@ def test_number_that_json_cannot_hold_is_refused(field: str, number: str) -> Non
         decode(ReleaseSpec, text.encode())
 
 
+@pytest.mark.parametrize("row_norm", [None, 1.001])
+def test_whitened_rows_that_may_be_longer_than_one_are_refused(row_norm: float | None) -> None:
+    document = changed("parties/1/whitening", WHITENING)
+    document["parties"][1]["row_norm"] = row_norm
+    with pytest.raises(DocumentError, match="row_norm of at most 1"):
+        parse(document)
+
+
+def test_whitened_columns_are_published_under_their_own_names() -> None:
+    spec = parse(changed("parties/1/whitening", WHITENING))
+    names = ("(intercept)", "age", "sex", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
+    assert tuple(column.name for column in spec.columns) == names
+    assert plan_blocks(spec)[1].columns == names[3:]
+    assert tuple(column.name for column in published_columns(spec)) == names
+
+
+@pytest.mark.parametrize(("adjacency", "times"), [("replace_one", 2), ("zero_out", 1)])
+def test_noise_of_whitened_rows_follows_from_the_row_norm_alone(adjacency: str, times: int) -> None:
+    # blood alone has diameter sqrt(2) and radius 1: whitened with C = 0.99 these bounds no longer hold
+    document = {**changed("parties/1/whitening", WHITENING), "adjacency": adjacency}
+    document["parties"][1]["row_norm"] = 0.99
+    whitened = plan_blocks(parse(document))[1]
+    document["parties"][1]["whitening"] = None
+    plain = plan_blocks(parse(document))[1]
+    bound = {"replace_one": 2**0.5, "zero_out": 0.99}[adjacency]
+    assert whitened.sigma / plain.sigma == pytest.approx(times * 0.99 / bound, rel=1e-4)
+
+
 def test_classical_calibration_above_one_is_refused_with_its_remedy() -> None:
     with pytest.raises(DocumentError, match="Use calibration zcdp"):
         parse({**VALID, "calibration": "classical", "epsilon": 1.5})
@@ -299,6 +345,28 @@ def test_decoding_affine_map_takes_encoded_extremes_to_the_bounds() -> None:
     age = parse(VALID).columns[1]
     assert age.offset - age.scale == 0
     assert age.offset + age.scale == 120
+
+
+MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fraction_bits": 15}, "14 for moments"),
+        ({"k": 20}, "k belongs to rmgm"),
+        ({"n": (2**63 - 26 * 2**48) // 4**14}, "too many for 64-bit"),
+    ],
+)
+def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(CommingleError, match=said):
+        parse({**MOMENTS, **changes})
+
+
+def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:
+    spec = parse({**MOMENTS, "n": (2**63 - 26 * 2**48) // 4**14 - 1})
+    assert spec.n * 4**14 + 26 * SIGMA_LIMIT < 2**63
+    assert max(plan.sigma for plan in plan_blocks(spec)) <= SIGMA_LIMIT
 
 
 def test_party_that_is_not_in_the_spec_is_a_spec_error() -> None:
@@ -347,6 +415,10 @@ KINDS: list[type[WireModel]] = [
     Manifest,
     SecondMoments,
     Study,
+    DealPackage,
+    DealStatement,
+    MaskStatement,
+    Countersignature,
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -381,11 +453,11 @@ def test_arbitrary_schema_files_raise_only_our_errors(data: bytes) -> None:
     parses_or_raises_ours(lambda: parse_attributes(data))
 
 
-@given(st.sampled_from(paths(VALID)), JSON)
+@given(st.sampled_from(paths(changed("parties/1/whitening", WHITENING))), JSON)
 def test_spec_with_any_field_replaced_parses_and_plans_or_raises_only_our_errors(
     place: tuple[Any, ...], value: object
 ) -> None:
-    document = deepcopy(VALID)
+    document = changed("parties/1/whitening", deepcopy(WHITENING))
     inner: Any = document
     for key in place[:-1]:
         inner = inner[key]

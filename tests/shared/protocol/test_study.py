@@ -3,16 +3,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared.errors import CommingleError
-from shared.privacy.calibration import rho_of_epsilon
 from shared.protocol.documents import decode
 from shared.protocol.errors import SpecError
 from shared.protocol.keys import Fingerprint
 from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Member, Study, build_spec, default_k
+from shared.protocol.study import Member, Study, build_spec
+from shared.protocol.whitening import Whitening
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 PARTY: dict[str, Any] = {
@@ -20,7 +18,8 @@ PARTY: dict[str, Any] = {
     "dataset": "visits",
     "attributes": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
 }
-STUDY: dict[str, Any] = {"study": "Age", "epsilon": 1, "delta": 1e-5, "n": 10_000, "parties": [PARTY]}
+WHITENING = {"centre": [0.25], "matrix": [[3.0]]}
+STUDY: dict[str, Any] = {"study": "Age", "epsilon": 1, "delta": 1e-5, "n": 10_000, "k": 50, "parties": [PARTY]}
 MEMBERS = {"clinic": Member("aa" * 32, "ab" * 32), "lab": Member("ba" * 32, "bb" * 32)}
 
 
@@ -39,15 +38,21 @@ def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -
     assert spec.parties[0].sealing_key == MEMBERS["clinic"].sealing_key
     assert spec.seed == "01" * 32
     assert spec.proposer == "cc" * 32
-    assert spec.k == default_k(study())
+    assert spec.k == 50
 
 
 def test_dgm_study_has_no_sketch() -> None:
-    assert build(study(mechanism="dgm")).k is None
+    assert build(study(mechanism="dgm", k=None)).k is None
 
 
-def test_sketch_given_by_hand_is_kept() -> None:
-    assert build(study(k=77)).k == 77
+def test_moments_study_has_no_sketch_and_fourteen_fraction_bits() -> None:
+    spec = build(study(mechanism="moments", k=None))
+    assert (spec.k, spec.fraction_bits, spec.interactive) == (None, 14, True)
+
+
+def test_rmgm_study_without_a_sketch_is_refused() -> None:
+    with pytest.raises(SpecError, match="rmgm needs k"):
+        build(study(k=None))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_sketch_given_by_hand_is_kept() -> None:
         ({"k": 10_001}, "not exceed n"),
         ({"mechanism": "dgm", "k": 10}, "k belongs to rmgm"),
         ({"epsilon": 0}, "epsilon"),
-        ({"epsilon": -1, "mechanism": "dgm"}, "epsilon"),
+        ({"epsilon": -1, "mechanism": "dgm", "k": None}, "epsilon"),
         ({"epsilon": 5e-324}, "epsilon"),
         ({"epsilon": 2, "calibration": "classical"}, "classical"),
         ({"delta": 1}, "delta"),
@@ -90,30 +95,11 @@ def test_seed_of_wrong_length_is_refused() -> None:
         build(study(), seed=b"\1" * 31)
 
 
-def test_default_sketch_balances_the_two_squared_errors() -> None:
-    # k minimises p/(2k) + (k v / (n lambda))^2 with lambda = 0.1, found here by search instead of by formula
-    written = study(n=10**7, epsilon=0.3)
-    variance = 4 / (2 * rho_of_epsilon(0.3, 1e-5))
-    error = {k: 2 / (2 * k) + (k * variance / (10**7 * 0.1)) ** 2 for k in range(6, 10_000)}
-    assert default_k(written) == pytest.approx(min(error, key=lambda k: error[k]), abs=1)
+def test_study_that_whitens_becomes_a_spec_that_does() -> None:
+    spec = build(study(parties=[{**PARTY, "row_norm": 0.3, "whitening": WHITENING}]))
+    assert spec.parties[0].whitening == Whitening(centre=(0.25,), matrix=((3.0,),))
 
 
-@given(
-    st.integers(8, 10**8),
-    st.floats(0.01, 20),
-    st.sampled_from(["replace_one", "zero_out"]),
-    st.sampled_from([None, 0.3, 5]),
-)
-def test_default_sketch_always_makes_a_valid_spec(n: int, epsilon: float, adjacency: str, norm: float | None) -> None:
-    written = study(n=n, epsilon=epsilon, adjacency=adjacency, parties=[{**PARTY, "row_norm": norm}])
-    k = build(written).k
-    assert k is not None
-    assert min(n, 6) <= k <= max(6, round(n ** (2 / 3)))
-
-
-def test_default_sketch_grows_with_epsilon_and_with_subjects() -> None:
-    by_epsilon = [default_k(study(epsilon=epsilon)) for epsilon in (0.1, 0.3, 1, 3, 10)]
-    by_subjects = [default_k(study(n=n)) for n in (10**3, 10**4, 10**5, 10**6)]
-    assert by_epsilon == sorted(by_epsilon)
-    assert by_subjects == sorted(by_subjects)
-    assert by_subjects[0] < by_subjects[-1]
+def test_study_that_whitens_without_a_row_norm_is_refused_with_the_remedy() -> None:
+    with pytest.raises(SpecError, match="row_norm"):
+        build(study(parties=[{**PARTY, "whitening": WHITENING}]))

@@ -1,5 +1,6 @@
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,19 @@ def test_file_is_written_in_full_for_its_owner_only_and_nothing_else_is_left(tmp
     assert path.read_bytes() == b"two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_pieces_are_written_one_after_the_other_or_not_at_all(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError
+
+    path = tmp_path / "file"
+    write_durably(path, iter([b"one", b"", b"two"]))
+    with pytest.raises(ConnectionError):
+        write_durably(path, broken())
+    assert path.read_bytes() == b"onetwo"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_mode_asked_for_is_set_whatever_the_umask(tmp_path: Path) -> None:

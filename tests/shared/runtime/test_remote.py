@@ -1,10 +1,14 @@
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event, Thread
 
 import httpx
 import pytest
 
 from shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
-from shared.runtime.remote import call, json_of
+from shared.runtime.remote import call, json_of, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -128,3 +132,149 @@ def test_answer_that_cannot_be_decompressed_is_our_error() -> None:
 def test_deeply_nested_answer_is_our_error(status: int) -> None:
     with pytest.raises(RemoteError):
         json_of(call(answering(status, content=b"[" * 200_000), "GET", "/"))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass
+class Sent:
+    """How much a server got rid of before its caller hung up."""
+
+    size: int = 0
+
+
+@contextmanager
+def hostile(
+    piece: bytes, *, pause_seconds: float = 0.0, head: bytes = HEAD, chunked: bool = True
+) -> Iterator[tuple[httpx.Client, Sent]]:
+    """A real server whose answer goes on with this piece for as long as anybody reads it."""
+    sent, ended = Sent(), Event()
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(head)
+            try:
+                while not ended.wait(pause_seconds):
+                    connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+                    sent.size += len(piece)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener,))
+        thread.start()
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
+                yield http, sent
+        finally:
+            ended.set()
+            thread.join(20)
+
+
+def test_answer_without_end_is_dropped_at_its_limit() -> None:
+    with hostile(bytes(1 << 16)) as (http, sent), pytest.raises(NonsenseError, match="more than the 1048576 bytes"):
+        call(http, "GET", "/", largest_bytes=1 << 20)
+    assert sent.size < 64 << 20  # what was on its way in buffers, and not what would have filled the memory
+
+
+def test_answer_that_drips_ends_with_the_patience() -> None:
+    with hostile(b"x", pause_seconds=0.01) as (http, sent), pytest.raises(UnreachableError, match="too slowly"):
+        call(http, "GET", "/", patience_seconds=0.2)
+    assert 1 < sent.size < 1000
+
+
+def test_head_that_drips_ends_with_the_patience() -> None:
+    never = b"HTTP/1.1 200 OK\r\nX-Long: "
+    drips = hostile(b"x", pause_seconds=0.01, head=never, chunked=False)
+    with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
+        call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
+    assert 1 < sent.size < 5000
+
+
+def test_kept_connection_is_cut_as_a_new_one_is() -> None:
+    ended = Event()
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            connection.recv(1 << 16)
+            while not ended.wait(0.01):
+                connection.sendall(b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener,))
+        thread.start()
+        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
+            assert call(http, "GET", "/").content == b"ok"
+            with pytest.raises(UnreachableError):
+                call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
+        ended.set()
+        thread.join(20)
+
+
+def test_answer_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    assert call(answering(200, content=bytes(100)), "GET", "/", largest_bytes=100).content == bytes(100)
+    with pytest.raises(NonsenseError, match="more than the 99 bytes"):
+        call(answering(200, content=bytes(100)), "GET", "/", largest_bytes=99)
+
+
+def test_large_refusal_is_not_read_either() -> None:
+    with pytest.raises(NonsenseError, match="more than the 10 bytes"):
+        call(answering(400, json=PROBLEM), "GET", "/", largest_bytes=10)
+
+
+def test_nothing_compressed_is_asked_for_or_unpacked() -> None:
+    asked: list[str] = []
+
+    def bomb(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["accept-encoding"])
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Unread())
+
+    with pytest.raises(NonsenseError, match="compressed"):
+        call(client(bomb), "GET", "/")
+    assert asked == ["identity"]
+
+
+class Unread(httpx.SyncByteStream):
+    """A body that nobody may touch."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("the body was read")
+
+
+@dataclass
+class OnePage:
+    next: str | None
+
+
+def test_pages_end_where_the_list_does() -> None:
+    asked: list[str | None] = []
+
+    def ask(cursor: str | None) -> OnePage:
+        asked.append(cursor)
+        return OnePage({None: "a", "a": "b"}.get(cursor))
+
+    assert len(list(pages("there", ask))) == 3
+    assert asked == [None, "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("following", "most"),
+    [(lambda _: "again", 2), (lambda n: "ab"[n % 2], 3), (str, 7), (lambda _: "x" * 1001, 1)],
+    ids=["same", "circle", "always new", "long"],
+)
+def test_hostile_pages_end_with_our_error(following: Callable[[int], str], most: int) -> None:
+    asked: list[str | None] = []
+
+    def ask(cursor: str | None) -> OnePage:
+        asked.append(cursor)
+        return OnePage(following(len(asked)))
+
+    with pytest.raises(NonsenseError, match="without end"):
+        list(pages("there", ask, most=7))
+    assert len(asked) == most

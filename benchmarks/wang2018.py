@@ -1,0 +1,176 @@
+"""Wang 2018, Revisiting differentially private linear regression: Table 3, error over epsilon, relative efficiency.
+
+python -m benchmarks.wang2018 [--quick] [--data DIR] [--json FILE] [--pictures DIR]
+
+Add/remove neighbours. The pre-processing reads private rows, and the published constants do not keep what their proofs
+promise: for comparison with the paper only. Output is Markdown.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.wang2018_data import DATA, Table, load, made_up, names
+from benchmarks.wang2018_efficiency import SIZES, efficiency
+from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors
+from benchmarks.wang2018_panels import Panel, draw_panels
+from party_agent.private.regression.problem import Floats
+
+EPSILON = 0.1
+EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+SHOWN = ("airfoil", "bike", "elevators", "protein")
+WARNING = (
+    "Benchmark only: means, deviations and the largest label are read from private rows. The published constants of\n"
+    "SSP, AdaSSP and AdaOPS under-noise each part (2.65 to 5.5 times its delta), that of OPS up to 2.3 times at\n"
+    "epsilon 1; his code's SSP and ObjPert have less noise than any proof covers."
+)
+_COLUMNS = (*FIXED, *PRIVATE)
+
+
+def summary(errors: Floats) -> dict[str, float]:
+    """Median over runs of the ten-fold mean, and of the deviation over folds; greatest and least ten-fold mean."""
+    means = errors.mean(axis=1)
+    deviation = float(np.median(errors.std(axis=1)))
+    return {"mse": float(np.median(means)), "sd": deviation, "least": float(means.min()), "most": float(means.max())}
+
+
+def table3_row(table: Table, published: dict[str, Any], *, runs: int) -> dict[str, Any]:
+    """One table under all methods, beside the published cell where there is one."""
+    cells: dict[str, Any] = {}
+    for name, errors in mapped_errors(table, EPSILON, {**FIXED, **PRIVATE, **HIS_CODE}, runs=runs).items():
+        cells[name] = summary(errors)
+        theirs = published.get(name.partition(",")[0])
+        if theirs is not None:
+            within = np.abs(errors.mean(axis=1) - theirs["mse"]) <= 3 * theirs["sd"]
+            median_within = abs(cells[name]["mse"] - theirs["mse"]) <= 3 * theirs["sd"]
+            cells[name] |= {"published": theirs, "inside": median_within, "runs_inside": float(within.mean())}
+    return {"table": table.name, "n": len(table.y), "d": table.x.shape[1], "delta": table.delta, "methods": cells}
+
+
+def over_epsilon(table: Table, *, epsilons: Sequence[float], runs: int) -> dict[str, Any]:
+    """Median ten-fold mean of every method over epsilon."""
+    cells = []
+    for epsilon in epsilons:
+        found = mapped_errors(table, epsilon, {**FIXED, **PRIVATE}, runs=runs)
+        cells.append({"epsilon": epsilon, "mse": {name: summary(errors)["mse"] for name, errors in found.items()}})
+    return {"table": table.name, "cells": cells}
+
+
+def run(*, quick: bool, data: Path) -> dict[str, Any]:
+    """Everything, as one JSON document."""
+    reference = data.parent / "reference" / "wang2018_table3.json"
+    published = json.loads(reference.read_text(encoding="utf-8"))["table"] if reference.exists() else {}
+    known = names(data)
+    chosen = [load(data, name) for name in (("airfoil",) if quick else known)] if known else [made_up()]
+    shown = [table for table in chosen if table.name in SHOWN or not known]
+    runs = 3 if quick else 20
+    return {
+        "benchmark": "wang2018",
+        "epsilon": EPSILON,
+        "runs": runs,
+        "table3": [table3_row(table, published.get(table.name, {}), runs=runs) for table in chosen],
+        "over_epsilon": [
+            over_epsilon(table, epsilons=EPSILONS[2:5] if quick else EPSILONS, runs=runs) for table in shown
+        ],
+        "efficiency": efficiency(SIZES[::8] if quick else SIZES, (0.1, 1.0), trials=5 if quick else 200),
+    }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The tables of docs/wang2018.md."""
+    lines = [_row("table", "n", "d", *_COLUMNS), _row(*["---"] * (3 + len(_COLUMNS)))]
+    lines += [
+        _row(r["table"], f"{r['n']:,}", str(r["d"]), *(_cell(r["methods"][m]) for m in _COLUMNS))
+        for r in report["table3"]
+    ]
+    lines += [
+        "",
+        _row("table", "method", "ours", "published", "runs inside", "his code", "its runs inside"),
+        _row(*["---"] * 7),
+    ]
+    for r in report["table3"]:
+        for name in _COLUMNS:
+            cell = r["methods"][name]
+            if not cell.get("inside", True):
+                theirs, variant = cell["published"], r["methods"].get(f"{name}, his code")
+                spread = f"{theirs['mse']:.3g} ± {theirs['sd']:.2g}"
+                his = ("", "") if variant is None else (f"{variant['mse']:.3g}", f"{variant['runs_inside']:.0%}")
+                lines.append(_row(r["table"], name, f"{cell['mse']:.3g}", spread, f"{cell['runs_inside']:.0%}", *his))
+    compared = [c for r in report["table3"] for n, c in r["methods"].items() if n in _COLUMNS and "inside" in c]
+    lines.append(
+        f"\n{sum(c['inside'] for c in compared)} of {len(compared)} cells are inside ± 3 published deviations.\n"
+    )
+    heads = list(report["efficiency"][0]["mean_squared_error"])
+    lines += [_row("n", *heads), _row(*["---"] * (1 + len(heads)))]
+    for cell in report["efficiency"]:
+        errors = cell["mean_squared_error"]
+        ratios = (f"{errors[name] / errors['OLS']:.3g}" for name in heads[1:])
+        lines.append(_row(f"{cell['n']:,}", f"{errors['OLS']:.3g}", *ratios))
+    return "\n".join(lines)
+
+
+def _cell(found: dict[str, Any]) -> str:
+    ours = f"{found['mse']:.3g}"
+    theirs = found.get("published")
+    return ours if theirs is None else f"{ours} / {theirs['mse']:.3g}{'' if found['inside'] else ' **!**'}"
+
+
+def _row(*values: str) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def draw(report: dict[str, Any], folder: Path) -> None:
+    """The two figures."""
+    panels = []
+    for found in report["over_epsilon"]:
+        lines = {m: [(c["epsilon"], c["mse"][m]) for c in found["cells"]] for m in _COLUMNS}
+        least = min(y for _, y in lines["non_private"])
+        most = 30 * max(y for _, y in lines["trivial"])
+        private = {m: lines[m] for m in PRIVATE}
+        fixed = {m: lines[m] for m in FIXED}
+        panels.append(Panel(found["table"], "ε", "test MSE", private, fixed, y_limits=(0.7 * least, most)))
+    draw_panels(folder / "wang2018_epsilon.png", panels)
+    errors = [(c["n"], c["mean_squared_error"]) for c in report["efficiency"]]
+    heads = [name for name in errors[0][1] if name != "OLS"]
+    both = [
+        Panel(
+            "Squared error of the coefficients",
+            "rows n",
+            "mean of ‖θ-θ₀‖²",
+            {h: [(n, e[h]) for n, e in errors] for h in heads},
+            {"least squares": [(n, e["OLS"]) for n, e in errors]},
+        ),
+        Panel(
+            "The same over that of least squares",
+            "rows n",
+            "ratio",
+            {h: [(n, e[h] / e["OLS"]) for n, e in errors] for h in heads},
+            {"least squares": [(n, 1.0) for n, _ in errors]},
+        ),
+    ]
+    draw_panels(folder / "wang2018_efficiency.png", both)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="One table and few runs, for CI.")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
+@click.option("--json", "json_file", type=click.Path(path_type=Path))
+@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
+    """Run the experiments and print their tables."""
+    if not names(data):
+        print(f"The tables of the paper are not in {data}: a made-up one instead.")
+    report = run(quick=quick, data=data)
+    print(f"{WARNING}\n\n{markdown(report)}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    if pictures is not None:
+        draw(report, pictures)
+
+
+if __name__ == "__main__":
+    main()

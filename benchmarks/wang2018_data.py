@@ -1,0 +1,58 @@
+"""The regression tables of Wang 2018 with their ten folds, and a made-up one for machines without them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from party_agent.private.regression.problem import Floats
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+FOLDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows in the units of the data, n x d, labels, and the fold (0 to 9) in which each row is tested."""
+
+    name: str
+    x: Floats = field(repr=False)
+    y: Floats = field(repr=False)
+    fold: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def delta(self) -> float:
+        """min(1e-6, 1/n^2), as in the paper."""
+        return min(1e-6, 1 / len(self.y) ** 2)
+
+
+def names(data: Path) -> list[str]:
+    """Those at hand, few rows first; empty where the folder is absent."""
+    manifest = data / "datasets.json"
+    entries = json.loads(manifest.read_text(encoding="utf-8"))["datasets"] if manifest.exists() else []
+    chosen = [entry for entry in entries if "wang2018" in entry["families"]]
+    return [str(entry["name"]) for entry in sorted(chosen, key=lambda entry: int(entry["rows"]))]
+
+
+def load(data: Path, name: str) -> Table:
+    """One table."""
+    manifest = json.loads((data / "datasets.json").read_text(encoding="utf-8"))
+    entry = next(e for e in manifest["datasets"] if e["name"] == name)
+    columns = pq.read_table(data / entry["file"])
+    x = np.column_stack([columns[c].to_numpy() for c in entry["feature_columns"]]).astype(np.float64)
+    y = columns[entry["target_column"]].to_numpy().astype(np.float64)
+    folds = pq.read_table(data / "wang2018_folds.parquet", filters=[("dataset", "=", name)])
+    fold = np.empty(len(y), np.int64)
+    fold[folds["row"].to_numpy()] = folds["fold"].to_numpy()
+    return Table(name, x, y, fold)
+
+
+def made_up(n: int = 2_000, d: int = 5) -> Table:
+    """Gaussian rows, unequal scales, a linear label with noise."""
+    draw = np.random.default_rng(18)
+    x = draw.normal(3.0, 1.0, (n, d)) * np.arange(1, d + 1)
+    y = x @ draw.uniform(0, 1, d) + draw.normal(size=n)
+    return Table("made-up", x, y, np.arange(n) % FOLDS)

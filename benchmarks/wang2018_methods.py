@@ -1,0 +1,81 @@
+"""The methods of Wang's Table 3, add/remove neighbours, published constants, and what his code does differently.
+
+The pre-processing reads private rows (means, deviations, the largest label): benchmark only. The published constants of
+SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: docs/proofs/regression.md, 3.4 and 4.6.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log, sqrt
+
+import numpy as np
+from numpy.random import Generator
+
+from benchmarks.wang2018_data import FOLDS, Table
+from party_agent.private.regression import mapping
+from party_agent.private.regression.calibration import Calibration, Privacy
+from party_agent.private.regression.measuring import FloatingPoint
+from party_agent.private.regression.methods import METHODS, ExactMethod
+from party_agent.private.regression.moments import solve
+from party_agent.private.regression.objpert import minimise_in_ball, noise_scale
+from party_agent.private.regression.posterior import ridge_fit
+from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+
+Fit = Callable[[Sample, Privacy, Generator], Floats]
+
+
+def published(epsilon: float, delta: float) -> Privacy:
+    """As in the paper."""
+    return Privacy(epsilon, delta, Adjacency.ADD_REMOVE, Calibration.PUBLISHED)
+
+
+def product_fit(name: str) -> Fit:
+    """The coefficients of a method of the product, with floating-point noise."""
+    method = METHODS[name]
+
+    def fit(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+        if isinstance(method, ExactMethod):
+            return method.run(sample, privacy, FloatingPoint(draw)).coefficients
+        return method.run(sample, privacy, draw).coefficients
+
+    return fit
+
+
+def _ssp_of_his_code(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+    """Noise sqrt(ln(4/delta)) / epsilon, all d^2 entries of the noise independent."""
+    s = sqrt(log(4 / privacy.delta)) / privacy.epsilon
+    gram = sample.x.T @ sample.x + s * draw.standard_normal((sample.d, sample.d))
+    return solve(gram, sample.x.T @ sample.y + s * draw.standard_normal(sample.d))
+
+
+def _objpert_of_his_code(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+    """Half the noise."""
+    noise = noise_scale(sample, privacy, radius=1.0) / 2 * draw.standard_normal(sample.d)
+    hessian = sample.x.T @ sample.x + 2 / privacy.epsilon * np.eye(sample.d)
+    return minimise_in_ball(hessian, sample.x.T @ sample.y - noise, 1.0)
+
+
+FIXED: Mapping[str, Fit] = {
+    "trivial": lambda sample, _privacy, _draw: np.zeros(sample.d),
+    "non_private": lambda sample, _privacy, _draw: ridge_fit(sample, 1.0),
+}
+PRIVATE: Mapping[str, Fit] = {name: product_fit(name.lower()) for name in ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")}
+HIS_CODE: Mapping[str, Fit] = {"ObjPert, his code": _objpert_of_his_code, "SSP, his code": _ssp_of_his_code}
+
+
+def mapped_errors(
+    table: Table, epsilon: float, fits: Mapping[str, Fit], *, runs: int, folds: Sequence[int] = range(FOLDS)
+) -> dict[str, Floats]:
+    """Test MSE, runs x folds, after z-scoring columns, dividing rows by their norms, and centring and scaling y."""
+    how = mapping.Mapping.PER_ROW
+    scales = mapping.scales_from_rows(table.x, table.y, mapping=how, intercept=False)
+    mapped = mapping.map_rows(table.x, table.y, mapping=how, scales=scales, intercept=False)
+    privacy = published(epsilon, table.delta)
+    found = {name: np.empty((1 if name in FIXED else runs, len(folds))) for name in fits}
+    for place, fold in enumerate(folds):
+        test = table.fold == fold
+        sample = clipped(mapped.x[~test], mapped.y[~test], row_bound=1.0, label_bound=1.0)
+        for name, errors in found.items():
+            for run in range(len(errors)):
+                theta = fits[name](sample, privacy, np.random.default_rng([run, fold]))
+                errors[run, place] = np.mean((mapped.y[test] - mapped.x[test] @ theta) ** 2)
+    return found

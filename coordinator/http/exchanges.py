@@ -1,0 +1,97 @@
+"""Endpoints of an exchange: the deal, masks passed on, countersignatures."""
+
+from base64 import b64encode
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from coordinator.coordinator import Coordinator, require_release
+from coordinator.dealing import hand_of
+from coordinator.errors import StorageError
+from coordinator.exchanges import ExpectedMask, countersign, expect_mask, open_mask_body, store_mask
+from coordinator.http.access import Gate
+from coordinator.http.bodies import Body, takes
+from coordinator.http.published import pieces_of
+from coordinator.http.views import HandView, ReleaseView, release_view
+from shared.errors import CommingleError
+from shared.protocol.dsse import Envelope, parse_envelope
+
+OCTETS = "application/octet-stream"
+_CONTENT: dict[str, Any] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": _CONTENT}}
+
+
+def exchanges_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
+    """`/v1/releases/{id}/deal/{party}`, `/masks/{party}` and `/countersignatures/{party}`."""
+    router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
+
+    def show(release: str) -> ReleaseView:
+        with coordinator.store.read() as tx:
+            return release_view(require_release(tx, release))
+
+    @router.get("/{release}/deal/{party}", dependencies=[Depends(gate.party)])
+    def show_hand(release: str, party: str) -> HandView:
+        """The signed deal with a party's package, sealed to its round key; for that party only."""
+        statement, package = hand_of(coordinator, release, party)
+        return HandView(statement=statement, package=b64encode(package).decode())
+
+    @router.get(
+        "/{release}/masks/{party}",
+        response_class=Response,
+        responses={200: {"content": _CONTENT}},
+        dependencies=[Depends(gate.member)],
+    )
+    def fetch_mask(release: str, party: str) -> Response:
+        """A party's masked rows, encrypted for the parties of the release; for these only."""
+        return StreamingResponse(
+            pieces_of(open_mask_body(coordinator, release, party)),
+            media_type=OCTETS,
+            headers={"Cache-Control": "no-store"},
+        )
+
+    @router.put("/{release}/countersignatures/{party}", status_code=201, openapi_extra=takes(Envelope))
+    def put_countersignature(
+        release: str, party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response
+    ) -> ReleaseView:
+        """That a party has checked every mask: a signed document of kind `countersignature`."""
+        new = countersign(coordinator, release, party, parse_envelope(body))
+        response.status_code = 201 if new else 200
+        return show(release)
+
+    _add_upload(router, coordinator, gate)
+    return router
+
+
+def _add_upload(router: APIRouter, coordinator: Coordinator, gate: Gate) -> None:
+    async def receive(expected: ExpectedMask, body: Body) -> bool:
+        try:
+            with await run_in_threadpool(coordinator.blobs.scratch) as file:
+                await body.copy(file, limit=expected.size)
+                return await run_in_threadpool(store_mask, coordinator, expected, file)
+        except OSError:
+            raise StorageError(
+                "the upload cannot be kept (no space?)", remedy="Nothing was recorded; send the mask again later."
+            ) from None
+
+    @router.put("/{release}/masks/{party}", status_code=201, openapi_extra=_BODY)
+    async def upload_mask(
+        release: str,
+        party: str,
+        request: Request,
+        response: Response,
+        commingle_mask: Annotated[str, Header(description="Envelope of the MaskStatement, JSON on one line")],
+    ) -> Envelope:
+        """A party's masked rows, encrypted for the parties of the release; the signed statement is in the header."""
+        body = Body(request)
+        try:
+            await gate.upload(request, party, body)
+            envelope = parse_envelope(commingle_mask.encode())
+            expected = await run_in_threadpool(expect_mask, coordinator, release, party, envelope)
+            new = await receive(expected, body)
+        except CommingleError:
+            await body.drain()
+            raise
+        response.status_code = 201 if new else 200
+        return envelope

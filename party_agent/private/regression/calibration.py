@@ -1,0 +1,131 @@
+"""From (epsilon, delta) to the noise of several Gaussian measurements (design: methods.md B, C).
+
+Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke 2016 (zCDP), Wang 2018 (published).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import exp, log, nextafter, sqrt
+
+from scipy.special import log_ndtr, ndtr
+
+from party_agent.private.regression.measuring import multiplier_within, planned_loss
+from party_agent.private.regression.problem import Adjacency
+from shared.privacy.accounting import ZERO, Loss
+from shared.privacy.calibration import check_delta, check_epsilon, rho_of_epsilon
+from shared.privacy.errors import ParameterError
+
+_HALVINGS = 80
+
+
+class Calibration(StrEnum):
+    """How (epsilon, delta) becomes noise.
+
+    `published` is the paper's own constant, whether or not it keeps the paper's promise; which methods may be used
+    with it outside a benchmark is told by their `Method.calibrations`.
+    """
+
+    PUBLISHED = "published"
+    CLASSICAL = "classical"
+    ANALYTIC = "analytic"
+    ZCDP = "zcdp"
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """What is asked of a method: (epsilon, delta)-DP between neighbours, and how noise is derived from it.
+
+    Raises:
+        ParameterError: epsilon or delta outside its domain.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    calibration: Calibration = Calibration.ZCDP
+
+    def __post_init__(self) -> None:
+        """Check the domains."""
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether neighbours differ in one row's values, and not by one row."""
+        return self.adjacency is Adjacency.REPLACE_ONE
+
+    def as_add_remove(self) -> "Privacy":
+        """The add/remove guarantee that implies this one.
+
+        Replacing is removing and adding: (e, d)-DP for each makes (2e, (1 + exp(e)) d)-DP, so e = epsilon/2 and
+        d = delta / (1 + exp(e)) (Dwork, Roth 2014, theorem 2.2 for (epsilon, delta)).
+        """
+        if not self.replaces:
+            return self
+        half = self.epsilon / 2
+        share = nextafter(self.delta / (1 + exp(min(half, 700.0))), 0)
+        return replace(self, epsilon=half, delta=share, adjacency=Adjacency.ADD_REMOVE)
+
+
+def require_calibration(privacy: Privacy, known: Collection[Calibration]) -> None:
+    """Raise ParameterError unless the method knows the calibration."""
+    if privacy.calibration not in known:
+        raise ParameterError(
+            f"this method has no calibration {privacy.calibration}", remedy=f"Use one of: {', '.join(sorted(known))}."
+        )
+
+
+def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
+    """Noise of each of `parts` Gaussian measurements in units of its sensitivity.
+
+    published  sqrt(ln(2 parts / delta)) parts / epsilon (Wang 2018). A part does not keep the (epsilon, delta)/parts
+               that the paper's proof gives it (it delivers 2.65 times delta/3 at epsilon 1, delta 1e-6); all parts
+               together do keep (epsilon, delta) wherever it was computed, because adding up epsilons is wasteful.
+    classical  sqrt(2 ln(1.25 parts / delta)) parts / epsilon: (epsilon, delta)/parts each (Dwork, Roth, A.1).
+    analytic   sqrt(parts) sigma(epsilon, delta): they compose like one (Dong, Roth, Su 2022, cor. 3.3).
+    zcdp       sqrt(parts / (2 rho(epsilon, delta))).
+
+    Raises:
+        ParameterError: classical with epsilon above `parts`, where its theorem says nothing.
+    """
+    epsilon, delta = privacy.epsilon, privacy.delta
+    match privacy.calibration:
+        case Calibration.PUBLISHED:
+            return sqrt(log(2 * parts / delta)) * parts / epsilon
+        case Calibration.CLASSICAL:
+            if epsilon > parts:
+                raise ParameterError(
+                    f"the classical calibration of {parts} measurements is proved for epsilon <= {parts} only",
+                    remedy="Use calibration zcdp or analytic.",
+                )
+            return sqrt(2 * log(1.25 * parts / delta)) * parts / epsilon
+        case Calibration.ANALYTIC:
+            return sqrt(parts) * analytic_multiplier(epsilon, delta)
+        case Calibration.ZCDP:
+            return multiplier_within(rho_of_epsilon(epsilon, delta), parts)
+
+
+def gaussian_plan(privacy: Privacy, parts: int) -> Loss:
+    """What those measurements cost: their rho, whatever epsilon was asked for; delta 0."""
+    one = planned_loss(gaussian_multiplier(privacy, parts))
+    return Loss(sum((one for _ in range(parts)), start=ZERO))
+
+
+def analytic_multiplier(epsilon: float, delta: float) -> float:
+    """The least sigma with gaussian_delta(sigma, epsilon) <= delta, rounded up (Balle, Wang 2018, theorem 8)."""
+    low = high = 1.0
+    while gaussian_delta(high, epsilon) > delta:
+        high *= 2
+    while gaussian_delta(low, epsilon) <= delta:
+        low /= 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if gaussian_delta(middle, epsilon) <= delta else (middle, high)
+    return high
+
+
+def gaussian_delta(sigma: float, epsilon: float) -> float:
+    """Phi(1/(2 sigma) - epsilon sigma) - e^epsilon Phi(-1/(2 sigma) - epsilon sigma), for sensitivity 1."""
+    near, far = 0.5 / sigma - epsilon * sigma, -0.5 / sigma - epsilon * sigma
+    return float(ndtr(near)) - exp(epsilon + float(log_ndtr(far)))

@@ -1,0 +1,42 @@
+"""DP-PMTSE: a second moment after the public moment transform (methods.md D)."""
+
+from dataclasses import dataclass
+
+from party_agent.private.regression.measuring import Measure
+from party_agent.private.regression.pmt import Distance, PublicMoments, measured_loss, noisy_second_moment
+from party_agent.private.regression.problem import Floats, Sample
+from shared.privacy.accounting import Loss
+
+GUARANTEE = "One Gaussian measurement of a second moment; rho-zCDP under replace_one (Bun, Steinke 2016, lemma 2.5)."
+
+
+@dataclass(frozen=True, slots=True)
+class SecondMomentEstimate:
+    """What leaves the room.
+
+    Attributes:
+        transformed: d x d, of the transformed rows; near the identity where public and private rows are alike.
+        original: Sigma_B^1/2 transformed Sigma_B^1/2, in the units of the rows.
+        loss: what the run cost.
+    """
+
+    transformed: Floats
+    original: Floats
+    loss: Loss
+
+
+def dp_pmtse_loss(rho: float) -> Loss:
+    """What `dp_pmtse` costs; public."""
+    return measured_loss(rho, 1)
+
+
+def dp_pmtse(
+    sample: Sample, public: PublicMoments, rho: float, measure: Measure, *, distance: Distance = Distance.TIGHT
+) -> SecondMomentEstimate:
+    """The mean of x~ x~^T plus symmetric noise of sd 2 d (1 + ln(2n/eta)) / (sqrt(2 rho) n), tight: sqrt(2) for 2.
+
+    Privacy: replace_one; `dp_pmtse_loss(rho)`. `sample` is made by `pmt.transformed` with the same public moments.
+    """
+    moment = noisy_second_moment(sample, rho, measure, distance)
+    back = public.root(0.5)
+    return SecondMomentEstimate(moment, back @ moment @ back, dp_pmtse_loss(rho))

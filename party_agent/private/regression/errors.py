@@ -1,0 +1,9 @@
+"""What the regression room refuses. Parameters outside their domain are `shared.privacy.errors.ParameterError`."""
+
+from shared.errors import CommingleError
+
+
+class SampleError(CommingleError):
+    """Rows and labels that are not a regression problem; sizes only, never a value."""
+
+    code = "regression-sample"

@@ -1,0 +1,124 @@
+"""What every method takes and gives: bounded rows in, privatised coefficients out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import frexp, isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party_agent.private.regression.errors import SampleError
+from shared.privacy.accounting import Loss
+from shared.privacy.errors import ParameterError
+from shared.privacy.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+
+Floats = NDArray[np.float64]
+Published = Mapping[str, float | Sequence[float]]
+
+
+_EXACT_ROWS = 1 << 23
+"""n 2^30 < 2^53: sums of n products of grid values stay where float64 holds every integer."""
+
+
+class Adjacency(StrEnum):
+    """Which data sets are neighbours: one row more or less (Wang 2018), or one row with other values."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows within their bounds; made by `clipped` or `on_grid` only.
+
+    Attributes:
+        x: n x d, every row's Euclidean norm at most row_bound.
+        y: n labels, |y| at most label_bound.
+        row_bound: ||X||, public.
+        label_bound: ||Y||, public.
+    """
+
+    x: Floats = field(repr=False)
+    y: Floats = field(repr=False)
+    row_bound: float
+    label_bound: float
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return len(self.y)
+
+    @property
+    def d(self) -> int:
+        """The number of columns."""
+        return int(self.x.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What leaves the room.
+
+    Attributes:
+        coefficients: d of them, in the units of the sample.
+        loss: what the run cost under the adjacency it was asked for.
+        published: further quantities that are privatised too and covered by `loss`; nothing else belongs here.
+    """
+
+    coefficients: Floats
+    loss: Loss
+    published: Published = field(default_factory=dict)
+
+
+def clipped(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
+    """Rows scaled down into the ball, labels cut, in floating point.
+
+    The bounds hold up to a few units in the last place: for benchmarks, and methods with floating-point noise.
+
+    Raises:
+        SampleError: shapes that do not fit, or a value that is not finite.
+        ParameterError: a bound that is not a positive finite number.
+    """
+    _check(x, y, row_bound, label_bound)
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    scaled: Floats = x / np.maximum(1.0, norms / row_bound)
+    return Sample(scaled, np.clip(y, -label_bound, label_bound), row_bound, label_bound)
+
+
+def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
+    """As `clipped`, but on a grid of 2^-15 times the next power of two above each bound, and exactly within it.
+
+    Every sum of products of grid values is then a multiple of the grid's square below 2^53 of them, so X^T X and
+    X^T y are computed without any rounding, in whatever order (docs/proofs/regression.md, 1).
+
+    Raises:
+        SampleError: as `clipped`, or 2^23 rows and more.
+        ParameterError: as `clipped`.
+    """
+    rough = clipped(x, y, row_bound=row_bound, label_bound=label_bound)
+    if rough.n >= _EXACT_ROWS:
+        raise SampleError(f"{rough.n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
+    row_unit, label_unit = power_of_two_above(row_bound), power_of_two_above(label_bound)
+    rows = clip_rows(quantise(np.clip(rough.x / row_unit, -1, 1)), squared_row_limit(row_bound / row_unit))
+    labels = quantise(rough.y / label_unit)
+    x_exact = rows.astype(np.float64) * (row_unit / SCALE)
+    y_exact = labels.astype(np.float64) * (label_unit / SCALE)
+    return Sample(x_exact, y_exact, row_bound, label_bound)
+
+
+def power_of_two_above(value: float) -> float:
+    """The least power of two that is at least `value`; dividing by it is exact."""
+    mantissa, exponent = frexp(value)
+    return float(2.0 ** (exponent - 1 if mantissa == 0.5 else exponent))  # noqa: PLR2004 - frexp's least mantissa
+
+
+def _check(x: Floats, y: Floats, row_bound: float, label_bound: float) -> None:
+    for name, bound in (("row_bound", row_bound), ("label_bound", label_bound)):
+        if not (isfinite(bound) and bound > 0):
+            raise ParameterError(f"{name} is {bound!r}", remedy="Give a positive finite number.")
+    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] == 0:  # noqa: PLR2004 - a matrix
+        raise SampleError(
+            f"rows of shape {x.shape} and labels of shape {y.shape}", remedy="Give an n x d matrix and n labels."
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise SampleError("a value is missing or infinite", remedy="Fill or drop such rows beforehand.")

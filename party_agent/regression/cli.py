@@ -1,0 +1,220 @@
+"""`commingle party regress` and `regressions`."""
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from party_agent.compose import ask
+from party_agent.errors import ConflictError, UnknownError
+from party_agent.home import Home
+from party_agent.options import home_option
+from party_agent.private.regression.public_rows import public_moments
+from party_agent.private.sources import FileSource, open_source
+from party_agent.regression.outlook import told
+from party_agent.regression.plan import Plan, plan_regression
+from shared.protocol.documents import decode, encode
+from shared.protocol.errors import SpecError
+from shared.protocol.regression import CalibrationName, PublicSecondMoments, RegressionMethod, RegressionRequest
+from shared.protocol.schema import Attribute, parse_attributes
+from shared.runtime.cli import emit, json_option
+from shared.runtime.files import write_durably
+
+_METHODS = ["auto", *get_args(RegressionMethod)]
+_FOR_EVERYONE = 0o644
+_out = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the signed document here, to hand on."
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  commingle party regress --home ./ward --dataset main --target charges --epsilon 1 --out charges.json\n"
+    "  commingle party regress --home ./ward --dataset main --target charges --features age,bmi --method adassp \\\n"
+    "    --epsilon 0.5"
+)
+@home_option
+@click.option("--dataset", required=True, help="A registered data set.")
+@click.option("--target", required=True, help="The attribute to explain: numeric or binary.")
+@click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
+@click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
+@click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
+@click.option("--epsilon", type=float, required=True, help="What it may cost, under replace_one.")
+@click.option("--delta", type=float, default=1e-6, show_default=True)
+@click.option("--row-norm", type=float, help="Scale encoded features down to this Euclidean norm.")
+@click.option("--label-bound", type=float, default=1.0, show_default=True, help="Cut the encoded target to this.")
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
+)
+@click.option("--yes", is_flag=True, help="Spend without asking where the forecast is poor.")
+@_out
+@json_option
+def regress(
+    *,
+    home: Path,
+    dataset: str,
+    target: str,
+    features: tuple[str, ...],
+    method: RegressionMethod,
+    calibration: CalibrationName | None,
+    epsilon: float,
+    delta: float,
+    row_norm: float | None,
+    label_bound: float,
+    public: Path | None,
+    yes: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Publish a private linear regression on this party's own rows.
+
+    Says what it will be worth, spends the budget, and prints coefficients. The signed document in --out can be checked
+    by anybody: commingle verify FILE.
+    """
+    place = Home(home)
+    attributes, n = _registered(place, dataset)
+    names = _features(features, target, attributes)
+    rows = _public(public, target, names, attributes, row_norm)
+    fields = {
+        "dataset": dataset,
+        "target": target,
+        "features": names,
+        "method": method,
+        "calibration": calibration,
+        "epsilon": epsilon,
+        "delta": delta,
+        "row_norm": row_norm,
+        "label_bound": label_bound,
+        "public": rows and rows.model_dump(mode="json"),
+        "nonce": secrets.token_hex(32),
+    }
+    request = _request(fields)
+    _tell(plan_regression(request, attributes, n), yes=yes)
+    value = ask(place, "POST", "/v1/regressions", body=encode(request))
+    _hand_over(value, out, as_json=as_json)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party regressions --home ./ward\n"
+    "  commingle party regressions --home ./ward 4c1f… --out charges.json"
+)
+@home_option
+@click.argument("regression", required=False)
+@click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
+@_out
+@json_option
+def regressions(*, home: Path, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
+    """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
+    place = Home(home)
+    items = ask(place, "GET", "/v1/regressions")["items"]
+    if regression is None:
+        emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
+        return
+    matching = [item["id"] for item in items if item["id"].startswith(regression)]
+    if len(matching) != 1:
+        raise UnknownError(
+            f"{len(matching)} regressions have an id that begins so", remedy="List them: commingle party regressions"
+        )
+    value = ask(place, "GET", f"/v1/regressions/{matching[0]}")
+    if finish:
+        value = ask(place, "POST", "/v1/regressions", body=json.dumps(value["request"]).encode())
+    _hand_over(value, out, as_json=as_json)
+
+
+def _registered(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int]:
+    known = {item["name"]: item for item in ask(place, "GET", "/v1/datasets")["items"]}
+    if dataset not in known:
+        raise UnknownError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
+    return parse_attributes(json.dumps(known[dataset]["attributes"]).encode()), int(known[dataset]["n"])
+
+
+def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
+    """Names given one by one or with commas between them; a name may itself contain a comma."""
+    known = [attribute.name for attribute in attributes]
+    names = [name for text in given for name in ([text] if text in known else map(str.strip, text.split(",")))]
+    return tuple(names) or tuple(name for name in known if name != target)
+
+
+def _public(
+    file: Path | None,
+    target: str,
+    features: tuple[str, ...],
+    attributes: tuple[Attribute, ...],
+    row_norm: float | None,
+) -> PublicSecondMoments | None:
+    if file is None:
+        return None
+    known = {attribute.name: attribute for attribute in attributes}
+    if not {target, *features} <= known.keys():
+        raise SpecError("the data set lacks the target or a feature", remedy="See commingle party datasets list.")
+    read = open_source(FileSource(path=str(file)))
+    return public_moments(read, known[target], tuple(known[name] for name in features), row_norm=row_norm)
+
+
+def _request(fields: dict[str, Any]) -> RegressionRequest:
+    return decode(RegressionRequest, json.dumps(fields).encode())
+
+
+def _tell(plan: Plan, *, yes: bool) -> None:
+    """What will be done and what it will be worth, before anything is spent."""
+    task, promise = plan.task, plan.promise
+    click.echo(f"{task.method.name}: {plan.reason}.", err=True)
+    click.echo(
+        f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {told(plan.outlook)}",
+        err=True,
+    )
+    poor = plan.outlook is not None and plan.outlook.poor
+    if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
+        raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
+
+
+def _hand_over(value: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+    if out is not None and value["document"] is not None:
+        write_durably(out, json.dumps(value["document"]).encode(), mode=_FOR_EVERYONE)
+    emit(value, as_json=as_json, text=lambda console: _show(console, value, out))
+
+
+def _list(console: Console, items: list[dict[str, Any]]) -> None:
+    table = Table("regression", "data set", "target", "method", "epsilon", "state")
+    for item in items:
+        table.add_row(
+            item["id"][:16],
+            item["dataset"],
+            escape(item["target"]),
+            item["method"],
+            f"{item['epsilon']:g}",
+            escape(item["state"]),
+        )
+    console.print(table)
+
+
+def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
+    result = value["result"]
+    if result is None:
+        console.print(f"{value['id'][:16]}: {escape(value['state'])}", soft_wrap=True)
+        return
+    privacy = result["privacy"]
+    table = Table(
+        title=f"{escape(result['target']['name'])}, n = {result['n']}, {result['method']}", title_justify="left"
+    )
+    table.add_column("term")
+    table.add_column("coefficient", justify="right")
+    for term in result["coefficients"]:
+        table.add_row(escape(term["label"]), f"{term['original']:.6g}")
+    console.print(table)
+    console.print(
+        f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "
+        f"{privacy['guarantee']}",
+        soft_wrap=True,
+    )
+    if not privacy["exact_noise"]:
+        console.print("Noise was drawn in floating point, which the proof does not cover.", soft_wrap=True)
+    console.print(f"Regression {value['id']}" + (f", signed document in {out}" if out else ""), soft_wrap=True)

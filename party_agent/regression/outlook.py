@@ -1,0 +1,188 @@
+"""What a regression will be worth, and which method to take: from n, bounds, epsilon and public rows alone.
+
+The prediction is first order in the noise, at features that explain half of the target's variance. It says nothing of
+floating-point methods, which `auto` never takes. Measured beside it: benchmarks/regression_choice.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf, log, sqrt
+from types import MappingProxyType
+
+import numpy as np
+
+from party_agent.private.regression.calibration import Privacy, gaussian_multiplier
+from party_agent.private.regression.dp_pmtolse import share_of
+from party_agent.private.regression.measuring import multiplier_within
+from party_agent.private.regression.pmt import tail
+from party_agent.private.regression.problem import Floats
+from shared.protocol.regression import RegressionMethod
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute
+
+_EXPLAINED = 0.5
+_UNIFORM = 1 / 3
+"""Second moment of a value uniform on [-1, 1]."""
+_STABLE = 3.0
+"""A noisy matrix is inverted where its least eigenvalue is above this many noises times sqrt(D); their norm is 2."""
+_UNKNOWN = 8.0
+"""By how much the least eigenvalue may be smaller than assumed where no public rows tell."""
+_POOR = 0.5
+_FAILURE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What is known of rows and target before any is read.
+
+    Attributes:
+        moment: D x D second moment of a row, intercept first.
+        label: mean square of the encoded target.
+        row_bound, label_bound: of the sample.
+        public_rows: rows `moment` was taken from; 0 where it was assumed.
+    """
+
+    moment: Floats
+    label: float
+    n: int
+    row_bound: float
+    label_bound: float
+    public_rows: int = 0
+
+    @property
+    def signal(self) -> float:
+        """Root mean square of what the features explain, in encoded units of the target."""
+        return sqrt(_EXPLAINED * self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Expected root mean square error that noise adds to predictions, beside what the features explain.
+
+    Both in encoded units of the target; `error` is infinite where the noisy system cannot be relied upon.
+    """
+
+    error: float
+    signal: float
+
+    @property
+    def poor(self) -> bool:
+        """Whether the coefficients will hardly be told from noise."""
+        return self.error > _POOR * self.signal
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A method with the reason, in words."""
+
+    method: RegressionMethod
+    reason: str
+
+
+def predict(method: RegressionMethod, design: Design, privacy: Privacy) -> Outlook | None:
+    """What to expect of a method; None for methods that are not predicted."""
+    error = _PREDICTED.get(method)
+    return None if error is None else Outlook(error(design, privacy), design.signal)
+
+
+def choose(design: Design, privacy: Privacy) -> Choice:
+    """The method with the least predicted error; adassp where noise drowns all of them.
+
+    dp_pmtolse is looked at where there are more public rows than columns.
+    """
+    able = [name for name in _PREDICTED if name != "dp_pmtolse" or design.public_rows > len(design.moment)]
+    errors = {name: _PREDICTED[name](design, privacy) for name in able}
+    best = min(errors, key=errors.__getitem__)
+    told = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
+    basis = f"{design.public_rows} public rows" if design.public_rows else "values spread evenly over their bounds"
+    return Choice(
+        best,
+        f"least predicted error at n = {design.n}, {len(design.moment)} columns and epsilon {privacy.epsilon:g}, "
+        f"by {basis}; error over signal: {told}",
+    )
+
+
+def told(outlook: Outlook | None) -> str:
+    """The outlook in a sentence or two."""
+    if outlook is None:
+        return "No forecast for this method."
+    if outlook.error == inf:
+        return "The noise is larger than the data's own moments: coefficients will be arbitrary. More rows or epsilon."
+    ratio = outlook.error / outlook.signal
+    said = f"The noise is expected to move predictions by {ratio:.2g} of what the features explain (taken as R2 = 0.5)."
+    return said + (" The coefficients will hardly be told from noise: n is too small." if outlook.poor else "")
+
+
+def assumed_moment(features: tuple[Attribute, ...], row_norm: float | None) -> Floats:
+    """Second moment of (1, x) for independent attributes spread evenly over bounds and levels, D x D."""
+    means, blocks = [1.0], [np.zeros((1, 1))]
+    for attribute in features:
+        if isinstance(attribute, CategoricalAttribute):
+            share = 1 / len(attribute.levels)
+            width = len(attribute.columns)
+            means += [share] * width
+            blocks.append(share * np.eye(width) - share**2)
+        else:
+            means.append(0.0)
+            blocks.append(np.array([[1.0 if isinstance(attribute, BinaryAttribute) else _UNIFORM]]))
+    moment = np.outer(means, means)
+    start = 0
+    for block in blocks:
+        moment[start : start + len(block), start : start + len(block)] += block
+        start += len(block)
+    square = float(np.trace(moment)) - 1
+    scale = np.ones(len(means))
+    scale[1:] = 1.0 if row_norm is None else min(1.0, row_norm / sqrt(square))
+    return np.asarray(moment * np.outer(scale, scale), np.float64)
+
+
+def _values(design: Design) -> Floats:
+    return np.linalg.eigvalsh(design.moment).astype(np.float64)
+
+
+def _coefficients(design: Design, values: Floats) -> float:
+    """||theta||^2 where each principal direction explains as much as any other: v_j theta_j^2 = signal^2 / D."""
+    return design.signal**2 * float(np.mean(1 / values))
+
+
+def _noise(design: Design, s: float) -> tuple[float, float]:
+    """Standard deviations of an entry of X^T X and of X^T y under replace_one."""
+    return s * sqrt(2) * design.row_bound**2, s * 2 * design.row_bound * design.label_bound
+
+
+def _ssp(design: Design, privacy: Privacy) -> float:
+    """E^2 = (sd_b^2 + sd_A^2 ||theta||^2) tr(Sigma^-1) / n^2."""
+    gram, cross = _noise(design, gaussian_multiplier(privacy, 2))
+    values = _values(design)
+    if design.n * values[0] <= _STABLE * gram * sqrt(len(values)) * (1.0 if design.public_rows else _UNKNOWN):
+        return inf
+    return sqrt((cross**2 + gram**2 * _coefficients(design, values)) * float(np.sum(1 / values))) / design.n
+
+
+def _adassp(design: Design, privacy: Privacy) -> float:
+    """As ssp with three parts; E^2 = sum_j (sd^2 v_j + lambda^2 signal^2 / D) / (n v_j + lambda)^2."""
+    s, d = gaussian_multiplier(privacy, 3), len(design.moment)
+    gram, cross = _noise(design, s)
+    values = _values(design)
+    reserve = s * sqrt(2 * log(1.25 * 3 / privacy.delta)) * design.row_bound**2
+    floor = max(0.0, design.n * float(values[0]) - reserve)
+    ridge = max(0.0, gram * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
+    noise, shrunk = cross**2 + gram**2 * _coefficients(design, values), ridge**2 * design.signal**2 / d
+    return sqrt(float(np.sum((noise * values + shrunk) / (design.n * values + ridge) ** 2)))
+
+
+def _dp_pmtolse(design: Design, privacy: Privacy) -> float:
+    """Transformed rows have moment I, radius^2 D t and labels radius^2 t: E^2 = label D (sd_b^2 + sd_A^2/2) / n^2."""
+    t, s, d = tail(design.n), multiplier_within(share_of(privacy)), len(design.moment)
+    gram, cross = s * sqrt(2) * d * t, s * 2 * sqrt(d) * t
+    if design.n <= _STABLE * gram * sqrt(d):
+        return inf
+    return sqrt(design.label * d * (cross**2 + _EXPLAINED * gram**2)) / design.n
+
+
+def _said(ratio: float) -> str:
+    return "beyond use" if ratio == inf else f"{ratio:.2g}"
+
+
+_PREDICTED: Mapping[RegressionMethod, Callable[[Design, Privacy], float]] = MappingProxyType(
+    {"ssp": _ssp, "adassp": _adassp, "dp_pmtolse": _dp_pmtolse}
+)

@@ -1,0 +1,57 @@
+"""The regressions this party was asked for and paid for, as they were asked."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from sqlite3 import Connection
+
+from party_agent.errors import UnknownError
+from party_agent.ledger import Charge
+from party_agent.store import Store
+from shared.protocol.documents import decode, encode
+from shared.protocol.regression import RegressionRequest
+from shared.protocol.statements import SignedDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A regression that was paid for.
+
+    Attributes:
+        document: the signed result; None where it was interrupted or given up.
+    """
+
+    request: RegressionRequest
+    charge: Charge
+    document: SignedDocument | None
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The record, in the ledger's file."""
+
+    store: Store
+
+    def add(self, db: Connection, request: RegressionRequest, *, created: datetime) -> None:
+        """Note a request, in the transaction that debits its charge."""
+        at = created.astimezone(UTC).isoformat()
+        db.execute("INSERT INTO regressions VALUES (?, ?, ?)", (request.id, at, encode(request)))
+
+    def get(self, identifier: str) -> RegressionRequest:
+        """One of them. Raises UnknownError."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT request FROM regressions WHERE id = ?", (identifier,)).fetchone()
+        if row is None:
+            raise UnknownError("no such regression", remedy="List them: commingle party regressions")
+        return decode(RegressionRequest, row["request"])
+
+    def all(self) -> list[str]:
+        """Their ids, newest first."""
+        with self.store.reading() as db:
+            rows = db.execute("SELECT id FROM regressions ORDER BY rowid DESC").fetchall()
+        return [row["id"] for row in rows]
+
+    def since(self, moment: datetime) -> int:
+        """How many were paid for after an aware moment."""
+        with self.store.reading() as db:
+            rows = db.execute("SELECT created FROM regressions").fetchall()
+        return sum(datetime.fromisoformat(row["created"]) > moment for row in rows)

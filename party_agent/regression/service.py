@@ -1,0 +1,197 @@
+"""A regression from request to signed result. It can crash anywhere; asked again it goes on.
+
+Ordering rules, as for blocks (protocol.md section 6): request and debit are one transaction; noise is drawn after it;
+the result is signed and recorded before anybody is shown it. A charge that is debited and has no result has let nothing
+out, so noise is drawn again under it. A recorded result is never computed again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from sqlite3 import Connection
+
+import structlog
+
+from party_agent.agent import Agent
+from party_agent.datasets import Dataset
+from party_agent.errors import ConflictError, DataChangedError, DataError
+from party_agent.jobs import Stage
+from party_agent.ledger import Charge, ChargeState, Debit, Refused
+from party_agent.policy import Finding
+from party_agent.private.regression.bridge import regress
+from party_agent.private.regression.problem import Estimate
+from party_agent.private.table import Table
+from party_agent.regression.plan import Plan, plan_regression
+from party_agent.regression.requests import Regression, Requests
+from party_agent.regression.rules import Used, examine_regression
+from shared import __version__
+from shared.protocol.dsse import seal
+from shared.protocol.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
+from shared.protocol.statements import SignedDocument
+from shared.runtime import faults
+
+_log = structlog.get_logger()
+_STUDY = "regression"
+_DAY = timedelta(days=1)  # a charge has to say when it expires; this one is debited in the same transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Regressions:
+    """The regressions of one agent."""
+
+    agent: Agent
+
+    @property
+    def requests(self) -> Requests:
+        """What was asked and paid for."""
+        return Requests(self.agent.store)
+
+    def ask(self, request: RegressionRequest) -> Regression:
+        """Compute, or go on with, or find the regression of this very request.
+
+        Raises:
+            ConflictError: something speaks against it, in words naming the rule; nothing was spent then. Or it was
+                given up before.
+            UnknownError, SpecError, ParameterError: it makes no sense; nothing was spent.
+            DataChangedError: the table is not the one that was registered. Where that shows after the debit, the
+                charge stays.
+        """
+        known = self.agent.ledger.charge(request.id)
+        if known is not None and known.state is ChargeState.STORED:
+            return self.get(request.id)
+        dataset = self.agent.datasets.get(request.dataset)
+        plan = plan_regression(request, dataset.attributes, dataset.n)
+        table = dataset.table((plan.task.target, *plan.task.features))
+        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, plan, dataset)
+        faults.reach("party.regression.debited")
+        estimate = self._estimate(request.id, plan, table, debit)
+        faults.reach("party.regression.drawn")
+        self._store(request, plan, estimate, debit)
+        faults.reach("party.regression.stored")
+        return self.get(request.id)
+
+    def get(self, identifier: str) -> Regression:
+        """One that was paid for. Raises UnknownError."""
+        request = self.requests.get(identifier)
+        envelope = self.agent.ledger.signature(identifier, KIND)
+        document = None
+        if envelope is not None:
+            signer = envelope.signatures[0].keyid
+            key = next(key for key in self.agent.identity.keys if key.fingerprint == signer)
+            document = SignedDocument(signing_key=key.raw.hex(), envelope=envelope)
+        with self.agent.store.reading() as db:
+            return Regression(request, self.agent.ledger.charge_in(db, identifier), document)
+
+    def all(self) -> list[Regression]:
+        """All of them, newest first."""
+        return [self.get(identifier) for identifier in self.requests.all()]
+
+    def _debit(self, request: RegressionRequest, plan: Plan, dataset: Dataset, table: Table) -> Debit:
+        """Refuse, or pay. The table is read once before, so that a changed one costs nothing."""
+        self._require_nothing_against(self._examine(request, plan))
+        self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
+        table.require_unchanged(dataset.digest, self.agent.jobs.progress(request.id))
+        now, ledger = self.agent.clock(), self.agent.ledger
+        with self.agent.store.transaction() as db:
+            self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
+            reserved = ledger.reserve(
+                db,
+                request.id,
+                plan.task.loss.rho,
+                dataset=dataset.name,
+                data_sha256=_data_digest(dataset, plan),
+                study=_STUDY,
+                expires=now + _DAY,
+                delta=plan.task.loss.delta,
+                kind="regression",
+            )
+            if isinstance(reserved, Refused):
+                raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
+            self.requests.add(db, request, created=now)
+            return _granted(ledger.debit_in(db, request.id, approvals=request.id, table=dataset.digest, now=now))
+
+    def _redraw(self, charge: Charge, plan: Plan, dataset: Dataset) -> Debit:
+        if charge.state is not ChargeState.DEBITED:
+            raise ConflictError(
+                f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
+            )
+        if _data_digest(dataset, plan) != charge.data_sha256:
+            self._give_up(charge.release)
+            raise DataChangedError(
+                "the data set was registered again with other rows since the regression was paid for",
+                remedy="The regression was given up and its charge stays; ask anew.",
+            )
+        return _granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
+
+    def _examine(self, request: RegressionRequest, plan: Plan) -> tuple[Finding, ...]:
+        agent, loss = self.agent, plan.task.loss
+        used = Used(agent.lost_by(request.dataset), agent.spent_on_today(), agent.ledger.cap.delta)
+        findings = examine_regression(request, plan, agent.home.policy(), used, now=agent.clock())
+        short = agent.ledger.shortfall(loss.rho, delta=loss.delta)
+        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+
+    def _require_nothing_against(self, findings: Sequence[Finding]) -> None:
+        if findings:
+            raise ConflictError(
+                "; ".join(f"{finding.rule}: {finding.message}" for finding in findings),
+                remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
+            )
+
+    def _estimate(self, identifier: str, plan: Plan, table: Table, debit: Debit) -> Estimate:
+        agent = self.agent
+        agent.jobs.begin(identifier, Stage.PRIVATISING, total=plan.task.n)
+        progress = agent.jobs.progress(identifier)
+        try:
+            return regress(
+                table, plan.task, charge=debit, draw=agent.draw, generator=agent.generator, progress=progress
+            )
+        except DataError:
+            self._give_up(identifier)
+            raise
+
+    def _give_up(self, identifier: str) -> None:
+        with self.agent.store.transaction() as db:
+            self.agent.ledger.withdraw(db, identifier)
+
+    def _store(self, request: RegressionRequest, plan: Plan, estimate: Estimate, debit: Debit) -> None:
+        agent = self.agent
+        with agent.store.transaction() as db:
+            result = self._result(db, request, plan, estimate)
+            envelope = seal(result, kind=KIND, key=agent.identity.signing_key)
+            if not agent.ledger.record_block(db, debit, envelope.digest):
+                raise ConflictError("another attempt has taken over this regression", remedy="Ask for it again.")
+            agent.ledger.sign_off(db, request.id, KIND, envelope)
+        agent.jobs.end(request.id, Stage.PUBLISHED)
+        _log.info("regression stored", regression=request.id, method=plan.name)
+
+    def _result(self, db: Connection, request: RegressionRequest, plan: Plan, estimate: Estimate) -> RegressionResult:
+        task, agent = plan.task, self.agent
+        return RegressionResult(
+            party=agent.identity.name,
+            request=request,
+            method=plan.name,
+            calibration=task.privacy.calibration.value,
+            reason=plan.reason,
+            target=task.target,
+            features=task.features,
+            n=task.n,
+            coefficients=coefficients_of(tuple(estimate.coefficients.tolist()), task.target, task.features),
+            published={
+                name: (float(value),) if isinstance(value, int | float) else tuple(map(float, value))
+                for name, value in estimate.published.items()
+            },
+            privacy=plan.promise,
+            created=agent.clock(),
+            ledger_head=agent.ledger.head(db),
+            software=f"commingle {__version__}",
+        )
+
+
+def _granted(debit: Debit | Refused) -> Debit:
+    if isinstance(debit, Refused):
+        raise ConflictError(debit.reason, remedy="See commingle party ledger.")
+    return debit
+
+
+def _data_digest(dataset: Dataset, plan: Plan) -> str:
+    return dataset.digest.of(a.name for a in (plan.task.target, *plan.task.features))

@@ -1,0 +1,21 @@
+"""More from the same moments: what costs no privacy beyond the release (estimation.md)."""
+
+from services.analysis.components import PrincipalComponents, pca
+from services.analysis.nested import Comparison, compare
+from services.analysis.partial import PartialCorrelations, partial_correlations
+from services.analysis.paths import CoefficientPath, lasso_path, ridge_path
+from services.analysis.two_stage import TwoStageFit, two_stage
+
+__all__ = [
+    "CoefficientPath",
+    "Comparison",
+    "PartialCorrelations",
+    "PrincipalComponents",
+    "TwoStageFit",
+    "compare",
+    "lasso_path",
+    "partial_correlations",
+    "pca",
+    "ridge_path",
+    "two_stage",
+]

@@ -1,0 +1,41 @@
+"""What an analysis refuses beyond what a fit refuses.
+
+services.estimation.errors.EstimationError
+└── AnalysisError            an analysis that cannot be computed as asked
+    ├── PenaltyError         a penalty or an l1_ratio that is none
+    ├── NestedError          two models of which neither contains the other as asked
+    ├── InstrumentsError     fewer instruments than endogenous features
+    └── NoSignalError        nothing of a column, or of a combination of columns, is left beside the noise
+"""
+
+from services.estimation.errors import EstimationError
+
+
+class AnalysisError(EstimationError):
+    """An analysis that cannot be computed as asked."""
+
+    code = "analysis"
+
+
+class PenaltyError(AnalysisError):
+    """A penalty or an l1_ratio that is none."""
+
+    code = "penalty"
+
+
+class NestedError(AnalysisError):
+    """Two models of which neither contains the other as asked."""
+
+    code = "not-nested"
+
+
+class InstrumentsError(AnalysisError):
+    """Fewer instruments than endogenous features."""
+
+    code = "instruments"
+
+
+class NoSignalError(AnalysisError):
+    """Nothing of a column, or of a combination of columns, is left beside the noise."""
+
+    code = "no-signal"

@@ -1,0 +1,260 @@
+"""Ridge, lasso and elastic net for a row of penalties, from second moments."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+from services.analysis.errors import PenaltyError
+from services.analysis.moments import Covariance, estimate
+from services.analysis.result import Result
+from services.display.table import Column, Table
+from services.errors import MissingExtraError
+from services.estimation.covariance import meat, residual
+from services.estimation.diagnostics import expected_r_squared
+from services.estimation.fitting import fit_prepared
+from services.estimation.kinds import KINDS
+from services.estimation.prediction import Values, term_matrix
+from services.estimation.prepared import Array, PreparedMoments
+from services.estimation.request import FitRequest
+from services.estimation.signal import Signal
+from services.estimation.system import System, build_system
+from shared.protocol.schema import Attribute
+
+MAX_PENALTIES = 200
+_COUNT = 50
+_FAILURE = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CoefficientPath(Result):
+    """Coefficients for m penalties, the largest first, in units of the target per unit of the attribute or level.
+
+    Attributes:
+        penalties: (m,), on features and a target of variance 1: 1/2 |y - x b|^2 / n + penalty (l1_ratio |b|_1 +
+            (1 - l1_ratio) |b|^2 / 2), as scikit-learn's ElasticNet has it; `ridge` has l1_ratio 0.
+        coefficients: (m, p_x), the unpenalised intercept first.
+        r_squared: (m,) expected on the private table, what the fit owes to the noise taken off; NaN if unknown.
+        best: index of the highest.
+        noise_penalty: of lasso, the penalty at which a target unrelated to all features keeps every slope at 0 with
+            probability 0.95; None for ridge.
+        warnings: those of the unpenalised fit among them.
+    """
+
+    method: Literal["ridge", "elastic_net"]
+    l1_ratio: float
+    target: str
+    features: tuple[str, ...]
+    terms: tuple[str, ...]
+    penalties: Array
+    coefficients: Array
+    r_squared: Array
+    best: int
+    noise_penalty: float | None
+    n: int
+    rows: int
+    warnings: tuple[str, ...]
+    schema: tuple[Attribute, ...] = field(repr=False)
+
+    def predict(self, rows: Mapping[str, Values], *, at: int | None = None) -> Array:
+        """Expected target, (m,), by the coefficients of penalty number `at`, or the best. Raises RowsError."""
+        chosen = self.coefficients[self.best if at is None else at]
+        predicted: Array = term_matrix(rows, self.schema, intercept=True) @ chosen
+        return predicted
+
+    def table(self) -> Table:
+        """One row per penalty."""
+        name = "ridge" if self.method == "ridge" else "lasso" if self.l1_ratio == 1 else "elastic net"
+        noise = () if self.noise_penalty is None else (("noise alone stays below", f"{self.noise_penalty:.3g}"),)
+        return Table(
+            title=f"{name.capitalize()} path of {self.target}",
+            facts=(("best penalty", f"{self.penalties[self.best]:.3g}"), *noise),
+            heading="penalty",
+            labels=tuple(self.penalties.tolist()),
+            columns=(
+                Column("expected R²", self.r_squared, ".3f"),
+                *(Column(term, self.coefficients[:, i]) for i, term in enumerate(self.terms)),
+            ),
+            warnings=self.warnings,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """A regression on columns of variance 1, its noise taken off.
+
+    `rows` (q + 1, q + 1) are made up so that rows^T rows is their correlation matrix, the target last; `units` (q,) are
+    standard deviations of the features over that of the target, in encoded units.
+    """
+
+    system: System
+    signal: Signal
+    covariance: Covariance
+    rows: Array
+    units: Array
+
+
+Solver = Callable[[Array, Array, Array], Array]  # rows x and y of a problem and penalties to slopes (m, q)
+
+
+def ridge_path(
+    prepared: PreparedMoments,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    penalties: Sequence[float] | None = None,
+) -> CoefficientPath:
+    """(R + penalty I)^-1 r on the correlations left by the noise; by default for penalties from 100 to 1e-4.
+
+    Raises:
+        EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
+    """
+    given = np.geomspace(1e2, 1e-4, _COUNT) if penalties is None else _checked(penalties)
+    return _path(prepared, target, features, given, l1_ratio=0.0, solver=_ridge)
+
+
+def lasso_path(
+    prepared: PreparedMoments,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    l1_ratio: float = 1.0,
+    penalties: Sequence[float] | None = None,
+) -> CoefficientPath:
+    """Lasso, or elastic net where l1_ratio is below 1; by default from the penalty that keeps all slopes at 0.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+        EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
+    """
+    if not 0 < l1_ratio <= 1:
+        raise PenaltyError(f"an l1_ratio of {l1_ratio} is not in (0, 1]", remedy="Use ridge_path for 0.")
+
+    def solver(x: Array, y: Array, penalties: Array) -> Array:
+        return _elastic_net(x, y, penalties, l1_ratio)
+
+    given = None if penalties is None else _checked(penalties)
+    return _path(prepared, target, features, given, l1_ratio=l1_ratio, solver=solver)
+
+
+def _ridge(x: Array, y: Array, penalties: Array) -> Array:
+    """V diag(d / (d^2 + penalty)) U^T y, which exists for every x."""
+    U, d, Vt = np.linalg.svd(x, full_matrices=False)
+    slopes: Array = (d / (d**2 + penalties[:, None]) * (U.T @ y)) @ Vt
+    return slopes
+
+
+def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> Array:
+    try:
+        from sklearn.linear_model import enet_path  # noqa: PLC0415 - optional, and slow to import
+    except ImportError:
+        raise MissingExtraError("scikit-learn", extra="sklearn") from None
+    unit = math.sqrt(len(x))  # scikit-learn divides the loss by the number of rows, of which these have none
+    options = {"l1_ratio": l1_ratio, "alphas": penalties, "tol": 1e-8, "max_iter": 100_000}
+    _, slopes, _ = enet_path(np.asfortranarray(x * unit), y * unit, **options)
+    return np.asarray(slopes, dtype=np.float64).T
+
+
+def _path(
+    prepared: PreparedMoments,
+    target: str,
+    features: Sequence[str] | None,
+    penalties: Array | None,
+    *,
+    l1_ratio: float,
+    solver: Solver,
+) -> CoefficientPath:
+    plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else tuple(features)))
+    problem = _problem(prepared, target, plain.features)
+    x, y = problem.rows[:, :-1], problem.rows[:, -1]
+    if penalties is None:
+        top = max(float(np.abs(x.T @ y).max()), 1e-6) / l1_ratio
+        penalties = np.geomspace(top, 1e-3 * top, _COUNT)
+    slopes = solver(x, y, penalties)
+    inside = [_with_intercept(problem, row) for row in slopes]
+    r_squared = np.array(
+        [
+            _expected(problem, penalty, l1_ratio, row, b)
+            for penalty, row, b in zip(penalties, slopes, inside, strict=True)
+        ]
+    )
+    system = problem.system
+    return CoefficientPath(
+        method="elastic_net" if l1_ratio else "ridge",
+        l1_ratio=l1_ratio,
+        target=target,
+        features=plain.features,
+        terms=plain.terms,
+        penalties=penalties,
+        coefficients=np.array(inside) @ system.to_original.T + system.shift,
+        r_squared=r_squared,
+        best=int(np.argmax(np.where(np.isnan(r_squared), -np.inf, r_squared))),
+        noise_penalty=noise_penalty(problem) / l1_ratio if l1_ratio else None,
+        n=prepared.n,
+        rows=prepared.rows,
+        warnings=(*problem.covariance.warnings, *plain.warnings),
+        schema=plain.schema,
+    )
+
+
+def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) -> _Problem:
+    label = prepared.columns[target][0]
+    chosen = tuple(i for name in features for i in prepared.columns[name])
+    system = build_system(prepared, label, chosen, intercept=True)
+    covariance = estimate(prepared, (*chosen, label))
+    deviations = covariance.deviations
+    units = deviations[:-1] / deviations[-1]
+    return _Problem(system, KINDS[prepared.mechanism].measure(system), covariance, covariance.root / deviations, units)
+
+
+def _with_intercept(problem: _Problem, slopes: Array) -> Array:
+    """Slopes on columns of variance 1 in the system's units, behind the intercept they imply."""
+    c, b = problem.signal.centred, slopes / problem.units
+    mean = problem.system.xy[0] / c.weight
+    return np.append(mean - (0.0 if c.means is None else c.means @ b), b)
+
+
+def _expected(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
+    """Expected R^2, with H = the derivative of the slopes: (R + (1 - l1_ratio) penalty I)^-1 on the slopes not 0.
+
+    For lasso these are its degrees of freedom (Zou, Hastie and Tibshirani 2007).
+    """
+    c, deviations = problem.signal.centred, problem.covariance.deviations[:-1]
+    active = np.ix_(*[np.flatnonzero(slopes)] * 2)
+    x = problem.rows[:, :-1]
+    R = x.T @ x + (1 - l1_ratio) * penalty * np.eye(len(slopes))
+    H = np.zeros_like(R)
+    H[active] = np.linalg.pinv(R[active], hermitian=True)
+    # G - m V sums m rows, each of which has n / rows times the covariance of a subject
+    H /= np.outer(deviations, deviations) * c.rows * problem.system.n / problem.system.rows
+    value, _ = expected_r_squared(problem.system, problem.signal, c.with_intercept(H), b, "noisy_regressors")
+    return value
+
+
+def noise_penalty(problem: _Problem) -> float:
+    """What holds down the largest of q correlations of noise with probability 0.95: z of their standard deviations.
+
+    The moments G_x. c of the constant fit, c = (-mean, 0, ..., 0, 1), have the covariance Omega of `covariance.meat`.
+    """
+    c, deviations = problem.signal.centred, problem.covariance.deviations
+    system = problem.system
+    mean = np.zeros(len(system.xy))
+    mean[0] = system.xy[0] / c.weight
+    Omega = meat(system, residual(system, mean), "noisy_regressors", "table")
+    T = np.column_stack([np.zeros(len(c.g)) if c.means is None else -c.means, np.eye(len(c.g))])
+    errors = np.sqrt(np.diag(T @ Omega @ T.T)) / (c.rows * system.n / system.rows)
+    z = float(ndtri(1 - _FAILURE / 2 / len(errors)))
+    return z * float((errors / (deviations[:-1] * deviations[-1])).max())
+
+
+def _checked(penalties: Sequence[float]) -> Array:
+    """The penalties in descending order."""
+    given = np.array(penalties, dtype=np.float64)
+    if given.ndim != 1 or not 0 < len(given) <= MAX_PENALTIES or not (np.isfinite(given) & (given > 0)).all():
+        raise PenaltyError(
+            "the penalties are not positive numbers", remedy=f"Give 1 to {MAX_PENALTIES} positive, finite numbers."
+        )
+    return np.sort(given)[::-1]

@@ -1,0 +1,182 @@
+"""Two-stage least squares: coefficients of features that are correlated with the error, by instruments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from services.analysis.errors import InstrumentsError
+from services.analysis.moments import noise
+from services.analysis.nested import Comparison, compare
+from services.analysis.result import Result
+from services.display.table import Table
+from services.estimation.covariance import meat, residual
+from services.estimation.diagnostics import Diagnostics
+from services.estimation.fitting import fit_prepared
+from services.estimation.linear_algebra import inverse
+from services.estimation.prepared import Array, PreparedMoments
+from services.estimation.request import FitRequest, IntervalFor
+from services.estimation.result import Fit, t_values
+from services.estimation.system import System, build_system
+
+_STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
+_UNKNOWN = Diagnostics(
+    signal_to_noise=None,
+    root=None,
+    feature_root=None,
+    condition_number=None,
+    f_statistic=None,
+    f_p_value=None,
+    r_squared=None,
+    r_squared_error=None,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TwoStageFit(Result):
+    """What the instruments say.
+
+    Attributes:
+        fit: coefficients of endogenous and exogenous features; its diagnostics are empty.
+        endogenous, instruments: attributes.
+        first_stages: for each endogenous feature, whether the instruments explain it.
+    """
+
+    fit: Fit
+    endogenous: tuple[str, ...]
+    instruments: tuple[str, ...]
+    first_stages: tuple[Comparison, ...]
+
+    def table(self) -> Table:
+        """That of the fit, with the first stages below."""
+        stages = [f"First stage of {s.target}: F = {s.statistic:.4g}." for s in self.first_stages]
+        shown = self.fit.table()
+        return replace(shown, notes=(*shown.notes, f"Instruments: {', '.join(self.instruments)}.", *stages))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the fit's fields and the first stages."""
+        return {
+            **self.fit.to_dict(),
+            "endogenous": list(self.endogenous),
+            "instruments": list(self.instruments),
+            "first_stages": [stage.to_dict() for stage in self.first_stages],
+        }
+
+
+def two_stage(
+    prepared: PreparedMoments,
+    target: str,
+    *,
+    endogenous: Sequence[str],
+    instruments: Sequence[str],
+    exogenous: Sequence[str] = (),
+    confidence_level: float = 0.95,
+    interval_for: IntervalFor = "table",
+) -> TwoStageFit:
+    """Fit `target` on endogenous and exogenous features and an intercept, the former by the instruments.
+
+    Raises:
+        InstrumentsError: none, or fewer columns of them than of endogenous features.
+        EstimationError: as a fit of all attributes named.
+    """
+    features = (*endogenous, *exogenous)
+    _require_enough(prepared, endogenous, instruments)
+    request = FitRequest(
+        target=target,
+        features=(*features, *instruments),
+        confidence_level=confidence_level,
+        interval_for=interval_for,
+    )
+    fit_prepared(prepared, request)  # refuses whatever cannot be asked
+    outside = (*exogenous, *instruments)
+    stages = tuple(compare(prepared, name, outside, exogenous) for name in endogenous)
+    fit = _second_stage(prepared, request, features, outside, _cautions(stages))
+    return TwoStageFit(fit=fit, endogenous=tuple(endogenous), instruments=tuple(instruments), first_stages=stages)
+
+
+def _require_enough(prepared: PreparedMoments, endogenous: Sequence[str], instruments: Sequence[str]) -> None:
+    endogenous_columns, instrument_columns = (
+        sum(len(prepared.attribute(name).columns) for name in names) for names in (endogenous, instruments)
+    )
+    if not endogenous or instrument_columns < endogenous_columns:
+        raise InstrumentsError(
+            f"{instrument_columns} instruments for {endogenous_columns} endogenous features",
+            remedy="Name at least one endogenous feature and as many instruments, levels counted one by one.",
+        )
+
+
+def _second_stage(
+    prepared: PreparedMoments,
+    request: FitRequest,
+    features: tuple[str, ...],
+    outside: tuple[str, ...],
+    warnings: tuple[str, ...],
+) -> Fit:
+    used = [i for name in request.features or () for i in prepared.columns[name]]
+    system = build_system(prepared, prepared.columns[request.target][0], tuple(used), intercept=True)
+    x, z = (
+        np.array([0, *(1 + used.index(i) for name in names for i in prepared.columns[name])])
+        for names in (features, outside)
+    )
+    b, cov = solve(system, x, z, request.interval_for)
+    coefficients = (system.to_original @ b + system.shift)[x]
+    cov = (system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)]
+    errors, degrees = np.sqrt(np.maximum(np.diag(cov), 0.0)), prepared.rows - len(x)
+    reach = stdtrit(degrees, (1 + request.confidence_level) / 2) * errors
+    return Fit(
+        estimator="two_stage",
+        target=request.target,
+        features=features,
+        intercept=True,
+        terms=tuple(system.terms[i] for i in x),
+        coefficients=coefficients,
+        covariance=cov,
+        standard_errors=errors,
+        p_values=2 * stdtr(degrees, -np.abs(t_values(coefficients, errors))),
+        intervals=np.column_stack([coefficients - reach, coefficients + reach]),
+        degrees_of_freedom=degrees,
+        confidence_level=request.confidence_level,
+        interval_for=request.interval_for,
+        n=prepared.n,
+        rows=prepared.rows,
+        mechanism=prepared.mechanism,
+        diagnostics=_UNKNOWN,
+        warnings=warnings,
+        schema=tuple(prepared.attributes[name] for name in features),
+    )
+
+
+def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for: IntervalFor) -> tuple[Array, Array]:
+    """Coefficients b (p_x,) of all terms of the system, 0 for those not in x, and their covariance.
+
+    b = J S_zy,  J = (B^T W B)^-1 B^T W,  B = S_zx,  W = G_zz^-1: consistent because S_hat = G - k V is, and efficient
+    because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise that is two-stage least squares.
+    Cov(b) = J Omega_zz J^T with the Omega of `covariance.meat`; rmgm adds sigma^2 J S_zz J^T for the population.
+    """
+    G = np.block([[system.xx, system.xy[:, None]], [system.xy[None], np.atleast_2d(system.yy)]])
+    S = G - system.rows * noise(system)
+    B, within = S[np.ix_(z, x)], np.ix_(z, z)
+    BW = B.T @ inverse(G[within])
+    J = inverse(BW @ B) @ BW
+    b, cov = np.zeros(len(system.xy)), np.zeros_like(system.xx)
+    b[x] = J @ S[z, -1]
+    r = residual(system, b)
+    # meat divides by the rows less all terms, instruments included
+    freedom = system.degrees_of_freedom / (system.rows - len(x))
+    Omega = meat(system, replace(r, total=r.total * freedom), "noisy_regressors", interval_for)[within]
+    if system.mechanism != "dgm" and interval_for == "population":
+        Omega = Omega + max(0.0, r.signal) / system.n * S[within]
+    cov[np.ix_(x, x)] = J @ Omega @ J.T
+    return b, cov
+
+
+def _cautions(stages: tuple[Comparison, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"The instruments hardly explain {stage.target} (first stage F = {stage.statistic:.3g}, {_STRONG} is needed): "
+        "its coefficient and its interval are unreliable."
+        for stage in stages
+        if not stage.statistic >= _STRONG  # NaN included
+    )

@@ -1,0 +1,1 @@
+"""Results as tables: in a notebook, as a data frame. Nothing here computes."""

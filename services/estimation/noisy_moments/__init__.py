@@ -1,0 +1,1 @@
+"""Releases that publish S + noise itself, with known entry variances (moments.md, Estimation)."""

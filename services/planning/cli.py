@@ -1,0 +1,117 @@
+"""`commingle plan`."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from services.planning.report import show
+from shared.planning.curves import plan as make_plan
+from shared.planning.design import Design, Share, design_of
+from shared.planning.mechanisms import PREDICTORS
+from shared.planning.task import R_SQUARED, Assumptions
+from shared.privacy.calibration import Calibration
+from shared.privacy.sensitivity import Adjacency
+from shared.protocol.schema import NumericAttribute
+from shared.protocol.spec import MAX_COLUMNS, MAX_PARTIES
+from shared.protocol.study import Study
+from shared.runtime.cli import emit, json_option
+from shared.runtime.settings import load_settings
+
+_OVERRIDES = ("mechanism", "n", "epsilon", "delta", "k")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle plan study.json
+  commingle plan study.json --table public.csv --target charges --out plan
+  commingle plan study.json --epsilon 3 --n 200000
+  commingle plan --n 50000 --epsilon 1 --parties 3 --columns 11
+"""
+)
+@click.argument("study", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--table", type=click.Path(path_type=Path), help="A public CSV or Parquet table like the private one.")
+@click.option("--target", metavar="NAME", help="The label.  [the middle one of all possible labels]")
+@click.option(
+    "--r-squared",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
+)
+@click.option("--mechanism", type=click.Choice(list(PREDICTORS)), help="Instead of the study's.")
+@click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
+@click.option("--epsilon", type=float, help="Of one party; instead of the study's.")
+@click.option("--delta", type=float, help="Instead of the study's.")
+@click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch; chosen without it.")
+@click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")
+@click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all parties.  [10]")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Also write plan.json and plan.png there."
+)
+@json_option
+def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+    """Say what a release will be worth, before any budget is spent.
+
+    From public quantities alone: STUDY is a study file; without one the question is about uniform numeric columns.
+    Expected errors and R-squared come with the curves over k, epsilon and n, and with what predicting the mean gives.
+    """
+    design = _design(study, options)
+    made = make_plan(design, _assumptions(design, options))
+    value = asdict(made)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "plan.json").write_text(json.dumps(value, indent=2) + "\n")
+        from services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
+
+        draw(out / "plan.png", made)
+    emit(value, as_json=as_json, text=lambda console: show(made, console))
+
+
+def _design(study: Path | None, options: dict[str, Any]) -> Design:
+    if study is None:
+        design = _uniform(options)
+    elif options["parties"] is not None or options["columns"] is not None:
+        raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
+    else:
+        design = design_of(load_settings(Study, study))
+    changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
+    design = replace(design, **changes)
+    if design.mechanism == "rmgm":
+        return design
+    if options["k"] is not None:
+        raise click.UsageError(f"--k is the sketch of rmgm; {design.mechanism} has none.")
+    return replace(design, k=None)
+
+
+def _uniform(options: dict[str, Any]) -> Design:
+    """Numeric columns spread evenly over the parties."""
+    if options["n"] is None:
+        raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
+    parties, columns = options["parties"] or 3, options["columns"] or 10
+    if columns < parties:
+        raise click.UsageError("Every party needs at least one column.")
+    names = [f"x{i + 1}" for i in range(columns)]
+    attributes = [NumericAttribute(name=name, lower=-1, upper=1) for name in names]
+    return Design(
+        mechanism="rmgm",
+        k=None,
+        n=options["n"],
+        epsilon=1.0,
+        delta=1e-5,
+        adjacency=Adjacency.REPLACE_ONE,
+        calibration=Calibration.ZCDP,
+        shares=tuple(Share(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties])) for i in range(parties)),
+    )
+
+
+def _assumptions(design: Design, options: dict[str, Any]) -> Assumptions:
+    table, r_squared = options["table"], options["r_squared"]
+    if table is None:
+        return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])
+    if r_squared is not None:
+        raise click.UsageError("--table says what the features explain: leave --r-squared out.")
+    from services.planning.public_table import second_moments  # noqa: PLC0415 - pyarrow loads slowly
+
+    return Assumptions(target=options["target"], second_moments=second_moments(table, design))

@@ -1,0 +1,63 @@
+"""`plan.png`: expected R^2 over k, epsilon and n, with the mean's own line."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shared.planning.result import Forecast, Plan, Point
+
+_BLUE, _ORANGE, _INK, _GRID = "#1f6fb4", "#d9772b", "#222222", "#e4e4e4"
+_PANEL_INCHES, _HEIGHT_INCHES, _LETTERS_PER_INCH = 4.0, 4.6, 11
+_LOWEST = -0.5  # below it a fit is worthless by any measure
+
+
+def draw(path: Path, plan: Plan) -> None:
+    """Write the picture: one panel per curve, one axis for all."""
+    f = plan.forecast
+    curves: list[tuple[str, Sequence[Point], float]] = [
+        ("epsilon per party", plan.over_epsilon, f.epsilon),
+        ("people (n)", plan.over_n, f.n),
+    ]
+    if plan.over_k and f.k is not None:
+        curves.insert(0, ("rows of the sketch (k)", plan.over_k, f.k))
+    width = _PANEL_INCHES * len(curves)
+    figure = Figure(figsize=(width, _HEIGHT_INCHES), dpi=150, layout="constrained")
+    axes = figure.subplots(1, len(curves), sharey=True, squeeze=False).ravel()
+    for ax, (title, points, here) in zip(axes, curves, strict=True):
+        _draw_panel(ax, title, points, here, f)
+    axes[0].set_ylabel("expected R\N{SUPERSCRIPT TWO} on new people", fontsize=9)
+    values = [v for _, points, _ in curves for p in points for v in (p.r_squared, p.r_squared_constant)]
+    room = 0.08 * (f.r_squared_assumed - max(_LOWEST, min(values)))
+    axes[0].set_ylim(max(_LOWEST, min(values)) - room, f.r_squared_assumed + room)
+    title = textwrap.fill(f.sentences[0], int(width * _LETTERS_PER_INCH))
+    figure.suptitle(title, fontsize=10.5, fontweight="bold", color=_INK)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5 if plan.over_k else 3, frameon=False, fontsize=9)
+    figure.savefig(path)
+
+
+def _tick(value: float, _: object) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _draw_panel(ax: Axes, title: str, points: Sequence[Point], here: float, f: Forecast) -> None:
+    at = np.array([p.at for p in points])
+    ax.set_xscale("log")
+    ax.set_xlabel(title, fontsize=9)
+    ax.minorticks_off()
+    ax.tick_params(length=0, labelsize=9)
+    ax.grid(color=_GRID, linewidth=0.8)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.axhline(f.r_squared_assumed, color=_INK, linewidth=1, linestyle=":", label="without privacy (assumed)")
+    ax.plot(at, [p.r_squared for p in points], color=_BLUE, linewidth=2, label="fit of the release")
+    mean = [p.r_squared_constant for p in points]
+    ax.plot(at, mean, color=_ORANGE, linewidth=1.6, linestyle="--", label="predicting the private mean")
+    useful = [p for p in points if p.useful]
+    ax.scatter([p.at for p in useful], [p.r_squared for p in useful], color=_BLUE, s=18, zorder=3, label="useful")
+    ax.axvline(here, color="#888888", linewidth=1, label="this release")
+    ax.xaxis.set_major_formatter(_tick)

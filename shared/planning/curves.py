@@ -1,0 +1,81 @@
+"""What a forecast would be elsewhere: over k, epsilon and n, and by mechanism."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from shared.planning.design import Design
+from shared.planning.forecast import forecast, is_useful, relative_error
+from shared.planning.mechanisms import PREDICTORS, predict
+from shared.planning.result import Plan, Point
+from shared.planning.sketch import settled, sketch_bounds
+from shared.planning.task import Assumptions, Task, task_of
+from shared.planning.words import advice
+from shared.privacy.calibration import Calibration
+
+_POINTS = 17
+_EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
+_LEAST_N, _MOST_N = 10, (1 << 53) - 1
+_LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
+_CLASSICAL_MOST = 1.0
+
+
+def plan(design: Design, assumed: Assumptions | None = None) -> Plan:
+    """The forecast with its curves, and the other mechanisms beside it.
+
+    Raises:
+        PlanningError: there is nothing to forecast.
+        PrivacyError: epsilon, delta or a row norm outside its domain.
+    """
+    assumed = assumed or Assumptions()
+    task = task_of(design, assumed)
+    possible = [name for name in PREDICTORS if name != "moments" or not design.whitened]
+    others = [settled(replace(design, mechanism=name, k=None), task) for name in possible]
+    mechanisms = tuple(_point(other, task, at=other.epsilon) for other in others)
+    return Plan(
+        forecast=forecast(design, assumed),
+        over_k=_over_k(design, task),
+        over_epsilon=_over_epsilon(design, task),
+        over_n=_over_n(design, task),
+        mechanisms=mechanisms,
+        advice=advice(mechanisms),
+    )
+
+
+def _over_k(design: Design, task: Task) -> tuple[Point, ...]:
+    if design.mechanism != "rmgm":
+        return ()
+    least, most = sketch_bounds(design)
+    values = _spaced(least, max(most, design.k or 0))
+    return tuple(_point(replace(design, k=round(k)), task, at=round(k)) for k in values)
+
+
+def _over_epsilon(design: Design, task: Task) -> tuple[Point, ...]:
+    given = design.epsilon
+    most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
+    values = _spaced(max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most)))
+    return tuple(_point(settled(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
+
+
+def _over_n(design: Design, task: Task) -> tuple[Point, ...]:
+    values = {round(n) for n in _spaced(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))}
+    return tuple(_point(settled(replace(design, n=n, k=None), task), task, at=n) for n in sorted(values))
+
+
+def _spaced(low: float, high: float) -> Iterable[float]:
+    values: list[float] = np.geomspace(low, high, _POINTS).tolist()
+    return dict.fromkeys(values)
+
+
+def _point(design: Design, task: Task, *, at: float) -> Point:
+    found = predict(design, task)
+    return Point(
+        at=at,
+        mechanism=design.mechanism,
+        k=design.k,
+        r_squared=found.r_squared,
+        r_squared_constant=found.r_squared_constant,
+        relative_error=relative_error(task, found),
+        useful=is_useful(found),
+    )

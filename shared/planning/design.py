@@ -1,0 +1,117 @@
+"""What is public about a release before it exists: the part of a study or a spec that a forecast depends on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.privacy.calibration import Calibration, calibrated_rho
+from shared.privacy.fixed_point import SCALE
+from shared.privacy.sensitivity import Adjacency, Geometry, squared_sensitivity
+from shared.protocol.schema import Attribute, EncodedColumn, encoded_columns
+from shared.protocol.spec import ReleaseSpec
+from shared.protocol.study import Study
+from shared.protocol.whitening import Whitening
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one party contributes."""
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    row_norm: float | None = None
+    whitening: Whitening | None = None
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """The published columns: mixtures where rows are whitened."""
+        encoded = encoded_columns(self.attributes)
+        return encoded if self.whitening is None else self.whitening.columns(encoded)
+
+    @property
+    def geometries(self) -> tuple[Geometry, ...] | None:
+        """What bounds an encoded row besides `row_norm`; nothing once it is whitened."""
+        return None if self.whitening is not None else tuple(a.geometry for a in self.attributes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """A release as far as a forecast needs it.
+
+    Attributes:
+        k: rows of the rmgm sketch; None for one that is not chosen yet, and for mechanisms that have none.
+        n: subjects.
+        epsilon, delta: per party, in the design's own adjacency.
+    """
+
+    mechanism: str
+    k: int | None
+    n: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    calibration: Calibration
+    shares: tuple[Share, ...]
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """All attributes of all parties, in order."""
+        return tuple(attribute for share in self.shares for attribute in share.attributes)
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """All published columns but the intercept, in order."""
+        return tuple(column for share in self.shares for column in share.columns)
+
+    @property
+    def whitened(self) -> tuple[str, ...]:
+        """Names of the parties whose rows are whitened."""
+        return tuple(share.name for share in self.shares if share.whitening is not None)
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """Names of the parties whose encoded rows may be longer than their row norm."""
+        longest = {share.name: sum(g.radius_squared for g in share.geometries or ()) for share in self.shares}
+        return tuple(s.name for s in self.shares if s.row_norm is not None and s.row_norm**2 < longest[s.name])
+
+    @property
+    def rows(self) -> int:
+        """Rows of the published matrix: k, or n where there is no sketch."""
+        return self.n if self.k is None else self.k
+
+
+def design_of(asked: Study | ReleaseSpec) -> Design:
+    """The design of a study or of a spec."""
+    shares = tuple(
+        Share(name=p.name, attributes=p.attributes, row_norm=p.row_norm, whitening=p.whitening) for p in asked.parties
+    )
+    return Design(
+        mechanism=asked.mechanism,
+        k=asked.k,
+        n=asked.n,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        adjacency=asked.adjacency,
+        calibration=asked.calibration,
+        shares=shares,
+    )
+
+
+def noise_variance(design: Design) -> Array:
+    """(p - 1,) variance of the noise in one published entry of each column but the intercept, in encoded units.
+
+    v = Delta^2 / (2 rho) for rmgm and dgm alike (protocol.md section 4), before sigma is rounded up to an integer. A
+    moments release has noise of its own (`mechanisms.moments`).
+
+    Raises:
+        ParameterError: epsilon, delta or a row norm outside its domain.
+    """
+    rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
+    found: list[float] = []
+    for share in design.shares:
+        moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=design.adjacency)
+        found += [moved / (SCALE**2 * 2 * rho)] * len(share.columns)
+    return np.array(found)

@@ -1,0 +1,12 @@
+"""What the planner refuses.
+
+PlanningError    a question that has no forecast: no label, or assumptions that contradict each other
+"""
+
+from shared.errors import CommingleError
+
+
+class PlanningError(CommingleError):
+    """A question that has no forecast."""
+
+    code = "planning"

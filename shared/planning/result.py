@@ -1,0 +1,88 @@
+"""What a forecast says. Plain finite values: these classes go over the wire as they are."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermForecast:
+    """The expected standard error of one coefficient.
+
+    Attributes:
+        encoded: in encoded units; None where no fit is possible.
+        original: in units of the label per unit of the attribute; None also where it is beyond all numbers.
+    """
+
+    term: str
+    encoded: float | None
+    original: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a release is expected to be worth to one regression.
+
+    Attributes:
+        target: the label; `target_named` says whether somebody asked for it.
+        r_squared_assumed: what a fit without privacy explains.
+        r_squared: what the learner's `shrunken` fit is expected to explain on rows of the same population.
+        r_squared_constant: the same of the label's mean, which is private too.
+        relative_error: expected ||b_hat - b|| / ||b|| over standardised slopes; None where no fit is possible.
+        reliable: whether single coefficients are expected to come without a warning.
+        useful: whether a fit is expected to explain anything and to be told from the mean.
+        n_needed: about the least n that is useful, k chosen anew; None if no n is.
+        best_k: what the planner would choose; None where there is no sketch.
+        public_table: whether the assumptions come from a public table.
+        terms: standard errors around the same fit on the private table.
+        sentences: all of this in words.
+    """
+
+    mechanism: str
+    n: int
+    k: int | None
+    epsilon: float
+    delta: float
+    parties: int
+    target: str
+    target_named: bool
+    public_table: bool
+    r_squared_assumed: float
+    r_squared: float
+    r_squared_constant: float
+    relative_error: float | None
+    reliable: bool
+    useful: bool
+    n_needed: int | None
+    best_k: int | None
+    terms: tuple[TermForecast, ...]
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a curve, or one mechanism beside others: `at` is the value of what varies."""
+
+    at: float
+    mechanism: str
+    k: int | None
+    r_squared: float
+    r_squared_constant: float
+    relative_error: float | None
+    useful: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A forecast and what surrounds it.
+
+    Attributes:
+        over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
+        mechanisms: every mechanism with the same parties, epsilon and n.
+        advice: which of them suits, in words.
+    """
+
+    forecast: Forecast
+    over_k: tuple[Point, ...]
+    over_epsilon: tuple[Point, ...]
+    over_n: tuple[Point, ...]
+    mechanisms: tuple[Point, ...]
+    advice: str

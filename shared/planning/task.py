@@ -1,0 +1,168 @@
+"""The regression that a forecast is about: which label, on which features, with which slopes."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from shared.planning.design import Array, Design, noise_variance
+from shared.planning.errors import PlanningError
+from shared.planning.population import observed, uniform
+from shared.protocol.schema import CategoricalAttribute, EncodedColumn
+from shared.protocol.spec import MAX_COLUMNS
+
+R_SQUARED = 0.3
+_UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
+_STILL = 1e-24  # variance of a column that says nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Assumptions:
+    """About rows nobody has seen and the question that will be put to them.
+
+    Attributes:
+        r_squared: what the features explain of the label, in (0, 1); not used with `second_moments`, which say it.
+        target: name of the label; None for the one in the middle of all possible ones, by noise per variance.
+        features: names of attributes; None for all but the label.
+        second_moments: (p, p) A^T A / n of encoded rows, the intercept first, of a public table with the same
+            attributes; None for attributes that are independent and uniform on their bounds or levels.
+    """
+
+    r_squared: float = R_SQUARED
+    target: str | None = None
+    features: tuple[str, ...] | None = None
+    second_moments: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Task:
+    """One regression of a label y on q columns x, centred, in encoded units.
+
+    Attributes:
+        x, y: indices into the published columns without the intercept.
+        labels: q names of terms.
+        mean: (q,) of the features; `mean_y` of the label.
+        xx: (q, q) covariance of the features; `inverse` of it.
+        b: (q,) slopes.
+        yy: variance of the label.
+        residual: the part of it that the features leave.
+        offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
+    """
+
+    target: str
+    x: tuple[int, ...]
+    y: int
+    labels: tuple[str, ...]
+    mean: Array
+    mean_y: float
+    xx: Array
+    inverse: Array
+    b: Array
+    yy: float
+    residual: float
+    offset: Array
+    scale: Array
+    unit: float
+
+    @property
+    def r_squared(self) -> float:
+        """What a fit without privacy explains."""
+        return 1 - self.residual / self.yy
+
+
+def task_of(design: Design, assumed: Assumptions) -> Task:
+    """The regression that is assumed.
+
+    Without a table every standardised slope is alike, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
+
+    Raises:
+        PlanningError: nothing can be the label, k is impossible, or the assumptions do not fit the design.
+    """
+    if not 0 < assumed.r_squared < 1:
+        raise PlanningError(f"an R^2 of {assumed.r_squared} is not between 0 and 1", remedy="Assume 0.3, for example.")
+    if design.k is not None and (design.mechanism != "rmgm" or not 2 <= design.k <= design.n):  # noqa: PLR2004 - of a spec
+        raise PlanningError(f"k cannot be {design.k} here", remedy="Only rmgm has a k, between 2 and n.")
+    if design.mechanism == "moments" and design.whitened:
+        raise PlanningError(
+            f"moments takes no whitening, and the rows of {design.whitened[0]} are whitened",
+            remedy="Leave the whitening and its row_norm out, or plan another mechanism.",
+        )
+    columns = _columns(design)
+    given = assumed.second_moments
+    mean, covariance = uniform(design.shares) if given is None else observed(given, columns=len(columns))
+    x, y, target = _chosen(design, assumed, np.diag(covariance))
+    labels = tuple(columns[i].label for i in x)
+    xx, yy = covariance[np.ix_(x, x)], float(covariance[y, y])
+    _require_determined(xx, yy, (*labels, target))
+    if given is None:
+        alike = 1 / np.sqrt(np.diag(xx))
+        b = alike * sqrt(assumed.r_squared * yy / float(alike @ xx @ alike))
+    else:
+        b = np.asarray(np.linalg.solve(xx, covariance[list(x), y]), dtype=np.float64)
+    return Task(
+        target=target,
+        x=x,
+        y=y,
+        labels=labels,
+        mean=mean[list(x)],
+        mean_y=float(mean[y]),
+        xx=xx,
+        inverse=np.asarray(np.linalg.inv(xx), dtype=np.float64),
+        b=b,
+        yy=yy,
+        residual=max(0.0, yy - float(b @ xx @ b)),
+        offset=np.array([columns[i].offset for i in x]),
+        scale=np.array([columns[i].scale for i in x]),
+        unit=columns[y].scale,
+    )
+
+
+def _columns(design: Design) -> tuple[EncodedColumn, ...]:
+    empty = [share.name for share in design.shares if not share.attributes]
+    if empty:
+        raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each party at least one attribute.")
+    width = 1 + sum(len(a.levels) - 1 if isinstance(a, CategoricalAttribute) else 1 for a in design.attributes)
+    if width > MAX_COLUMNS:
+        raise PlanningError(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release", remedy="Ask for fewer.")
+    return design.columns
+
+
+def _chosen(design: Design, assumed: Assumptions, variance: Array) -> tuple[tuple[int, ...], int, str]:
+    """Columns of the features, column and name of the label."""
+    names = [a.name for a in design.attributes]
+    features = set(names if assumed.features is None else assumed.features)
+    unknown = sorted({*features, assumed.target or names[0]} - {*names})
+    if unknown:
+        raise PlanningError(f"there is no attribute {unknown[0]!r}", remedy=f"Available: {', '.join(names)}.")
+    starts = np.cumsum([0, *(len(a.columns) for a in design.attributes)])
+    ratio = noise_variance(design) / np.maximum(variance, _STILL)
+    labels = [
+        (ratio[start], start, a.name)
+        for a, start in zip(design.attributes, starts.tolist(), strict=False)
+        if not isinstance(a, CategoricalAttribute)
+        and assumed.target in {None, a.name}
+        and (assumed.features is None or a.name not in features)
+    ]
+    if not labels or not features - {labels[0][2]}:
+        raise PlanningError(
+            "no attribute can be the label of a linear model on others",
+            remedy="Ask for a numeric or binary label and at least one other attribute.",
+        )
+    _, y, target = sorted(labels)[len(labels) // 2]
+    owners = [a.name for a in design.attributes for _ in a.columns]
+    return tuple(i for i, owner in enumerate(owners) if owner in features - {target}), y, target
+
+
+def _require_determined(xx: Array, yy: float, labels: tuple[str, ...]) -> None:
+    variance = np.append(np.diag(xx), yy)
+    still = [label for label, v in zip(labels, variance, strict=True) if not v > _STILL]
+    if still:
+        said = f"{still[0]} does not vary"
+    elif np.linalg.eigvalsh(xx / np.sqrt(np.outer(variance[:-1], variance[:-1])))[0] < _UNEXPLAINED:
+        said = "some terms follow from others"
+    else:
+        return
+    raise PlanningError(
+        f"{said}: no coefficients can be forecast",
+        remedy="Leave such attributes out of the features, or forecast without a table.",
+    )

@@ -1,0 +1,49 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.coverage import Setting, main, population, real, slopes, summary, synthetic, table_moments
+
+
+def test_tables_are_drawn_around_the_population() -> None:
+    S = table_moments(1_000_000, np.random.default_rng(0))
+    mean, covariance, b = population()
+    assert S[0] / 1_000_000 == pytest.approx([1.0, *mean], abs=0.003)
+    centred = S[1:, 1:] / 1_000_000 - np.outer(S[0, 1:], S[0, 1:]) / 1_000_000**2
+    assert centred == pytest.approx(covariance, abs=0.003)
+    assert slopes(S) == pytest.approx(b, abs=0.01)
+
+
+def test_fits_with_signal_cover_at_the_stated_rate_and_do_not_warn() -> None:
+    for trials in synthetic(Setting(200_000, 300, 0.5), releases=150).values():
+        found = summary(trials)
+        # ten slopes, 150 releases: standard error of the mean about 0.006
+        assert 0.93 < found["mean"] < 0.975
+        assert found["warned"] == 0.0
+        assert found["silent_mean"] == found["mean"]
+
+
+def test_fits_without_signal_warn() -> None:
+    found = summary(synthetic(Setting(50_000, 300, 3.73), releases=20)["table"])
+    assert (found["warned"], found["silent_mean"]) == (1.0, None)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_release_of_a_table_covers_its_own_slopes(*, exact: bool) -> None:
+    draw = np.random.default_rng(6)
+    x = draw.uniform(0, 1, (2000, 3))
+    values = np.column_stack([x, np.clip(x.mean(axis=1) + draw.normal(0, 0.1, 2000), 0, 1)])
+    trials, rows = real(values, mechanism="rmgm", epsilon=300.0, releases=40, exact=exact)
+    assert 3 < rows < 2000
+    # noise is from the OS: at a rate of 0.95 this fails once in 10^4, were the three slopes of a release right together
+    assert summary(trials)["mean"] > 0.8
+
+
+def test_quick_run_prints_a_row_per_result(tmp_path: Path) -> None:
+    options = ["--quick", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
+    result = CliRunner().invoke(main, options, catch_exceptions=False)
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert len(result.output.splitlines()) == 2 + len(results) == 10

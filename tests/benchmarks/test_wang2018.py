@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.wang2018 import main, summary, table3_row
+from benchmarks.wang2018_data import DATA, load, made_up, names
+from benchmarks.wang2018_efficiency import D, efficiency, simulated
+from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors
+
+
+def test_every_method_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:
+    table = made_up()
+    fits = {**FIXED, **PRIVATE, **HIS_CODE}
+    found = {name: summary(errors)["mse"] for name, errors in mapped_errors(table, 300.0, fits, runs=2).items()}
+    for name in (*PRIVATE, *HIS_CODE):
+        assert found[name] < (found["trivial"] + found["non_private"]) / 2, name
+
+
+def test_summary_is_the_median_over_runs_of_means_over_folds() -> None:
+    assert summary(np.array([[1.0, 3.0], [0.0, 0.0], [10.0, 20.0]])) == {
+        "mse": 2.0,
+        "sd": 1.0,
+        "least": 0.0,
+        "most": 15.0,
+    }
+
+
+def test_cell_outside_three_published_deviations_is_marked() -> None:
+    far, near = {"mse": 9.0, "sd": 0.1}, {"mse": 9.0, "sd": 10.0}
+    cells = table3_row(made_up(300), {"trivial": far, "non_private": near}, runs=1)["methods"]
+    assert (cells["trivial"]["inside"], cells["non_private"]["inside"]) == (False, True)
+    assert "inside" not in cells["AdaSSP"]
+
+
+@pytest.mark.skipif(not names(DATA), reason="../shared/data is not on this machine")
+def test_trivial_and_non_private_columns_of_table_3_are_met() -> None:
+    published = json.loads((DATA.parent / "reference" / "wang2018_table3.json").read_text())["table"]
+    for name in ("airfoil", "servo", "autos"):
+        for method, errors in mapped_errors(load(DATA, name), 0.1, FIXED, runs=1).items():
+            assert errors.mean() == pytest.approx(published[name][method]["mse"], rel=0.01)
+
+
+@pytest.mark.parametrize("n", [2**16, 2**17])  # row by row, and from the laws
+def test_simulated_sums_have_the_moments_of_drawn_rows(n: int) -> None:
+    sample, theta = simulated(n, np.random.default_rng(0))
+    assert sample.x.T @ sample.x / n == pytest.approx(np.eye(D), abs=0.03)
+    assert np.linalg.solve(sample.x.T @ sample.x, sample.x.T @ sample.y) == pytest.approx(theta, abs=0.03)
+    # the largest of 10^5 chi(10) is 6.2 within a few tenths; of |N(0, 1 + |theta|^2)| about 4.4 deviations
+    assert sample.row_bound == pytest.approx(6.3, abs=0.7)
+    assert sample.label_bound / np.sqrt(1 + theta @ theta) == pytest.approx(4.4, abs=0.8)
+
+
+def test_adassp_comes_near_least_squares_at_many_rows() -> None:
+    # 20 trials; over 200 the ratio was 1.27, and a ratio of 20 sums of squares has a deviation of about 0.3
+    [cell] = efficiency([20_971_520], [1.0], trials=20)
+    errors = cell["mean_squared_error"]
+    assert 0.7 < errors["AdaSSP, ε = 1"] / errors["OLS"] < 2
+
+
+def test_quick_run_without_the_data_prints_tables_and_writes_json_and_pictures(tmp_path: Path) -> None:
+    options = ["--quick", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
+    result = CliRunner().invoke(main, [*options, "--pictures", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "a made-up one instead" in result.output
+    assert "read from private rows" in result.output
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert set(report["table3"][0]["methods"]) == {*FIXED, *PRIVATE, *HIS_CODE}
+    for name in ("wang2018_epsilon.png", "wang2018_efficiency.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

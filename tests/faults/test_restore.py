@@ -1,0 +1,82 @@
+"""The coordinator's database is restored from its dump, as docs/operations.md says; the agents go on."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.protocol.rounds import State
+from tests.faults.database import Postgres, own_postgres
+from tests.faults.loopback import Loopback, eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def database() -> Iterator[Postgres]:
+    with own_postgres() as database:
+        if not (database.binaries / "pg_dump").exists():
+            pytest.skip("no pg_dump beside the PostgreSQL server binaries on this machine")
+        yield database
+
+
+def files_of(consortium: Loopback, release: str) -> list[bytes]:
+    where = f"{consortium.hub.url}/v1/releases/{release}"
+    return [httpx.get(f"{where}/{name}").raise_for_status().content for name in ("manifest", "matrix", "moments")]
+
+
+def back_up(consortium: Loopback, database: Postgres, to: Path) -> None:
+    """While everything runs: the database first, then the blobs."""
+    to.mkdir()
+    options = ("--format=custom", f"--file={to / 'coordinator.dump'}")
+    subprocess.run([str(database.binaries / "pg_dump"), *options, database.url], check=True)
+    shutil.copytree(consortium.root / "hub" / "blobs", to / "blobs")
+
+
+def restore(consortium: Loopback, database: Postgres, backup: Path) -> None:
+    options = ("--clean", "--if-exists", f"--dbname={database.url}")
+    subprocess.run([str(database.binaries / "pg_restore"), *options, str(backup / "coordinator.dump")], check=True)
+    shutil.rmtree(consortium.root / "hub" / "blobs")
+    shutil.copytree(backup / "blobs", consortium.root / "hub" / "blobs")
+
+
+def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, database: Postgres) -> None:
+    consortium = Loopback(tmp_path / "consortium", database=("--database-url", database.url))
+    clinic, insurer = consortium.agents["clinic"], consortium.agents["insurer"]
+    try:
+        consortium.set_up()
+        for agent in (clinic, insurer):
+            agent.start()
+        published = consortium.propose()
+        consortium.check(published, State.PUBLISHED)
+        before = files_of(consortium, published)
+        clinic.kill()
+        under_way = consortium.propose()
+        eventually(lambda: "insurer" in consortium.view(under_way)["approvals"], what="no approval by the insurer")
+        back_up(consortium, database, tmp_path / "backup")
+        clinic.start()
+        consortium.check(under_way, State.PUBLISHED)
+        forgotten = consortium.propose()
+        consortium.check(forgotten, State.PUBLISHED)
+
+        consortium.hub.kill()
+        restore(consortium, database, tmp_path / "backup")
+        healthy = consortium.command("coordinator", "doctor", "--home", consortium.root / "hub")
+        assert healthy["healthy"]
+        consortium.hub.start()
+
+        assert files_of(consortium, published) == before
+        assert httpx.get(f"{consortium.hub.url}/v1/releases/{forgotten}").status_code == 404
+        spent = [consortium.charge(name, forgotten) for name in ("clinic", "insurer")]
+        assert spent == ["acked", "acked"]  # what was charged stays charged
+        consortium.check(consortium.propose(), State.PUBLISHED)
+        # its blocks were handed over after the backup and are not kept: no noise is drawn again, the round ends
+        consortium.wait_for(under_way, State.ABORTED, State.REJECTED)
+        assert {consortium.charge(name, under_way) for name in ("clinic", "insurer")} <= {"acked", "withdrawn"}
+        for agent in (clinic, insurer):
+            assert agent.alive
+    finally:
+        consortium.close()

@@ -1,0 +1,62 @@
+"""Small samples and searches that several tests use."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+
+from party_agent.private.regression.calibration import Calibration, Privacy
+from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+
+SHARED = Path(__file__).parents[5] / "shared"
+"""Data and reference tables beside the project; tests that need them skip where they are absent."""
+
+ROW_BOUND, LABEL_BOUND = 0.8, 1.7
+
+
+def privacy(
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    calibration: Calibration = Calibration.ZCDP,
+) -> Privacy:
+    return Privacy(epsilon, delta, adjacency, calibration)
+
+
+def linear_sample(generator: Generator, n: int = 400, d: int = 3, noise: float = 0.05) -> Sample:
+    """Three columns or fewer stay within their bounds, so that least squares is the truth up to noise."""
+    x = generator.uniform(-0.5, 0.5, size=(n, d))
+    y = x @ np.linspace(0.7, -0.5, d) + noise * generator.normal(size=n)
+    return clipped(x, y, row_bound=1.0, label_bound=1.0)
+
+
+def with_row(sample: Sample, x: Floats, y: float) -> Sample:
+    rows, labels = np.vstack([sample.x, x]), np.append(sample.y, y)
+    return Sample(rows, labels, sample.row_bound, sample.label_bound)
+
+
+def neighbours(generator: Generator, adjacency: Adjacency, pairs: int) -> Iterator[tuple[Sample, Sample]]:
+    """Pairs of neighbours, the differing rows at extremes more often than not."""
+
+    def extreme() -> tuple[Floats, float]:
+        direction = generator.normal(size=2) * generator.choice([1, 1e-9], size=2)
+        length = generator.choice([1, 1, generator.random()])
+        return (
+            ROW_BOUND * length * direction / np.linalg.norm(direction),
+            LABEL_BOUND * float(generator.choice([-1, 1, generator.random()])),
+        )
+
+    for _ in range(pairs):
+        n = int(generator.integers(0, 4))
+        others = [extreme() for _ in range(n)]
+        common = Sample(
+            np.array([x for x, _ in others]).reshape(n, 2), np.array([y for _, y in others]), ROW_BOUND, LABEL_BOUND
+        )
+        one = with_row(common, *extreme())
+        yield one, common if adjacency is Adjacency.ADD_REMOVE else with_row(common, *extreme())
+
+
+def farthest(pairs: Iterator[tuple[Sample, Sample]], statistic: Callable[[Sample], Floats]) -> float:
+    return max(float(np.linalg.norm(statistic(one) - statistic(other))) for one, other in pairs)

@@ -1,0 +1,122 @@
+import json
+from math import exp, log, sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from party_agent.private.regression.calibration import (
+    Calibration,
+    analytic_multiplier,
+    gaussian_delta,
+    gaussian_multiplier,
+    gaussian_plan,
+    require_calibration,
+)
+from party_agent.private.regression.problem import Adjacency
+from shared.privacy.errors import ParameterError
+from tests.party_agent.private.regression.cases import SHARED, privacy
+
+EPSILONS = st.floats(1e-2, 10)
+DELTAS = st.floats(1e-10, 1e-2)
+PARTS = st.integers(1, 5)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    path = SHARED / "reference" / "calibration.json"
+    if not path.exists():
+        pytest.skip("the reference table ../shared/reference/calibration.json is not on this machine")
+    loaded: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    return loaded
+
+
+def test_one_measurement_has_the_noise_of_the_reference_table(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        for calibration in (Calibration.ZCDP, Calibration.ANALYTIC, Calibration.CLASSICAL):
+            expected = row[f"sigma_{calibration}"]
+            if expected is not None:
+                asked = privacy(row["epsilon"], row["delta"], calibration=calibration)
+                assert gaussian_multiplier(asked, 1) == pytest.approx(expected, rel=1e-6)
+
+
+def delivered_delta(multiplier: float, parts: int, epsilon: float) -> float:
+    """Exact for `parts` Gaussian measurements: together they are one of sensitivity sqrt(parts)."""
+    return gaussian_delta(multiplier / sqrt(parts), epsilon)
+
+
+@given(EPSILONS, DELTAS, PARTS, st.sampled_from([Calibration.ANALYTIC, Calibration.ZCDP, Calibration.CLASSICAL]))
+def test_sound_calibrations_deliver_the_delta_asked_for(
+    epsilon: float, delta: float, parts: int, calibration: Calibration
+) -> None:
+    if calibration is Calibration.CLASSICAL and epsilon > parts:
+        return
+    multiplier = gaussian_multiplier(privacy(epsilon, delta, calibration=calibration), parts)
+    assert delivered_delta(multiplier, parts, epsilon) <= delta * (1 + 1e-9)
+
+
+@given(EPSILONS, DELTAS)
+def test_analytic_noise_is_the_least_that_delivers_delta(epsilon: float, delta: float) -> None:
+    sigma = analytic_multiplier(epsilon, delta)
+    assert gaussian_delta(sigma, epsilon) <= delta
+    assert gaussian_delta(sigma * (1 - 1e-6), epsilon) > delta
+
+
+@pytest.mark.parametrize(("parts", "epsilon", "delta", "excess"), [(3, 1.0, 1e-6, 2.65), (2, 0.1, 1e-9, 5.52)])
+def test_one_part_of_published_noise_breaks_its_share_while_all_parts_together_keep_the_promise(
+    parts: int, epsilon: float, delta: float, excess: float
+) -> None:
+    multiplier = gaussian_multiplier(privacy(epsilon, delta, calibration=Calibration.PUBLISHED), parts)
+    assert gaussian_delta(multiplier, epsilon / parts) / (delta / parts) == pytest.approx(excess, rel=2e-3)
+    assert delivered_delta(multiplier, parts, epsilon) < delta
+
+
+def test_published_and_classical_constants_are_those_of_the_papers() -> None:
+    epsilon, delta = 0.7, 1e-6
+    asked = privacy(epsilon, delta, calibration=Calibration.PUBLISHED)
+    assert gaussian_multiplier(asked, 2) == pytest.approx(sqrt(log(4 / delta)) / (epsilon / 2))
+    assert gaussian_multiplier(asked, 3) == pytest.approx(sqrt(log(6 / delta)) / (epsilon / 3))
+    fixed = privacy(epsilon, delta, calibration=Calibration.CLASSICAL)
+    assert gaussian_multiplier(fixed, 2) == pytest.approx(sqrt(2 * log(1.25 / (delta / 2))) / (epsilon / 2))
+    assert gaussian_multiplier(fixed, 3) == pytest.approx(sqrt(2 * log(3.75 / delta)) / (epsilon / 3))
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_classical_noise_beyond_its_theorem_is_refused(parts: int) -> None:
+    gaussian_multiplier(privacy(parts, calibration=Calibration.CLASSICAL), parts)
+    with pytest.raises(ParameterError, match="classical"):
+        gaussian_multiplier(privacy(parts + 1e-9, calibration=Calibration.CLASSICAL), parts)
+
+
+@given(EPSILONS, DELTAS, PARTS)
+def test_plan_of_zcdp_noise_has_the_epsilon_asked_for(epsilon: float, delta: float, parts: int) -> None:
+    loss = gaussian_plan(privacy(epsilon, delta), parts)
+    assert loss.delta == 0
+    assert loss.epsilon(delta) <= epsilon * (1 + 1e-12)
+    assert loss.epsilon(delta) > epsilon * (1 - 1e-6)
+
+
+@given(EPSILONS, DELTAS)
+def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta: float) -> None:
+    half = privacy(epsilon, delta, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
+    assert half.adjacency is Adjacency.ADD_REMOVE
+    assert 2 * half.epsilon <= epsilon
+    assert (1 + exp(half.epsilon)) * half.delta <= delta
+
+
+def test_add_remove_is_left_as_it_is() -> None:
+    asked = privacy()
+    assert asked.as_add_remove() is asked
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+def test_privacy_outside_its_domain_is_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ParameterError):
+        privacy(epsilon, delta)
+
+
+def test_unknown_calibration_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ParameterError) as refused:
+        require_calibration(privacy(), {Calibration.CLASSICAL, Calibration.PUBLISHED})
+    assert refused.value.remedy == "Use one of: classical, published."

@@ -1,0 +1,133 @@
+"""Statistical tests: a correct implementation fails each with probability below 1e-8."""
+
+from fractions import Fraction
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from party_agent.private.regression.measuring import Exact, FloatingPoint, Measure, multiplier_within, planned_loss
+from party_agent.private.regression.problem import power_of_two_above
+from shared.privacy.accounting import RHO_UNITS, gaussian_loss
+from shared.privacy.errors import ParameterError
+from shared.privacy.noise import discrete_gaussian
+
+SIX_SIGMA = 6.2
+
+
+def silent(_: int, count: int) -> NDArray[np.int64]:
+    return np.zeros(count, np.int64)
+
+
+class Recording:
+    """A sampler that gives no noise and remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, sigma: int, count: int) -> NDArray[np.int64]:
+        self.asked.append((sigma, count))
+        return silent(sigma, count)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-2, 1e6), st.integers(1, 12))
+def test_exact_loss_is_within_the_plan_and_close_to_it(sensitivity: float, multiplier: float, size: int) -> None:
+    exact = Exact(silent)
+    exact.measure(np.ones((size, size)), sensitivity=sensitivity, multiplier=multiplier, symmetric=True)
+    plan = planned_loss(multiplier)
+    assert exact.spent <= plan
+    assert exact.spent.units >= plan.units * (1 - 2e-4 / multiplier) - 1
+
+
+@given(st.floats(1e-6, 1e6), st.integers(1, 12), st.integers(0, 2**32))
+def test_neighbours_on_the_lattice_are_within_the_raised_sensitivity(sensitivity: float, size: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    value = generator.normal(size=size) * 100 * sensitivity
+    step = generator.normal(size=size)
+    other = value + step / np.linalg.norm(step) * sensitivity * (1 - 1e-12)
+    record = Recording()
+    exact = Exact(record)
+    one, two = (exact.measure(v, sensitivity=sensitivity, multiplier=1.0) for v in (value, other))
+    spacing = Fraction(power_of_two_above(sensitivity)) / 2**20
+    moved = sum(Fraction(float(a - b)) ** 2 for a, b in zip(one, two, strict=True)) / spacing**2
+    assert record.asked[0][0] ** 2 >= moved  # multiplier 1: sigma is the sensitivity in steps
+
+
+def test_loss_recorded_is_that_of_the_sigma_drawn() -> None:
+    record = Recording()
+    exact = Exact(record)
+    exact.measure(np.zeros(9), sensitivity=1.0, multiplier=3.7)
+    (sigma, count) = record.asked[0]
+    moved = 2**20 + 3  # the lattice has 2^20 steps a sensitivity; ceil(sqrt(9)) for rounding
+    assert count == 9
+    assert sigma == int(np.ceil(3.7 * moved))
+    assert exact.spent == gaussian_loss(squared_sensitivity=moved**2, sigma=sigma)
+
+
+def test_losses_of_several_measurements_add_up() -> None:
+    exact = Exact(silent)
+    exact.measure(np.zeros(1), sensitivity=1.0, multiplier=2.0)
+    once = exact.spent
+    exact.measure(np.zeros(1), sensitivity=1.0, multiplier=2.0)
+    assert exact.spent.units == 2 * once.units
+
+
+def test_value_without_noise_is_off_by_half_a_step() -> None:
+    value = np.random.default_rng(1).normal(size=(4, 4))
+    value = value + value.T
+    still = Exact(silent).measure(value, sensitivity=1.0, multiplier=1.0, symmetric=True)
+    assert 0 < float(np.abs(still - value).max()) <= 2.0**-21
+
+
+@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(3)), Exact(discrete_gaussian)])
+def test_noise_has_the_standard_deviation_asked_for(measure: Measure) -> None:
+    count = 20_000
+    noise = measure.measure(np.zeros(count), sensitivity=0.3, multiplier=5.0) / 1.5
+    assert abs(float(noise.mean())) < SIX_SIGMA / count**0.5
+    assert abs(float((noise**2).mean()) - 1) < SIX_SIGMA * (2 / count) ** 0.5 + 2e-3  # the lattice adds 1.4e-4
+
+
+@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(4)), Exact(discrete_gaussian)])
+def test_symmetric_noise_is_the_same_on_both_sides_and_as_large_off_the_diagonal(measure: Measure) -> None:
+    size = 120
+    noise = measure.measure(np.zeros((size, size)), sensitivity=1.0, multiplier=1.0, symmetric=True)
+    assert np.array_equal(noise, noise.T)
+    upper = noise[np.triu_indices(size, 1)]
+    assert abs(float((upper**2).mean()) - 1) < SIX_SIGMA * (2 / len(upper)) ** 0.5 + 2e-3
+    assert len(np.unique(upper)) > 0.99 * len(upper)
+
+
+@given(st.floats(1e-3, 1e9))
+def test_plan_is_the_exact_loss_rounded_up(multiplier: float) -> None:
+    excess = Fraction(planned_loss(multiplier).units, RHO_UNITS) - 1 / (2 * Fraction(multiplier) ** 2)
+    assert 0 <= excess < Fraction(1, RHO_UNITS)
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False), st.integers(1, 400))
+def test_multiplier_costs_no_more_than_rho_and_hardly_less(rho: float, parts: int) -> None:
+    cost = parts / (2 * Fraction(multiplier_within(rho, parts)) ** 2)
+    assert (1 - Fraction(1, 10**14)) * Fraction(rho) <= cost <= Fraction(rho)
+
+
+def test_multiplier_costs_no_more_than_rho_where_one_step_up_does_not_suffice() -> None:
+    rho = 135381.67988995943
+    assert 1 / (2 * Fraction(multiplier_within(rho)) ** 2) <= Fraction(rho)
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, nan, inf])
+def test_rho_outside_its_domain_is_refused(rho: float) -> None:
+    with pytest.raises(ParameterError, match="rho"):
+        multiplier_within(rho)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, nan, inf])
+def test_measurement_without_a_scale_is_refused(bad: float) -> None:
+    with pytest.raises(ParameterError, match="multiplier"):
+        Exact(silent).measure(np.zeros(1), sensitivity=1.0, multiplier=bad)
+    with pytest.raises(ParameterError, match="sensitivity"):
+        Exact(silent).measure(np.zeros(1), sensitivity=bad, multiplier=1.0)
+    with pytest.raises(ParameterError):
+        planned_loss(bad)

@@ -1,0 +1,72 @@
+"""A clinic with one wide table, its agent, and requests to it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from party_agent.agent import Agent
+from party_agent.datasets import DatasetRequest
+from party_agent.ledger import Charge
+from party_agent.policy import Policy, RegressionPolicy
+from party_agent.private.sources import FileSource
+from shared.protocol.regression import RegressionMethod, RegressionRequest
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from tests.party_agent.consortium import Consortium, write_csv
+
+ROWS = 3000
+ATTRIBUTES: tuple[Attribute, ...] = (
+    NumericAttribute(name="charges", lower=0, upper=100),
+    NumericAttribute(name="age", lower=20, upper=80),
+    BinaryAttribute(name="smoker", levels=("no", "yes")),
+    CategoricalAttribute(name="blood", levels=("0", "A", "B")),
+)
+GENEROUS = Policy(regressions=RegressionPolicy(max_epsilon=3.0))
+EVERYTHING: frozenset[RegressionMethod] = frozenset(
+    {"ssp", "adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"}
+)
+
+
+def table(rows: int = ROWS, *, seed: int = 1) -> list[dict[str, str]]:
+    """Charges of 10 + 0.5 age + 20 smoker, within their bounds but for rare rows."""
+    draw = np.random.default_rng(seed)
+    age, smoker = draw.uniform(20, 80, rows), draw.integers(2, size=rows)
+    charges = 10 + 0.5 * age + 20 * smoker + draw.normal(0, 3, rows)
+    blood = draw.choice(["0", "A", "B"], rows)
+    return [
+        {"subject": f"s{i}", "charges": f"{c:.3f}", "age": f"{a:.3f}", "smoker": ("no", "yes")[s], "blood": str(b)}
+        for i, (c, a, s, b) in enumerate(zip(charges, age, smoker, blood, strict=True))
+    ]
+
+
+def clinic(root: Path, *, policy: Policy = GENEROUS, epsilon_cap: float = 10.0, rows: int = ROWS) -> Consortium:
+    consortium = Consortium(root)
+    consortium.add("clinic", policy=policy, epsilon_cap=epsilon_cap)
+    write_csv(consortium.table("clinic"), table(rows))
+    with consortium.agent("clinic") as agent:
+        register(consortium, agent)
+    return consortium
+
+
+def register(consortium: Consortium, agent: Agent, *, replace: bool = False) -> None:
+    source = FileSource(path=str(consortium.table("clinic")))
+    wanted = DatasetRequest(name="main", source=source, subject_id="subject", attributes=ATTRIBUTES)
+    agent.datasets.register(wanted, replace=replace)
+
+
+def request(nonce: int = 1, **changes: Any) -> RegressionRequest:
+    fields = {
+        "dataset": "main",
+        "target": "charges",
+        "features": ("age", "smoker"),
+        "method": "ssp",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "nonce": f"{nonce:064x}",
+    }
+    return RegressionRequest(**{**fields, **changes})
+
+
+def only_charge(agent: Agent) -> Charge:
+    (charge,) = agent.ledger.charges()
+    return charge

@@ -1,0 +1,91 @@
+"""Forecast and choice: functions of public quantities, and as good as they were measured to be."""
+
+from math import inf, sqrt
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from party_agent.private.regression.calibration import Privacy
+from party_agent.private.regression.measuring import FloatingPoint
+from party_agent.private.regression.problem import clipped
+from party_agent.private.regression.ssp import ssp
+from party_agent.regression.outlook import Design, assumed_moment, choose, predict, told
+from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+
+NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))
+THIRD = 1 / 3
+
+
+def design(n: int, *, public_rows: int = 0, narrow: float = 1.0) -> Design:
+    moment = assumed_moment(NUMBERS, None)
+    moment[1:, 1:] *= narrow**2
+    return Design(moment, THIRD, n, 2.0, 1.0, public_rows)
+
+
+def test_assumed_moment_is_that_of_rows_spread_evenly() -> None:
+    draw, n = default_rng(1), 200_000
+    number, sign, level = draw.uniform(-1, 1, n), draw.choice([-1.0, 1.0], n), draw.integers(3, size=n)
+    rows = np.column_stack([np.ones(n), number, sign, level == 1, level == 2])
+    attributes = (
+        NUMBERS[0],
+        BinaryAttribute(name="b", levels=("no", "yes")),
+        CategoricalAttribute(name="c", levels=("r", "s", "t")),
+    )
+    # entries have standard errors of at most 1/sqrt(n) = 0.0022: 5 of them, a false alarm in a million
+    assert np.allclose(assumed_moment(attributes, None), rows.T @ rows / n, atol=0.011)
+
+
+def test_row_norm_shrinks_the_features_and_not_the_intercept() -> None:
+    clipped_to_half = assumed_moment(NUMBERS, 0.5)
+    assert clipped_to_half[0, 0] == 1
+    assert np.trace(clipped_to_half) - 1 == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_forecast_of_ssp_is_its_measured_error(epsilon: float) -> None:
+    draw, n, privacy = default_rng(2), 100_000, Privacy(epsilon, 1e-6)
+    x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
+    y = 0.3 * x[:, 1] + 0.3 * x[:, 2] + 0.1 * draw.normal(size=n)
+    sample, best = clipped(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
+    runs = [ssp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
+    measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
+    outlook = predict("ssp", design(n), privacy)
+    assert outlook is not None
+    assert measured == pytest.approx(outlook.error, rel=0.3)  # coefficients differ from those assumed; 40 runs
+
+
+def test_large_n_epsilon_takes_ssp_and_small_takes_adassp() -> None:
+    privacy = Privacy(1.0, 1e-6)
+    assert choose(design(1_000_000), privacy).method == "ssp"
+    assert choose(design(1_000), privacy).method == "adassp"
+    assert choose(design(1_000_000), Privacy(1e-3, 1e-6)).method == "adassp"
+
+
+def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_more_than_columns() -> None:
+    privacy = Privacy(1.0, 1e-6)
+    assert choose(design(100_000, narrow=0.05, public_rows=200), privacy).method == "dp_pmtolse"
+    assert choose(design(100_000, narrow=0.05, public_rows=4), privacy).method == "adassp"
+    assert choose(design(100_000, public_rows=200), privacy).method == "ssp"
+
+
+def test_choice_reads_nothing_but_public_numbers_and_says_them() -> None:
+    reason = choose(design(1_000_000), Privacy(1.0, 1e-6)).reason
+    assert reason.startswith("least predicted error at n = 1000000, 4 columns and epsilon 1, by values spread evenly")
+    assert "ssp 0.0" in reason
+
+
+def test_too_few_rows_are_told_in_words() -> None:
+    few = predict("ssp", design(100), Privacy(0.1, 1e-6))
+    assert few is not None
+    assert few.error == inf
+    assert "arbitrary" in told(few)
+    poor = predict("adassp", design(500), Privacy(0.5, 1e-6))
+    assert poor is not None
+    assert poor.poor
+    assert "hardly be told from noise" in told(poor)
+    good = predict("ssp", design(1_000_000), Privacy(1.0, 1e-6))
+    assert good is not None
+    assert not good.poor
+    assert "hardly" not in told(good)
+    assert told(predict("objpert", design(100), Privacy(1.0, 1e-6))) == "No forecast for this method."

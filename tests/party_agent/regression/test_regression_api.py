@@ -1,0 +1,167 @@
+"""Over the local API and the command line, up to `commingle verify`."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from party_agent.app import Desk, create_app
+from party_agent.cli import party
+from party_agent.tokens import create_token
+from services.client.cli import verify
+from shared.errors import CommingleError
+from shared.protocol.documents import encode
+from shared.protocol.errors import SignatureError, VerificationError
+from shared.runtime import faults
+from tests.party_agent.consortium import Consortium, CrashError, write_csv
+from tests.party_agent.regression.asking import clinic, request, table
+from tests.services.in_process import InProcess
+
+TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
+
+
+@pytest.fixture
+def hospital(tmp_path: Path) -> Consortium:
+    return clinic(tmp_path)
+
+
+@pytest.fixture
+def api(hospital: Consortium) -> Iterator[httpx.Client]:
+    with hospital.agent("clinic") as agent:
+        app = create_app(Desk(agent, TOKEN, None))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
+            yield client
+
+
+def test_regression_is_made_listed_and_shown(api: httpx.Client) -> None:
+    made = api.post("/v1/regressions", content=encode(request()))
+    assert made.status_code == 201
+    body = made.json()
+    assert body["id"] == request().id
+    assert body["result"]["method"] == "ssp"
+    assert api.post("/v1/regressions", content=encode(request())).json() == body
+    assert api.get(f"/v1/regressions/{body['id']}").json() == body
+    (line,) = api.get("/v1/regressions").json()["items"]
+    assert (line["id"], line["state"]) == (body["id"], "published")
+    ledger = api.get("/v1/ledger").json()
+    assert [(c["release"], c["kind"]) for c in ledger["charges"]] == [(body["id"], "regression")]
+    assert ledger["spent"]["rho"] == pytest.approx(body["charge"]["rho"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{}", 422, "document"),
+        (encode(request(features=("height",))), 422, "spec"),
+        (encode(request(epsilon=9.0)), 409, "conflict"),
+        (encode(request(calibration="published")), 422, "privacy-parameter"),
+        (encode(request(dataset="other")), 404, "unknown"),
+        (encode(request()).replace(b'"age","smoker"', b'"age","age"'), 422, "document"),
+    ],
+)
+def test_refusals_are_problems_and_cost_nothing(api: httpx.Client, body: bytes, status: int, code: str) -> None:
+    answer = api.post("/v1/regressions", content=body)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:commingle:problem:{code}")
+    assert api.get("/v1/ledger").json()["charges"] == []
+
+
+@pytest.mark.parametrize(("scope", "status"), [("read", 403), ("register", 403), ("decide", 201)])
+def test_spending_takes_the_scope_that_decides(hospital: Consortium, scope: Any, status: int) -> None:
+    with hospital.agent("clinic") as agent:
+        now = agent.clock()
+        token = create_token(agent.home, name="own", scopes=frozenset({scope}), lifetime=timedelta(hours=1), now=now)
+        app = create_app(Desk(agent, TOKEN, None))
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
+            assert client.post("/v1/regressions", content=encode(request())).status_code == status
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(party, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def regress(hospital: Consortium, *more: object) -> Result:
+    home = hospital.homes["clinic"].root
+    return run("regress", "--home", home, "--dataset", "main", "--target", "charges", "--epsilon", "3", *more)
+
+
+def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, tmp_path: Path) -> None:
+    out, fingerprint = tmp_path / "charges.json", hospital.homes["clinic"].identity().signing_key.fingerprint
+    done = regress(hospital, "--out", out, "--json")
+    assert "Costs epsilon 3 at delta 1e-06 on 3000 subjects. The noise is expected to move predictions" in done.stderr
+    said = json.loads(done.stdout)
+    assert [c["name"] for c in said["result"]["coefficients"]][:3] == ["(intercept)", "age", "smoker"]
+    checked = CliRunner().invoke(verify, [str(out), "--party-key", fingerprint, "--json"], catch_exceptions=False)
+    found = json.loads(checked.stdout)
+    assert (found["regression"], found["party_pinned"]) == (said["id"], True)
+    assert found["coefficients"] == said["result"]["coefficients"]
+    shown = CliRunner().invoke(verify, [str(out)], catch_exceptions=False)
+    assert "Everything holds" in shown.stdout
+    assert "was not compared" in shown.stdout
+
+
+def test_tampered_file_and_another_key_are_refused(hospital: Consortium, tmp_path: Path) -> None:
+    out = tmp_path / "charges.json"
+    regress(hospital, "--out", out)
+    with pytest.raises(VerificationError, match="not with the one expected"):
+        CliRunner().invoke(verify, [str(out), "--party-key", "0" * 64], catch_exceptions=False)
+    document = json.loads(out.read_text())
+    payload = document["envelope"]["payload"]
+    document["envelope"]["payload"] = ("A" if payload[40] != "A" else "B").join((payload[:40], payload[41:]))
+    out.write_text(json.dumps(document))
+    with pytest.raises(SignatureError):
+        CliRunner().invoke(verify, [str(out)], catch_exceptions=False)
+
+
+def test_interrupted_regression_is_listed_and_finished_at_no_cost(hospital: Consortium, tmp_path: Path) -> None:
+    def strike(point: str) -> None:
+        if point == "party.regression.drawn":
+            raise CrashError
+
+    faults.arm(strike)
+    try:
+        with pytest.raises(CommingleError, match="unexpected fault"):
+            regress(hospital)
+    finally:
+        faults.arm(lambda _: None)
+    home = hospital.homes["clinic"].root
+    (line,) = json.loads(run("regressions", "--home", home, "--json").stdout)["items"]
+    assert line["state"].startswith("interrupted")
+    shown = run("regressions", "--home", home, line["id"][:12])
+    assert "interrupted" in shown.stdout
+    out = tmp_path / "finished.json"
+    finished = json.loads(
+        run("regressions", "--home", home, line["id"][:12], "--finish", "--out", out, "--json").stdout
+    )
+    assert finished["state"] == "published"
+    assert finished["charge"] == line["charge"]
+    assert json.loads(out.read_text()) == finished["document"]
+
+
+def test_public_rows_go_into_the_request_as_moments(hospital: Consortium, tmp_path: Path) -> None:
+    public = write_csv(tmp_path / "public.csv", table(100, seed=9))
+    done = regress(hospital, "--public", public, "--method", "dp_pmtolse", "--features", "age,smoker", "--json")
+    said = json.loads(done.stdout)
+    assert said["request"]["public"]["rows"] == 100
+    assert said["request"]["public"]["features"][0][0] == 1.0
+    assert said["result"]["method"] == "dp_pmtolse"
+
+
+def test_small_table_is_told_to_be_hopeless_before_anything_is_spent(tmp_path: Path) -> None:
+    done = regress(clinic(tmp_path, rows=30), "--method", "adassp")
+    assert "hardly be told from noise" in done.stderr
+    assert "hardly" not in done.stdout
+
+
+def test_unknown_data_set_and_regression_are_refused(hospital: Consortium) -> None:
+    home = hospital.homes["clinic"].root
+    with pytest.raises(CommingleError, match="no data set other"):
+        run("regress", "--home", home, "--dataset", "other", "--target", "charges", "--epsilon", 1)
+    with pytest.raises(CommingleError, match="0 regressions"):
+        run("regressions", "--home", home, "ffff")

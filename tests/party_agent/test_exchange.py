@@ -1,0 +1,511 @@
+"""Whole moments releases over the fake coordinator: what is opened is right, and nothing is made twice."""
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from party_agent.audit import export_audit
+from party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
+from shared.protocol.audit import verify_party_audit
+from shared.protocol.block import check_block
+from shared.protocol.documents import decode, encode
+from shared.protocol.dsse import Envelope, open_envelope, seal
+from shared.protocol.errors import ExchangeError
+from shared.protocol.exchange.deal import deal
+from shared.protocol.exchange.documents import DealPackage, MaskStatement
+from shared.protocol.exchange.mask import MaskSealer, MaskSecret
+from shared.protocol.exchange.sealing import RoundKey
+from shared.protocol.matrix import assemble
+from shared.protocol.mechanisms.moments import open_matrix
+from shared.protocol.plan import plan_block
+from shared.protocol.rounds import Tick
+from shared.protocol.statements import BlockStatement, open_spec
+from shared.runtime import faults
+from shared.runtime.errors import NonsenseError, UnreachableError
+from tests.party_agent.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
+from tests.party_agent.fake_coordinator import end, no_fault, unreachable
+from tests.party_agent.test_crashes import approved_by_all, change_table, reason_of, spent, state_of
+
+REACHES = 43
+"""How often the clinic of a pair comes by a fault point in a moments round."""
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    faults.arm(in_earnest)
+
+
+def exact(sigma: int, count: int) -> NDArray[np.int64]:
+    """No noise at all, to see what it is added to."""
+    del sigma
+    return np.zeros(count, np.int64)
+
+
+def dealt(pair: Consortium) -> str:
+    """A release that both have approved and the coordinator has dealt for."""
+    return approved_by_all(pair, mechanism="moments")
+
+
+def masked(pair: Consortium) -> str:
+    """The same, with both masks sent."""
+    release = dealt(pair)
+    for name in pair.homes:
+        pair.step(name)
+    assert set(pair.coordinator.releases[release].masks) == set(pair.homes)
+    return release
+
+
+def countersigned(pair: Consortium) -> str:
+    """The same, with both countersignatures sent."""
+    release = masked(pair)
+    for name in pair.homes:
+        pair.step(name)
+    assert set(pair.coordinator.releases[release].countersignatures) == set(pair.homes)
+    return release
+
+
+def finish(consortium: Consortium, release: str) -> None:
+    for _ in range(6):
+        for name in consortium.homes:
+            consortium.step(name)
+    assert consortium.state(release) == "published"
+
+
+def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
+    """S and its noise, in units of the encoded attributes."""
+    found = consortium.coordinator.releases[release]
+    blocks = []
+    for party in found.document.parties:
+        statement = open_envelope(found.blocks[party.name], BlockStatement, kind="block", keys=[party.verifying_key])
+        blocks.append(check_block(found.bodies[party.name], statement.document))
+    return open_matrix(found.document, assemble(found.document, blocks)) / 4.0**14
+
+
+def rows_by_subject(path: Path) -> NDArray[np.float64]:
+    """(n, 1 + 2 + 1 + 4): the intercept and the encoded attributes of all three tables, in plain floating point."""
+    with path.open(newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["subject"].encode())
+
+    def number(row: dict[str, str], name: str, lower: float, upper: float) -> list[float]:
+        return [2 * (min(max(float(row[name]), lower), upper) - lower) / (upper - lower) - 1]
+
+    one_of: dict[str, Callable[[dict[str, str]], list[float]]] = {
+        "clinic": lambda r: number(r, "age", 20, 80) + number(r, "bmi", 15, 45),
+        "insurer": lambda r: number(r, "charges", 0, 200),
+        "lab": lambda r: [1.0 if r["smoker"] == "yes" else -1.0, *(float(r["blood"] == b) for b in ("A", "B", "AB"))],
+    }
+    return np.array([one_of[path.stem](row) for row in rows])
+
+
+def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose(mechanism="moments")
+    for _ in range(5):
+        for name in NAMES:
+            consortium.step(name, draw=exact)
+    assert consortium.state(release) == "published"
+    tables = [rows_by_subject(consortium.table(name)) for name in NAMES]
+    everything = np.hstack([np.ones((len(tables[0]), 1)), *tables])
+    assert opened(consortium, release) == pytest.approx(everything.T @ everything, abs=2e-4 * len(everything))
+
+
+def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
+    noises = {name: Noise() for name in NAMES}
+    found = []
+    for folder, draws in (("exact", dict.fromkeys(NAMES, exact)), ("noisy", noises)):
+        consortium = consortium_of(tmp_path / folder, *NAMES)
+        release = consortium.propose(mechanism="moments")
+        for _ in range(5):
+            for name in NAMES:
+                consortium.step(name, draw=draws[name])
+        found.append(opened(consortium, release))
+    spec = consortium.coordinator.releases[release].document
+    largest = 2 * max(plan_block(spec, party).sigma for party in spec.parties) / 4.0**14
+    added = np.abs(found[1] - found[0])
+    assert added[0, 0] == 0
+    assert (added[1:, 1:] > 0).all()
+    assert (added <= largest).all()
+    assert all(len(noise.drawn) == 4 for noise in noises.values()), "cross, linear, diagonal and off-diagonal"
+
+
+def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium) -> None:
+    release = countersigned(pair)
+    folder = pair.homes["clinic"].exchanges / release
+    assert sorted(path.name for path in folder.iterdir()) == ["clinic.mask", "insurer.mask", "round.key"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+    finish(pair, release)
+    assert not folder.exists()
+
+
+def test_seeds_of_the_deal_and_plain_rows_are_never_on_the_disk(pair: Consortium) -> None:
+    release = countersigned(pair)
+    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
+    key = RoundKey(bytes.fromhex((pair.homes["clinic"].exchanges / release / "round.key").read_text()))
+    info = exchange.info("deal", "clinic", exchange.round_key("clinic"))
+    package = decode(DealPackage, key.open(found.packages["clinic"], info))
+    files = [path.read_bytes() for path in pair.homes["clinic"].root.rglob("*") if path.is_file()]
+    for secret in (package.pad, *package.seeds.values()):
+        assert not any(secret.encode() in data or bytes.fromhex(secret) in data for data in files)
+
+
+def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) -> None:
+    release = countersigned(pair)
+    with pair.agent("clinic") as agent:
+        view = agent.client.release(release)
+        joined = agent.exchanges.join(view, open_spec(view.spec, [pair.coordinator.key.verifying_key]))
+        assert joined is not None
+        shares = agent.exchanges.agree(view, joined)
+    assert shares is not None
+    assert repr(shares) == f"Shares(transcript={shares.transcript!r})"
+    assert "pad" not in repr(joined)
+    assert f"RoundKey({joined.key.public[:16]}…)" in repr(joined)
+
+
+def test_table_is_never_read_again_once_it_is_masked(pair: Consortium) -> None:
+    release = dealt(pair)
+    pair.coordinator.before = unreachable("PUT", "/masks/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.before = no_fault
+    pair.table("clinic").unlink()
+    finish(pair, release)
+
+
+def test_data_set_registered_again_after_the_mask_changes_nothing(pair: Consortium) -> None:
+    release = masked(pair)
+    change_table(pair, "value")
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True)
+    finish(pair, release)
+
+
+def test_table_that_changed_between_debit_and_mask_is_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
+    release = dealt(pair)
+    cut_at("party.debited")
+    with pytest.raises(CrashError):
+        pair.step("clinic")
+    faults.arm(in_earnest)
+    before = spent(pair)
+    change_table(pair, "value")
+    with pytest.raises(DataChangedError):
+        pair.step("clinic")
+    pair.step("clinic")
+    assert (state_of(pair, release), spent(pair)) == ("withdrawn", before)
+    assert (reason_of(pair, release), pair.state(release)) == ("data_changed", "aborted")
+    assert pair.coordinator.received == {}
+    assert not (pair.homes["clinic"].exchanges / release).exists()
+
+
+@dataclass
+class Cut:
+    """Power is cut when a point is reached by its name, or any for the n-th time."""
+
+    point: str | int
+    reached: list[str] = field(default_factory=list)
+
+    def __call__(self, name: str) -> None:
+        self.reached.append(name)
+        if self.point in {name, len(self.reached)}:
+            raise CrashError
+
+
+def cut_at(point: str | int) -> Cut:
+    cut = Cut(point)
+    faults.arm(cut)
+    return cut
+
+
+def in_earnest(_: str) -> None:
+    """Nothing is cut."""
+
+
+def round_with_power_cuts(pair: Consortium, nth: int) -> tuple[str, list[str]]:
+    """A round in which the clinic, and only it, is cut off at the n-th point it comes by; its points."""
+    release = pair.propose(mechanism="moments")
+    strike = cut_at(nth)
+    for _ in range(8):
+        faults.arm(strike)
+        with suppress(CrashError):
+            pair.step("clinic")
+        faults.arm(in_earnest)
+        pair.step("insurer")
+    return release, strike.reached
+
+
+@pytest.mark.parametrize("nth", range(1, REACHES + 1))
+def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium, nth: int) -> None:
+    release, reached = round_with_power_cuts(pair, nth)
+    assert len(reached) > nth, "the agent has gone on"
+    assert (pair.state(release), state_of(pair, release)) == ("published", "acked")
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert spent(pair) == charge.rho.units
+    assert not (pair.homes["clinic"].exchanges / release).exists()
+
+
+def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium) -> None:
+    release, reached = round_with_power_cuts(pair, 0)
+    assert pair.state(release) == "published"
+    assert len(reached) == REACHES
+
+
+def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium) -> None:
+    release = pair.propose(mechanism="moments")
+    there, back = set[str](), set[str]()
+
+    def once_for_each(seen: set[str], failure: type[httpx.TransportError]) -> Callable[[httpx.Request], None]:
+        def fault(request: httpx.Request) -> None:
+            key = f"{request.method} {request.url.path}"
+            if key not in seen and any(
+                part in key for part in ("/deal/", "/masks/", "/countersignatures/", "/blocks/")
+            ):
+                seen.add(key)
+                raise failure("cut", request=request)
+
+        return fault
+
+    pair.coordinator.before = once_for_each(there, httpx.ConnectError)
+    pair.coordinator.after = once_for_each(back, httpx.RemoteProtocolError)
+    for _ in range(20):
+        for name in pair.homes:
+            with suppress(UnreachableError):
+                pair.step(name)
+    assert pair.state(release) == "published"
+    assert len(there) == len(back) == 2 + 2 + 2 + 2 + 2
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+
+
+def test_coordinator_that_was_set_back_is_sent_the_stored_bytes_again(pair: Consortium) -> None:
+    release = countersigned(pair)
+    found = pair.coordinator.releases[release]
+    before = (dict(found.masks), dict(found.countersignatures))
+    found.masks.pop("clinic"), found.countersignatures.pop("clinic")
+    pair.step("clinic")
+    pair.step("clinic")
+    assert (found.masks, found.countersignatures) == before
+    assert len(set(pair.coordinator.received["mask of clinic"])) == 1
+    finish(pair, release)
+
+
+def test_stale_view_without_deal_or_masks_does_nothing(pair: Consortium) -> None:
+    release = masked(pair)
+    pair.coordinator.shown = lambda view: {**view, "exchange": None}
+    before = list(pair.coordinator.received)
+    pair.step("clinic")
+    assert list(pair.coordinator.received) == before
+    pair.coordinator.shown = lambda view: view
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("stage", [dealt, masked, countersigned])
+def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
+    if stage is dealt:
+        release = dealt(pair)
+        pair.coordinator.before = unreachable("PUT", "/masks/")
+        with pytest.raises(UnreachableError):
+            pair.step("clinic")
+        pair.coordinator.before = no_fault
+    else:
+        release = stage(pair)
+    sent = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
+    pair.coordinator.deal(release)
+    with pytest.raises(ExchangeError, match="second, different deal"):
+        pair.step("clinic")
+    assert pair.coordinator.received == sent
+    assert state_of(pair, release) == "debited"
+
+
+def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> None:
+    release = dealt(pair)
+    cut_at("party.deal.received")
+    with pytest.raises(CrashError):
+        pair.step("clinic")
+    faults.arm(in_earnest)
+    pair.coordinator.deal(release)
+    with pytest.raises(ExchangeError, match="second, different deal"):
+        pair.step("clinic")
+    assert state_of(pair, release) == "reserved"
+
+
+def test_package_of_another_party_is_refused(pair: Consortium) -> None:
+    release = dealt(pair)
+    found = pair.coordinator.releases[release]
+    found.packages = {**found.packages, "clinic": found.packages["insurer"]}
+    with pytest.raises(ExchangeError, match="not the one that was signed"):
+        pair.step("clinic")
+    assert state_of(pair, release) == "reserved"
+
+
+def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Consortium) -> None:
+    release = masked(pair)
+    found = pair.coordinator.releases[release]
+    body = found.masked["insurer"]
+    found.masked["insurer"] = bytes([body[0] ^ 1]) + body[1:]
+    with pytest.raises(ExchangeError, match="altered"):
+        pair.step("clinic")
+    assert "clinic" not in found.countersignatures
+    found.masked["insurer"] = body
+    finish(pair, release)
+
+
+def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
+    release = masked(pair)
+    pair.coordinator.releases[release].masked["insurer"] *= 2
+    with pytest.raises(NonsenseError, match="too long"):
+        pair.step("clinic")
+    assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
+
+
+def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:
+    """What a party that helps the coordinator would sign beside its mask."""
+    exchange, found = pair.coordinator.exchange(release), pair.coordinator.releases[release]
+    sealer = MaskSealer(exchange, party=party, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
+    columns = exchange.columns(party)
+    body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
+    assert found.deal is not None
+    statement = sealer.statement(found.deal.digest)
+    return seal(statement, kind="mask", key=pair.homes[party].identity().signing_key), body
+
+
+def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
+    release = masked(pair)
+    found = pair.coordinator.releases[release]
+    pair.step("insurer")
+    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    pair.step("clinic")
+    assert set(found.countersignatures) == {"clinic", "insurer"}
+    with pytest.raises(ExchangeError, match="saw another exchange"):
+        pair.step("clinic")
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
+    release = countersigned(pair)
+    found = pair.coordinator.releases[release]
+    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    with pytest.raises(ExchangeError, match="saw another exchange"):
+        pair.step("clinic")
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:
+    release = masked(pair)
+    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
+    said = decode(MaskStatement, found.masks["insurer"].payload_bytes)
+    other = seal(
+        deal(exchange, entropy=np.random.default_rng(1).bytes).statement, kind="deal", key=pair.coordinator.key
+    )
+    moved = said.model_copy(update={"deal": other.digest})
+    found.masks["insurer"] = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
+    with pytest.raises(ExchangeError, match="not those of one deal"):
+        pair.step("clinic")
+    assert "clinic" not in found.countersignatures
+
+
+def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
+    first = dealt(pair)
+    pair.step("clinic")
+    statement = pair.coordinator.releases[first].masks["clinic"]
+    soon(pair, hours=80)
+    end(pair.coordinator, first, Tick())
+    pair.step("clinic")
+    assert (pair.state(first), state_of(pair, first)) == ("expired", "withdrawn")
+    assert not (pair.homes["clinic"].exchanges / first).exists()
+    second = pair.propose(mechanism="moments", title="again", now=pair.clock_shows)
+    for _ in range(2):
+        for name in pair.homes:
+            pair.step(name)
+    again = decode(MaskStatement, pair.coordinator.releases[second].masks["clinic"].payload_bytes)
+    before = decode(MaskStatement, statement.payload_bytes)
+    assert again.deal != before.deal
+    assert again.commitment != before.commitment
+    exchanges = [pair.coordinator.exchange(release) for release in (first, second)]
+    assert exchanges[0].round_key("clinic") != exchanges[1].round_key("clinic")
+
+
+@pytest.mark.parametrize("what", ["mask", "countersignature"])
+def test_ledger_that_does_not_know_an_own_signature_of_the_exchange_stops(pair: Consortium, what: str) -> None:
+    (dealt if what == "mask" else masked)(pair)
+    database = pair.homes["clinic"].database
+    backup = database.read_bytes()
+    pair.step("clinic")
+    database.write_bytes(backup)
+    with pytest.raises(StaleLedgerError, match=f"own {what}"):
+        pair.step("clinic")
+
+
+@pytest.mark.parametrize("stage", [dealt, masked], ids=["before the debit", "after it"])
+def test_lost_round_key_gives_the_release_up(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
+    release = stage(pair)
+    (pair.homes["clinic"].exchanges / release / "round.key").unlink()
+    with pytest.raises(LostError):
+        pair.step("clinic")
+    assert (reason_of(pair, release), pair.state(release) in {"rejected", "aborted"}) == ("block_lost", True)
+    assert state_of(pair, release) == ("released" if stage is dealt else "withdrawn")
+
+
+def test_mask_lost_before_it_was_sent_gives_the_release_up_and_is_not_made_again(pair: Consortium) -> None:
+    release = dealt(pair)
+    pair.coordinator.before = unreachable("PUT", "/masks/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.before = no_fault
+    (pair.homes["clinic"].exchanges / release / "clinic.mask").write_bytes(b"damaged")
+    with pytest.raises(LostError):
+        pair.step("clinic")
+    assert (reason_of(pair, release), pair.coordinator.received) == ("block_lost", {})
+
+
+def test_mask_lost_after_it_was_sent_is_fetched_back(pair: Consortium) -> None:
+    release = masked(pair)
+    (pair.homes["clinic"].exchanges / release / "clinic.mask").unlink()
+    finish(pair, release)
+
+
+def test_person_withdraws_while_rows_are_masked_and_no_mask_is_signed(pair: Consortium) -> None:
+    release = dealt(pair)
+    with pair.agent("clinic") as agent:
+
+        def strike(point: str) -> None:
+            if point == "party.mask.written":
+                faults.arm(in_earnest)
+                agent.reject(release)
+
+        faults.arm(strike)
+        with pytest.raises(ConflictError, match="given up"):
+            agent.step(lambda _, work: work())
+        assert not agent.exchanges.masked(release)
+    assert (pair.coordinator.received, state_of(pair, release)) == ({}, "withdrawn")
+    pair.step("clinic")
+    assert not (pair.homes["clinic"].exchanges / release).exists()
+
+
+def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consortium) -> None:
+    release = pair.propose(mechanism="moments")
+    finish(pair, release)
+    with pair.agent("clinic") as agent:
+        history = verify_party_audit(encode(export_audit(agent)))
+        assert history.spent == agent.ledger.spent()
+    assert {kind for _, kind in history.signed} == {"approval", "alignment", "mask", "countersignature", "block"}
+
+
+def test_moments_wait_for_a_pin_of_every_member_and_say_how_to_make_it(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name in ("clinic", "insurer"):
+        consortium.add(name)
+        write_csv(consortium.table(name), [{"subject": "s", "age": "30", "bmi": "20", "charges": "3"}] * 1)
+    release = consortium.propose(mechanism="moments")
+    consortium.step("clinic")
+    with consortium.agent("clinic") as agent:
+        findings = agent.proposals.get(release).findings
+    assert any("insurer is not pinned" in finding and "commingle party pin insurer" in finding for finding in findings)
+    assert consortium.state(release) == "proposed"

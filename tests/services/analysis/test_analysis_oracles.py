@@ -1,0 +1,139 @@
+"""Without noise and with the identity projection scikit-learn and statsmodels on the rows are the oracles."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from sklearn.decomposition import PCA
+from sklearn.linear_model import ElasticNet, Ridge
+from statsmodels.sandbox.regression.gmm import IV2SLS
+
+from services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
+from services.estimation import FitRequest, PreparedMoments, fit_prepared
+from services.estimation.prepared import Array
+from tests.services.estimation.tables import TERMS, Table, make_table, noiseless
+
+TABLE = make_table(400)
+EXACT = PreparedMoments.of(noiseless(TABLE), TABLE.schema)
+LABELS = (*TERMS[1:], "pressure")
+
+
+def on_standardised_rows(model: Any) -> Array:
+    """Intercept and slopes in original units of a scikit-learn model fitted to columns of variance 1."""
+    columns = TABLE.original[:, 1:]
+    means, deviations = columns.mean(axis=0), columns.std(axis=0)
+    Z = (columns - means) / deviations
+    slopes = model.fit(Z[:, :-1], Z[:, -1]).coef_ * deviations[-1] / deviations[:-1]
+    return np.append(means[-1] - means[:-1] @ slopes, slopes)
+
+
+@pytest.mark.parametrize("penalty", [10.0, 0.3, 1e-3])
+def test_ridge_without_noise_is_that_of_the_rows(penalty: float) -> None:
+    path = ridge_path(EXACT, "pressure", penalties=[penalty])
+    assert path.terms == TERMS
+    expected = on_standardised_rows(Ridge(alpha=penalty * len(TABLE.original), fit_intercept=False))
+    np.testing.assert_allclose(path.coefficients[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+def test_lasso_and_elastic_net_without_noise_are_those_of_the_rows(l1_ratio: float) -> None:
+    penalties = [0.5, 0.1, 0.01]
+    path = lasso_path(EXACT, "pressure", l1_ratio=l1_ratio, penalties=penalties[::-1])
+    np.testing.assert_array_equal(path.penalties, penalties)
+    for penalty, coefficients in zip(penalties, path.coefficients, strict=True):
+        model = ElasticNet(alpha=penalty, l1_ratio=l1_ratio, fit_intercept=False, tol=1e-10, max_iter=100_000)
+        np.testing.assert_allclose(coefficients, on_standardised_rows(model), atol=1e-4)
+
+
+def test_default_lasso_path_begins_where_the_first_feature_enters() -> None:
+    path = lasso_path(EXACT, "pressure")
+    np.testing.assert_allclose(path.coefficients[0, 1:], 0, atol=1e-9)
+    assert np.count_nonzero(path.coefficients[1, 1:]) == 1
+    assert np.count_nonzero(path.coefficients[-1, 1:]) == 5
+
+
+def test_end_of_the_ridge_path_without_noise_is_least_squares_with_its_expected_r_squared() -> None:
+    path = ridge_path(EXACT, "pressure", penalties=[1e-9])
+    fit = fit_prepared(EXACT, FitRequest(target="pressure"))
+    assert fit.diagnostics.r_squared is not None
+    np.testing.assert_allclose(path.coefficients[0], fit.coefficients, rtol=1e-7)
+    assert path.r_squared[0] == pytest.approx(fit.diagnostics.r_squared, abs=1e-7)
+    np.testing.assert_allclose(path.predict(TABLE.rows), fit.predict(TABLE.rows), rtol=1e-7)
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_components_without_noise_are_those_of_the_rows(standardise: bool) -> None:
+    rows = TABLE.encoded[:, 1:]
+    expected = PCA().fit(rows / rows.std(axis=0, ddof=1) if standardise else rows)
+    found = pca(EXACT, standardise=standardise)
+    assert found.labels == LABELS
+    np.testing.assert_allclose(found.variances, expected.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(found.shares, expected.explained_variance_ratio_, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(found.loadings), np.abs(expected.components_), atol=1e-8)
+    assert np.isnan(found.signal_to_noise).all()
+
+
+def test_partial_correlations_without_noise_follow_from_the_t_values_of_least_squares() -> None:
+    found = partial_correlations(EXACT)
+    assert found.labels == LABELS
+    fit = sm.OLS(TABLE.original[:, -1], TABLE.original[:, :-1]).fit()
+    t = fit.tvalues[1:]
+    expected = t / np.sqrt(t**2 + fit.df_resid)
+    np.testing.assert_allclose(found.values[-1, :-1], expected, rtol=1e-8)
+    np.testing.assert_allclose(found.standard_errors[-1, :-1], (1 - expected**2) / np.sqrt(399), rtol=1e-8)
+
+
+def test_partial_correlations_of_dgm_without_noise_have_no_error_around_the_table() -> None:
+    prepared = PreparedMoments.of(noiseless(TABLE, "dgm"), TABLE.schema)
+    errors = partial_correlations(prepared).standard_errors[np.triu_indices(6, 1)]
+    np.testing.assert_allclose(errors, 0, atol=1e-7)
+
+
+def test_comparison_without_noise_is_the_f_test() -> None:
+    y, design = TABLE.original[:, -1], TABLE.original[:, :-1]
+    expected = sm.OLS(y, design).fit().compare_f_test(sm.OLS(y, design[:, :3]).fit())
+    found = compare(EXACT, "pressure", None, ["age", "dose"], interval_for="table")
+    assert found.terms == ("sex[male]", "site[east]", "site[south]")
+    assert found.statistic == pytest.approx(expected[0], rel=1e-8)
+    assert found.p_value == pytest.approx(expected[1], rel=1e-6)
+    assert found.degrees_of_freedom == (3, 394)
+
+
+def test_comparison_with_the_mean_alone_is_the_f_test_of_the_whole_fit() -> None:
+    found = compare(EXACT, "pressure", ["age", "site"], [], interval_for="table")
+    fit = sm.OLS(TABLE.original[:, -1], TABLE.original[:, [0, 1, 4, 5]]).fit()
+    assert found.statistic == pytest.approx(fit.fvalue, rel=1e-8)
+    assert found.r_squared_smaller == pytest.approx(0, abs=0.02)
+
+
+def instrumented(n: int = 500, seed: int = 3) -> Table:
+    """The dose follows age, and both dose and pressure something unseen."""
+    table, rng = make_table(n), np.random.default_rng(seed)
+    unseen = rng.normal(size=n)
+    dose = 0.02 * table.rows["age"] + 0.4 * (table.rows["site"] == "east") + 0.3 * unseen + rng.normal(0, 0.1, n)
+    pressure = 100 + 20 * dose + 6 * (table.rows["sex"] == "male") + 9 * unseen
+    return Table({**table.rows, "dose": dose, "pressure": pressure})
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_two_stages_without_noise_are_those_of_the_rows(mechanism: Any) -> None:
+    table = instrumented()
+    prepared = PreparedMoments.of(noiseless(table, mechanism), table.schema)
+    found = two_stage(
+        prepared,
+        "pressure",
+        endogenous=["dose"],
+        exogenous=["sex"],
+        instruments=["age", "site"],
+        interval_for="table" if mechanism == "rmgm" else "population",
+        confidence_level=0.9,
+    )
+    design = table.original
+    expected = IV2SLS(design[:, -1], design[:, [0, 2, 3]], design[:, [0, 3, 1, 4, 5]]).fit()
+    assert found.fit.terms == ("(intercept)", "dose", "sex[male]")
+    np.testing.assert_allclose(found.fit.coefficients, expected.params, rtol=1e-8)
+    np.testing.assert_allclose(found.fit.covariance, expected.cov_params(), rtol=1e-7)
+    np.testing.assert_allclose(found.fit.intervals, expected.conf_int(alpha=0.1), rtol=1e-7)
+    assert found.first_stages[0].statistic > 100
+    assert found.fit.warnings == ()

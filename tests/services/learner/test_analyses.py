@@ -1,0 +1,95 @@
+"""`POST /v1/releases/{id}/analyses/{kind}`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from services.client import Release, ReleaseClient
+from services.learner.app import create_app
+from services.learner.catalogue import Catalogue
+from tests.services.in_process import InProcess
+from tests.services.released import COORDINATOR, FakeCoordinator, published
+
+TARGET = "charges, yearly"
+ID, FILES = published()
+RELEASE = Release.of(FILES)
+ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
+    ("ridge-path", {"target": TARGET, "penalties": [0.1, 1]}, RELEASE.ridge_path(TARGET, penalties=[0.1, 1])),
+    (
+        "lasso-path",
+        {"target": TARGET, "features": ["age", "bmi"], "l1_ratio": 0.5},
+        RELEASE.lasso_path(TARGET, ["age", "bmi"], l1_ratio=0.5),
+    ),
+    ("pca", {"standardise": False}, RELEASE.pca(standardise=False)),
+    (
+        "partial-correlations",
+        {"attributes": ["age", "bmi", "smoker"]},
+        RELEASE.partial_correlations(["age", "bmi", "smoker"]),
+    ),
+    (
+        "two-stage",
+        {"target": TARGET, "endogenous": ["bmi"], "instruments": ["smoker"]},
+        RELEASE.two_stage(TARGET, endogenous=["bmi"], instruments=["smoker"]),
+    ),
+    ("compare", {"target": TARGET, "smaller": []}, RELEASE.compare(TARGET, None, [])),
+]
+NAMES = [kind for kind, _, _ in ANSWERS]
+
+
+@pytest.fixture
+def http() -> Iterator[httpx.Client]:
+    fake = FakeCoordinator.serving((ID, FILES))
+    client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
+    with httpx.Client(transport=InProcess(create_app(Catalogue(client))), base_url="http://learner") as learner:
+        yield learner
+
+
+def post(http: httpx.Client, kind: str, body: dict[str, Any], release: str = ID) -> httpx.Response:
+    return http.post(f"/v1/releases/{release}/analyses/{kind}", json=body)
+
+
+@pytest.mark.parametrize(("kind", "body", "expected"), ANSWERS, ids=NAMES)
+def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: dict[str, Any], expected: Any) -> None:
+    response = post(http, kind, body)
+    assert response.status_code == 200
+    wanted = json.loads(json.dumps(expected.to_dict(), allow_nan=False))
+    assert response.json() == {"release": ID, "coordinator_pinned": True, **wanted}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "code"),
+    [
+        ("ridge-path", {"target": TARGET, "penalties": [0]}, "request"),
+        ("ridge-path", {"target": TARGET, "penalties": [1.0] * 201}, "request"),
+        ("lasso-path", {"target": TARGET, "l1_ratio": 0}, "request"),
+        ("lasso-path", {"target": "height"}, "unknown-attribute"),
+        ("pca", {"attributes": []}, "features"),
+        ("pca", {"scale": True}, "request"),
+        ("two-stage", {"target": TARGET, "endogenous": ["bmi"], "instruments": []}, "instruments"),
+        ("compare", {"target": TARGET, "larger": ["age"], "smaller": ["bmi"]}, "not-nested"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(http: httpx.Client, kind: str, body: dict[str, Any], code: str) -> None:
+    response = post(http, kind, body)
+    assert response.status_code == 422
+    assert response.json()["type"] == f"urn:commingle:problem:{code}"
+    assert response.json()["remedy"]
+
+
+def test_lasso_where_scikit_learn_is_missing_is_not_implemented(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    response = post(http, "lasso-path", {"target": TARGET})
+    assert response.status_code == 501
+    assert "commingle[sklearn]" in response.json()["remedy"]
+    assert post(http, "ridge-path", {"target": TARGET}).status_code == 200
+
+
+def test_release_or_analysis_that_does_not_exist_is_not_found(http: httpx.Client) -> None:
+    assert post(http, "pca", {}, release="0" * 64).status_code == 404
+    assert post(http, "kmeans", {}).status_code == 404

@@ -1,0 +1,157 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.planning.public_table import second_moments
+from shared.planning.design import design_of
+from shared.protocol.documents import decode
+from shared.protocol.study import Study
+from shared.runtime.cli import main
+
+STUDY = {
+    "study": "Charges",
+    "epsilon": 3,
+    "delta": 1e-5,
+    "n": 50_000,
+    "parties": [
+        {
+            "name": "clinic",
+            "dataset": "visits",
+            "attributes": [
+                {"kind": "numeric", "name": "age", "lower": 0, "upper": 100},
+                {"kind": "binary", "name": "smoker", "levels": ["no", "yes"]},
+            ],
+        },
+        {
+            "name": "insurer",
+            "dataset": "claims",
+            "attributes": [{"kind": "numeric", "name": "charges", "lower": 0, "upper": 1000}],
+        },
+    ],
+}
+
+
+class Command:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[Any, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["plan", *map(str, arguments)])
+        printed = self._capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        code, out, err = self(*arguments, "--json")
+        assert code == 0, err
+        printed: dict[str, Any] = json.loads(out)
+        return printed
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(STUDY))
+    return path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Ages around 50, and charges that they explain but for a tenth of their variance."""
+    draw = np.random.default_rng(0)
+    age = draw.normal(50, 10, 400).clip(0, 100)
+    charges = 500 + 9 * (age - 50) + draw.normal(0, 30, 400)
+    lines = [f"{a:.3f},{draw.choice(['no', 'yes'])},{c:.3f}" for a, c in zip(age, charges, strict=True)]
+    path = tmp_path / "public.csv"
+    path.write_text("\n".join(["age,smoker,charges", *lines]))
+    return path
+
+
+def test_study_is_planned_in_words_tables_and_a_picture(command: Command, study: Path, tmp_path: Path) -> None:
+    code, out, _ = command(study, "--out", tmp_path / "plan")
+    assert code == 0
+    assert "Useful with n = 50,000 at epsilon 3" in out
+    for heading in ("Over k", "Over epsilon", "Over n", "suits best", "recover every other party's raw table"):
+        assert heading in out
+    assert (tmp_path / "plan" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "plan" / "plan.json").read_text())["forecast"]["n"] == 50_000
+
+
+def test_options_stand_in_for_what_the_study_says(command: Command, study: Path) -> None:
+    plain = command.json(study)["forecast"]
+    changed = command.json(study, "--epsilon", 0.1, "--n", 1000, "--k", 30, "--target", "smoker")["forecast"]
+    assert (changed["epsilon"], changed["n"], changed["k"], changed["target"]) == (0.1, 1000, 30, "smoker")
+    assert plain["useful"]
+    assert not changed["useful"]
+    assert command.json(study, "--mechanism", "dgm")["forecast"]["k"] is None
+
+
+def test_public_table_says_spread_and_slopes(command: Command, study: Path, table: Path) -> None:
+    planned = command.json(study, "--table", table, "--target", "charges")["forecast"]
+    assert planned["public_table"]
+    assert planned["r_squared_assumed"] == pytest.approx(0.9, abs=0.02)
+    wide = command.json(study, "--target", "charges")["forecast"]
+    error = {f["public_table"]: {t["term"]: t["original"] for t in f["terms"]} for f in (planned, wide)}
+    assert error[True]["age"] > 2 * error[False]["age"]  # a sixth of the range instead of its third root
+
+
+def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) -> None:
+    """Second moments of z = 2 (x - 0.1) of ages, clipped to 0.3."""
+    document = json.loads(study.read_text())
+    document["parties"][0]["attributes"] = document["parties"][0]["attributes"][:1]
+    document["parties"][0] |= {"row_norm": 0.3, "whitening": {"centre": [0.1], "matrix": [[2]]}}
+    design = design_of(decode(Study, json.dumps(document).encode()))
+    age = np.array([float(line.split(",")[0]) for line in table.read_text().splitlines()[1:]])
+    expected = np.clip(2 * (age / 50 - 1 - 0.1), -0.3, 0.3)
+    moments = second_moments(table, design)
+    np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
+
+
+def test_quick_question_needs_no_study(command: Command) -> None:
+    code, out, _ = command("--n", 10_000, "--columns", 12, "--parties", 3)
+    assert code == 0
+    assert "Not useful with n = 10,000 at epsilon 1" in out
+    assert "predicting the mean is as good" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Give a STUDY"),
+        (["STUDY", "--columns", "3"], "ask without a study"),
+        (["--n", "100", "--columns", "2", "--parties", "3"], "at least one column"),
+        (["STUDY", "--mechanism", "dgm", "--k", "5"], "has none"),
+        (["STUDY", "--table", "TABLE", "--r-squared", "0.5"], "leave --r-squared out"),
+        (["STUDY", "--target", "nobody"], "'nobody'"),
+        (["STUDY", "--epsilon", "0"], "epsilon"),
+        (["STUDY", "--table", "STUDY"], "neither .csv nor .parquet"),
+        (["absent.json"], "cannot read"),
+    ],
+)
+def test_question_that_cannot_be_is_one_clear_message(
+    command: Command, study: Path, table: Path, arguments: list[str], said: str
+) -> None:
+    files = {"STUDY": str(study), "TABLE": str(table)}
+    code, out, err = command(*(files.get(argument, argument) for argument in arguments))
+    assert code in {1, 2}
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_table_without_an_attribute_is_refused_by_name(command: Command, study: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("age,charges\n1,2\n3,4\n")
+    _, _, err = command(study, "--table", tmp_path / "other.csv")
+    assert "no column 'smoker'" in err
+
+
+def test_help_shows_examples(command: Command) -> None:
+    assert "commingle plan study.json --table public.csv" in command("--help")[1]

@@ -1,0 +1,139 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.planning.curves import plan
+from shared.planning.design import Design, Share, noise_variance
+from shared.planning.errors import PlanningError
+from shared.planning.forecast import forecast
+from shared.planning.population import uniform
+from shared.planning.task import Assumptions, task_of
+from shared.privacy.calibration import rho_of_epsilon
+from shared.privacy.errors import ParameterError
+from shared.protocol.schema import CategoricalAttribute
+from shared.protocol.whitening import Whitening
+from tests.shared.planning.designs import design, mixed, numeric
+
+
+def test_noise_is_that_of_the_mechanism_before_rounding() -> None:
+    rho = rho_of_epsilon(1.0, 1e-5)
+    # squared diameters: 4 + 4 + 2 at the clinic, 4 at the insurer; Delta^2 / (2 rho)
+    np.testing.assert_allclose(noise_variance(mixed()), np.array([10, 10, 10, 10, 4]) / (2 * rho), rtol=1e-9)
+
+
+def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
+    """Four standard errors of 200 000 rows: fails by chance once in about 1 000."""
+    draw = np.random.default_rng(0)
+    n = 200_000
+    site = draw.integers(0, 3, n)
+    charges = draw.uniform(-1, 1, n)
+    rows = np.column_stack([draw.uniform(-1, 1, n), draw.choice([-1, 1], n), site == 1, site == 2, charges])
+    mean, covariance = uniform(mixed().shares)
+    np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
+    np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
+
+
+def test_row_norm_shrinks_only_its_own_party() -> None:
+    free, clipped = uniform(mixed().shares)[1], uniform(mixed(row_norm=0.5).shares)[1]
+    # mean squared norm of the clinic's rows: 1/3 + 1 + 2/3
+    np.testing.assert_allclose(clipped[:4, :4], free[:4, :4] * 0.25 / 2, rtol=1e-12)
+    assert clipped[4, 4] == free[4, 4]
+
+
+def test_slopes_explain_what_is_assumed_and_weigh_alike() -> None:
+    task = task_of(mixed(), Assumptions(r_squared=0.4, target="charges"))
+    assert task.r_squared == pytest.approx(0.4)
+    standardised = task.b * np.sqrt(np.diag(task.xx))
+    np.testing.assert_allclose(standardised, standardised[0])
+
+
+def test_label_is_the_middle_one_by_noise_per_variance() -> None:
+    # 15 v for age and 12 for charges per 1/3 of variance, smoker has three times the variance: smoker, charges, age
+    assert task_of(mixed(), Assumptions()).target == "charges"
+
+
+def test_table_says_slopes_and_what_they_explain() -> None:
+    draw = np.random.default_rng(1)
+    x = draw.uniform(-1, 1, (500, 2))
+    y = 0.2 + x @ [0.3, -0.1] + draw.normal(0, 0.1, 500)
+    rows = np.column_stack([np.ones(500), x, y])
+    task = task_of(numeric(3, 1), Assumptions(target="x2", second_moments=rows.T @ rows / 500))
+    fitted, (loss,), *_ = np.linalg.lstsq(rows[:, :3], y, rcond=None)
+    np.testing.assert_allclose(task.b, fitted[1:], rtol=1e-9)
+    assert task.r_squared == pytest.approx(1 - loss / 500 / np.var(y))
+
+
+ONLY_LEVELS = Share(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "assumed", "said"),
+    [
+        ({}, {"target": "nobody"}, "'nobody'"),
+        ({}, {"features": ("nobody",)}, "'nobody'"),
+        ({}, {"features": ()}, "can be the label"),
+        ({}, {"target": "x0", "features": ("x0",)}, "can be the label"),
+        ({}, {"r_squared": 1.0}, "between 0 and 1"),
+        ({"k": 1}, {}, "k cannot be 1"),
+        ({"k": 200_000}, {}, "k cannot be"),
+        ({"k": 10, "mechanism": "dgm"}, {}, "k cannot be"),
+        ({}, {"second_moments": np.eye(3)}, "4 columns"),
+        ({}, {"second_moments": np.full((4, 4), np.nan)}, "4 columns"),
+        ({}, {"second_moments": np.diag([1.0, 0.0, 0.1, 0.1])}, "x0 does not vary"),
+    ],
+)
+def test_question_without_a_forecast_says_why(changes: dict[str, Any], assumed: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanningError, match=said):
+        task_of(replace(numeric(3, 1), **changes), Assumptions(**assumed))
+
+
+def test_collinear_table_is_refused() -> None:
+    moments = np.diag([1.0, 0.1, 0.1, 0.1])
+    moments[1, 2] = moments[2, 1] = 0.1
+    with pytest.raises(PlanningError, match="follow from others"):
+        task_of(numeric(3, 1), Assumptions(target="x2", second_moments=moments))
+
+
+def test_release_of_levels_only_too_wide_or_empty_has_no_label() -> None:
+    wide = Share(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
+    for shares, said in (((ONLY_LEVELS,), "label"), ((wide,), "at most"), ((Share(name="a", attributes=()),), "asked")):
+        with pytest.raises(PlanningError, match=said):
+            task_of(design(shares), Assumptions())
+
+
+def whitened(**changes: Any) -> Design:
+    """The mixed design with the clinic's four columns whitened, of row norm 1 unless changed."""
+    base = mixed(**changes)
+    clinic, insurer = base.shares
+    identity = tuple(map(tuple, np.eye(4).tolist()))
+    mixture = Whitening(centre=(0.0,) * 4, matrix=identity)
+    return replace(base, shares=(replace(clinic, row_norm=clinic.row_norm or 1.0, whitening=mixture), insurer))
+
+
+def test_whitened_columns_have_the_noise_and_the_spread_of_their_row_norm() -> None:
+    rho = rho_of_epsilon(1.0, 1e-5)
+    np.testing.assert_allclose(noise_variance(whitened(row_norm=0.5)), np.array([1, 1, 1, 1, 4]) / (2 * rho), rtol=1e-9)
+    mean, covariance = uniform(whitened(row_norm=0.5).shares)
+    np.testing.assert_allclose(covariance, np.diag([0.0625] * 4 + [1 / 3]))
+    assert not mean.any()
+
+
+def test_whitened_columns_are_named_as_published_and_said_to_be_mixtures() -> None:
+    found = forecast(whitened(), Assumptions(target="charges"))
+    assert found.terms[1].term == "whitened[age]"
+    assert any("Columns of clinic are forecast as published" in sentence for sentence in found.sentences)
+    assert not any("mixtures" in sentence for sentence in forecast(mixed()).sentences)
+
+
+def test_moments_of_whitened_rows_have_no_forecast_and_are_left_out_of_a_comparison() -> None:
+    with pytest.raises(PlanningError, match="moments takes no whitening"):
+        task_of(whitened(mechanism="moments"), Assumptions())
+    assert [point.mechanism for point in plan(whitened()).mechanisms] == ["rmgm", "dgm"]
+
+
+def test_whitened_rows_without_a_row_norm_are_refused() -> None:
+    clinic, insurer = whitened().shares
+    with pytest.raises(ParameterError, match="row_norm"):
+        task_of(replace(mixed(), shares=(replace(clinic, row_norm=None), insurer)), Assumptions())
