@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import httpx
 from pydantic import Base64Bytes, BaseModel, ConfigDict
@@ -13,11 +13,11 @@ from shared.protocol.dsse import Envelope
 from shared.protocol.keys import VerifyingKey
 from shared.protocol.rounds import State
 from shared.protocol.statements import ApprovalRequest, RotationRequest, SignedDocument
-from shared.runtime.errors import NonsenseError
-from shared.runtime.remote import MOST_PAGES, call, check, model_of, pages, reaching
+from shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
+from shared.runtime.request_signing import body_digest
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
-_UPLOAD_TIMEOUT_SECONDS = 600.0  # of masks on their way back, too
+_UPLOAD_TIMEOUT_SECONDS = 600.0  # the coordinator checks what it received before it answers
 _LONG_POLL_MARGIN_SECONDS = 15.0
 _PAGE = 200
 _LARGEST_PAGE_BYTES = 8 << 20  # of that many releases with 64 parties each
@@ -129,9 +129,14 @@ class ReleaseView(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorClient:
-    """Calls to one coordinator. Every method raises RemoteError where the call fails."""
+    """Calls to one coordinator. Every method raises RemoteError where the call fails.
+
+    Attributes:
+        patience_seconds: how long a mask may be drawn out beyond a second for every 64 KiB.
+    """
 
     http: httpx.Client
+    patience_seconds: float = PATIENCE_SECONDS
 
     def identity(self) -> CoordinatorIdentity:
         """The coordinator's name and key."""
@@ -207,26 +212,20 @@ class CoordinatorClient:
         """What the deal gave this party."""
         return model_of(HandView, call(self.http, "GET", f"/v1/releases/{release}/deal/{party}"))
 
-    def send_mask(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
-        """Send masked rows, encrypted; sending the same bytes again is harmless."""
-        headers = {"Content-Type": "application/octet-stream", "Commingle-Mask": statement.to_json().decode()}
+    def send_mask(self, release: str, party: str, statement: Envelope, body: BinaryIO, *, digest: str) -> None:
+        """Send masked rows, encrypted: a file with that SHA-256, hex. Sending it again is harmless."""
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Digest": body_digest(bytes.fromhex(digest)),
+            "Commingle-Mask": statement.to_json().decode(),
+        }
         path = f"/v1/releases/{release}/masks/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
     def mask(self, release: str, party: str, *, size: int) -> Iterator[bytes]:
         """A party's masked rows, encrypted: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
-        path, where = f"/v1/releases/{release}/masks/{party}", str(self.http.base_url)
-        plain = {"Accept-Encoding": "identity"}
-        with reaching(where), self.http.stream("GET", path, headers=plain, timeout=_UPLOAD_TIMEOUT_SECONDS) as response:
-            if not response.is_success:
-                response.read()
-            if response.headers.get("content-encoding", "identity") != "identity":  # a few bytes could become many
-                raise NonsenseError(f"{path} is compressed", remedy="Keep the proxy in between from compressing.")
-            for piece in check(response, where).iter_bytes():
-                size -= len(piece)
-                if size < 0:
-                    raise NonsenseError(f"{path} is too long", remedy="Check what answers at this address.")
-                yield piece
+        path = f"/v1/releases/{release}/masks/{party}"
+        return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
 
     def countersign(self, release: str, party: str, countersignature: Envelope) -> None:
         """Say that every mask was checked; sending it again is harmless."""

@@ -161,9 +161,11 @@ class Exchanges:
         name, statement = self.identity.name, self.ledger.signature(release, "mask")
         if statement is None:
             return
-        if not self.drawer.has(release, name, decode(MaskStatement, statement.payload_bytes).body_sha256):
+        digest = decode(MaskStatement, statement.payload_bytes).body_sha256
+        if not self.drawer.has(release, name, digest):
             raise LostError("the masked rows are lost or damaged", remedy="Check the disk of the party's home.")
-        self.client.send_mask(release, name, statement, self.drawer.mask_file(release, name).read_bytes())
+        with self.drawer.mask_file(release, name).open("rb") as file:
+            self.client.send_mask(release, name, statement, file, digest=digest)
         faults.reach("party.mask.sent")
         _log.info("mask sent", release=release)
 

@@ -1,17 +1,17 @@
-"""HTTP calls to another Commingle process, their failures as our errors. No answer is read without limits."""
+"""HTTP calls to another Commingle process, their failures as our errors. Nothing is sent or read without limits."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from shared.protocol.documents import explain
 from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
-from shared.runtime.patience import HeadWatch
+from shared.runtime.patience import Watch
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -19,8 +19,8 @@ PROBLEM_TYPE = "urn:commingle:problem:"
 LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document at its longest is below 40 MiB
 MOST_PAGES = 1000
 _LONGEST_CURSOR = 1000
-_PATIENCE_SECONDS = 60.0
-_SLOWEST = 64 << 10  # bytes per second an answer has to keep up, beyond the patience
+PATIENCE_SECONDS = 60.0
+_SLOWEST = 64 << 10  # bytes per second that have to be taken and answered, beyond the patience
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -29,39 +29,45 @@ def call(
     method: str,
     path: str,
     *,
-    content: bytes | None = None,
+    content: bytes | BinaryIO | None = None,
     headers: Mapping[str, str] | None = None,
     params: Mapping[str, str | int] | None = None,
     timeout_seconds: float | None = None,
     largest_bytes: int = LARGEST_ANSWER_BYTES,
-    patience_seconds: float = _PATIENCE_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> httpx.Response:
     """Send a request and return its successful response.
 
     `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
-    `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read, in `patience_seconds` and
-    a second more for every 64 KiB that came.
+    `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read. What is sent and what is
+    read may each take `patience_seconds`, and a second more for every 64 KiB.
 
     Raises:
         UnreachableError: no connection, no answer in time, or a gateway says the service is away.
         RemoteProblemError: the service refused, with its own words and remedy.
         NonsenseError: an answer that is neither success nor a problem document, or is too large.
     """
-    where = str(client.base_url)
-    timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds
-    # what is not compressed cannot grow when it is unpacked
-    asked = {"Accept-Encoding": "identity", **(headers or {})}
-    wait = client.timeout.read if timeout_seconds is None else timeout_seconds
-    watch = {"trace": HeadWatch(client, seconds=(wait or 0.0) + patience_seconds)}
-    with (
-        reaching(where),
-        client.stream(
-            method, path, content=content, headers=asked, params=params, timeout=timeout, extensions=watch
-        ) as answer,
-    ):
-        body = _body(answer, where, largest_bytes=largest_bytes, patience_seconds=patience_seconds)
-        response = httpx.Response(answer.status_code, headers=answer.headers, content=body, request=answer.request)
-    return check(response, where)
+    with _asking(
+        client,
+        method,
+        path,
+        content=content,
+        headers=headers,
+        params=params,
+        timeout_seconds=timeout_seconds,
+        patience_seconds=patience_seconds,
+    ) as answer:
+        return check(_whole(answer, largest_bytes, patience_seconds), str(client.base_url))
+
+
+def download(
+    client: httpx.Client, path: str, *, largest_bytes: int, patience_seconds: float = PATIENCE_SECONDS
+) -> Iterator[bytes]:
+    """What a GET returns, piece by piece, for what is too large for memory. Limits and errors are those of `call`."""
+    with _asking(client, "GET", path, patience_seconds=patience_seconds) as answer:
+        if not answer.is_success:
+            check(_whole(answer, LARGEST_ANSWER_BYTES, patience_seconds), str(client.base_url))
+        yield from _pieces(answer, largest_bytes, patience_seconds)
 
 
 class Paged(Protocol):
@@ -143,26 +149,64 @@ def model_of(kind: type[Kind], response: httpx.Response) -> Kind:
         ) from None
 
 
-def _body(answer: httpx.Response, where: str, *, largest_bytes: int, patience_seconds: float) -> bytes:
+@contextmanager
+def _asking(
+    client: httpx.Client,
+    method: str,
+    path: str,
+    *,
+    content: bytes | BinaryIO | None = None,
+    headers: Mapping[str, str] | None = None,
+    params: Mapping[str, str | int] | None = None,
+    timeout_seconds: float | None = None,
+    patience_seconds: float,
+) -> Iterator[httpx.Response]:
+    """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, also for that."""
+    timeout = client.timeout if timeout_seconds is None else httpx.Timeout(timeout_seconds)
+    # what is not compressed cannot grow when it is unpacked
+    asked = {"Accept-Encoding": "identity", **(headers or {})}
+    with reaching(str(client.base_url)):
+        request = client.build_request(method, path, content=content, headers=asked, params=params, timeout=timeout)
+        size = int(request.headers.get("Content-Length", 0))
+        watch = Watch(
+            client,
+            sending_seconds=patience_seconds + size / _SLOWEST,
+            answering_seconds=patience_seconds + (timeout.read or 0.0),
+        )
+        request.extensions["trace"] = watch
+        try:
+            with closing(client.send(request, stream=True)) as answer:
+                yield answer
+        finally:
+            watch.stop()
+
+
+def _whole(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> httpx.Response:
+    body = b"".join(_pieces(answer, largest_bytes, patience_seconds))
+    return httpx.Response(answer.status_code, headers=answer.headers, content=body, request=answer.request)
+
+
+def _pieces(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
+    where = answer.request.url
     if answer.headers.get("content-encoding", "identity") != "identity":
         raise NonsenseError(
             f"{where} answered with compressed data, which was not asked for",
             remedy="Keep the proxy in front of the service from compressing its answers.",
         )
-    body, begun = bytearray(), monotonic()
+    size, begun = 0, monotonic()
     for piece in answer.iter_bytes():
-        if len(body) + len(piece) > largest_bytes:
+        size += len(piece)
+        if size > largest_bytes:
             raise NonsenseError(
                 f"{where} answers with more than the {largest_bytes} bytes an honest answer has here",
                 remedy="Check what answers at this address; report it to its operator.",
             )
-        body += piece
-        if monotonic() - begun > patience_seconds + len(body) / _SLOWEST:
+        if monotonic() - begun > patience_seconds + size / _SLOWEST:
             raise UnreachableError(
-                f"{where} answers too slowly: {len(body)} bytes in {monotonic() - begun:.0f} seconds",
+                f"{where} answers too slowly: {size} bytes in {monotonic() - begun:.0f} seconds",
                 remedy="Check the network; the call is safe to repeat.",
             )
-    return bytes(body)
+        yield piece
 
 
 def _problem_of(response: httpx.Response, where: str) -> Exception:

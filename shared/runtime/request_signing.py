@@ -79,8 +79,6 @@ class RequestSigner(httpx.Auth):
         clock: says when a request is signed.
     """
 
-    requires_request_body = True
-
     def __init__(self, key: SigningKey, *, audience: str, clock: Clock = system_clock) -> None:
         self._key = key
         self._audience = audience
@@ -93,9 +91,9 @@ class RequestSigner(httpx.Auth):
         yield request
 
     def sign(self, request: httpx.Request) -> None:
-        """Add Content-Digest, Signature-Input and Signature. The body must have been read."""
-        if request.method not in _WITHOUT_BODY:
-            request.headers["Content-Digest"] = body_digest(sha256(request.content).digest())
+        """Add Signature-Input and Signature, and Content-Digest unless it is there, as it is where a file is sent."""
+        if request.method not in _WITHOUT_BODY and "Content-Digest" not in request.headers:
+            request.headers["Content-Digest"] = body_digest(sha256(request.read()).digest())
         prepared = self._signer.prepare(
             request,
             key_id=self._key.fingerprint,

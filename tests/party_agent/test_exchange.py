@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 
 import httpx
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from party_agent.audit import export_audit
 from party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
+from party_agent.loop import Loop
 from shared.protocol.audit import verify_party_audit
 from shared.protocol.block import check_block
 from shared.protocol.documents import decode, encode
@@ -360,9 +362,39 @@ def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Co
 def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
     release = masked(pair)
     pair.coordinator.releases[release].masked["insurer"] *= 2
-    with pytest.raises(NonsenseError, match="too long"):
+    with pytest.raises(NonsenseError, match="more than the"):
         pair.step("clinic")
     assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
+
+
+class Dripping(httpx.SyncByteStream):
+    """A body that comes byte by byte, and does not end."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b"x"
+            sleep(0.01)
+
+
+def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -> None:
+    slow, other = (pair.propose(mechanism="moments", title=title) for title in ("slow", "other"))
+    for name in [*pair.homes] * 2:
+        pair.step(name)
+
+    def drip(request: httpx.Request) -> httpx.Response | None:
+        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/masks/insurer") else None
+
+    pair.coordinator.before = drip
+    with pair.agent("clinic") as agent:
+        object.__setattr__(agent.client, "patience_seconds", 0.2)
+        Loop(agent).turn()
+        assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
+    assert not (pair.homes["clinic"].exchanges / slow / "insurer.mask").exists()
+    signed = {release: set(pair.coordinator.releases[release].countersignatures) for release in (slow, other)}
+    assert signed == {slow: set(), other: {"clinic"}}
+    pair.coordinator.before = no_fault
+    for release in signed:
+        finish(pair, release)
 
 
 def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:

@@ -2,13 +2,15 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from threading import Event, Thread
+from time import monotonic, sleep
 
 import httpx
 import pytest
 
 from shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
-from shared.runtime.remote import call, json_of, pages
+from shared.runtime.remote import call, download, json_of, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -192,6 +194,85 @@ def test_head_that_drips_ends_with_the_patience() -> None:
     with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
         call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
     assert 1 < sent.size < 5000
+
+
+def test_download_that_drips_ends_with_the_patience() -> None:
+    with hostile(b"x", pause_seconds=0.01) as (http, sent), pytest.raises(UnreachableError, match="too slowly"):
+        list(download(http, "/", largest_bytes=1 << 30, patience_seconds=0.2))
+    assert 1 < sent.size < 1000
+
+
+def test_download_without_end_is_dropped_at_its_limit() -> None:
+    with hostile(bytes(1 << 16)) as (http, _), pytest.raises(NonsenseError, match="more than the 1048576 bytes"):
+        list(download(http, "/", largest_bytes=1 << 20))
+
+
+def test_download_comes_in_pieces_and_its_refusal_as_ours() -> None:
+    handed = httpx.Client(
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, content=iter([b"a", b"bc"]))), base_url="http://hub"
+    )
+    assert list(download(handed, "/", largest_bytes=3)) == [b"a", b"bc"]
+    with pytest.raises(RemoteProblemError, match="still collecting"):
+        list(download(answering(409, json=PROBLEM), "/", largest_bytes=3))
+
+
+@contextmanager
+def reluctant(*, pause_seconds: float) -> Iterator[httpx.Client]:
+    """A server that takes a request a few bytes at a time and never answers."""
+    ended = Event()
+
+    def take(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while not ended.wait(pause_seconds) and connection.recv(64):
+                pass
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = Thread(target=take, args=(listener,))
+        thread.start()
+        little = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)])
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", transport=little) as http:
+                yield http
+        finally:
+            ended.set()
+            thread.join(20)
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_request_that_is_taken_bit_by_bit_ends_with_the_patience(as_file: bool) -> None:
+    body, begun = bytes(1 << 16), monotonic()
+    with reluctant(pause_seconds=0.01) as http, pytest.raises(UnreachableError):
+        call(http, "PUT", "/", content=BytesIO(body) if as_file else body, timeout_seconds=5, patience_seconds=0.2)
+    assert 1.2 <= monotonic() - begun < 4  # a second for 64 KiB; at the server's pace it would be ten
+
+
+class Broken(BytesIO):
+    """A file on a disk that has just failed."""
+
+    def read(self, _: int | None = -1, /) -> bytes:
+        raise OSError("disk")
+
+
+def test_file_that_cannot_be_read_leaves_nobody_behind_who_cuts_the_next_request() -> None:
+    def answer(listener: socket.socket) -> None:
+        broken, _ = listener.accept()
+        connection, _ = listener.accept()
+        with broken, connection:
+            sleep(0.5)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener,))
+        thread.start()
+        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
+            with pytest.raises(OSError, match="disk"):
+                call(http, "PUT", "/", content=Broken(b"x"), timeout_seconds=0.1, patience_seconds=0.1)
+            assert call(http, "GET", "/").content == b"ok"
+        thread.join(20)
 
 
 def test_kept_connection_is_cut_as_a_new_one_is() -> None:

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from io import BytesIO
 
 import httpx
 import pytest
@@ -64,6 +65,13 @@ def test_signed_request_names_signer_and_body() -> None:
 
 def test_empty_body_is_signed_too() -> None:
     assert verify(head(signed("POST", content=b"", headers={}))).body == body_digest(sha256(b"").digest())
+
+
+def test_file_is_signed_by_its_digest_without_being_read() -> None:
+    body, digest = BytesIO(b"body"), body_digest(sha256(b"body").digest())
+    request = httpx.Request("PUT", "https://hub.example/", content=body, headers={"Content-Digest": digest})
+    RequestSigner(KEY, audience=SERVICE.fingerprint, clock=lambda: NOW).sign(request)
+    assert (body.tell(), verify(head(request)).body) == (0, digest)
 
 
 def test_every_signing_has_a_nonce_of_its_own() -> None:
