@@ -1,7 +1,7 @@
-"""The background thread that deals for approved releases, publishes complete ones, ends expired ones and tidies up.
+"""Background threads: one publishes complete releases, ends expired ones and tidies up, the other deals.
 
 What is to be done is read from the database every time, so a restart or a crash at any point is recovered by the next
-round of work, whichever replica does it.
+round of work, whichever replica does it. A deal may take minutes (docs/operations.md), and nobody else waits for it.
 """
 
 from collections.abc import Callable
@@ -49,66 +49,76 @@ class Publisher:
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._clean_at = timer()
-        self._work = Event()
         self._stopping = Event()
-        self._thread: Thread | None = None
+        self._threads: list[tuple[Thread, Event]] = []  # each with what wakes it
 
     def start(self) -> None:
         """Begin working in the background."""
         self._stopping.clear()
-        self._thread = Thread(target=self._run, name="publisher", daemon=True)
-        self._thread.start()
+        for name, work in (("publisher", self._publish), ("dealer", self._deal)):
+            woken = Event()
+            thread = Thread(target=self._run, args=(name, work, woken), name=name, daemon=True)
+            self._threads.append((thread, woken))
+            thread.start()
 
     def stop(self) -> None:
-        """Finish the release at hand and end the thread."""
+        """Finish the releases at hand and end the threads."""
         self._stopping.set()
-        self._work.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.wake()
+        for thread, _ in self._threads:
+            thread.join()
+        self._threads.clear()
 
     def wake(self) -> None:
         """There may be something to do."""
-        self._work.set()
+        for _, woken in self._threads:
+            woken.set()
 
     def run_once(self) -> None:
         """Do everything there is to do now. One release's fault delays that release alone."""
+        self._publish()
+        self._deal()
+
+    def _publish(self) -> None:
+        self._coordinator.store.prepare()
         keeping = self._coordinator.blobs.keeping()
         with self._coordinator.store.read() as tx:
-            overdue = tx.releases.overdue(self._coordinator.clock())
-            complete, undealt = tx.releases.complete(), tx.releases.undealt()
+            overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete()
             ended = tx.releases.ended(keeping)
         for release in overdue:
             self._attempt(expire, release)
         for release in complete:
             if release not in overdue:
                 self._attempt(publish, release)
-        for release in undealt:
-            if release not in overdue:
-                self._attempt(deal_out, release)
         for release in ended:
             self._attempt(drop, release)
         if not self._stopping.is_set() and self._timer() >= self._clean_at:
             self._clean_at = self._timer() + _CLEANING_SECONDS
             clean(self._coordinator)
 
-    def _run(self) -> None:
+    def _deal(self) -> None:
+        with self._coordinator.store.read() as tx:
+            overdue, undealt = tx.releases.overdue(self._coordinator.clock()), tx.releases.undealt()
+        for release in undealt:
+            if release not in overdue:
+                self._attempt(deal_out, release)
+
+    def _run(self, name: str, work: Callable[[], None], woken: Event) -> None:
         failures = 0
         while not self._stopping.is_set():
-            self._work.clear()
+            woken.clear()
             failures += 1
             try:
-                self._coordinator.store.prepare()
-                self.run_once()
+                work()
                 if failures > 1:
-                    _log.info("publisher works again")
+                    _log.info(f"{name} works again")
                 failures = 0
             except CommingleError as error:  # the database is away; it was logged where it happened
-                _log.warning("publisher waits", error=error.code)
+                _log.warning(f"{name} waits", error=error.code)
             except Exception as error:  # noqa: BLE001 - this thread must outlive any fault
-                _log.error("publisher fault", error=type(error).__name__)
+                _log.error(f"{name} fault", error=type(error).__name__)
             longest = max(self._interval_seconds, _LONGEST_WAIT_SECONDS)
-            self._work.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
+            woken.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
 
     def _attempt(self, step: Callable[[Coordinator, str], None], release: str) -> None:
         if self._stopping.is_set() or self._timer() < self._not_before.get(release, 0.0):

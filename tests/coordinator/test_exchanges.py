@@ -1,6 +1,7 @@
 """The exchange of a moments release: deal, masks passed on, countersignatures, and what follows from them."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -11,6 +12,7 @@ import pytest
 
 from coordinator.dealing import deal_out
 from coordinator.keys import revoke
+from coordinator.publisher import Publisher
 from shared.mixing.ring import row_blocks
 from shared.protocol.documents import decode
 from shared.protocol.dsse import seal
@@ -123,6 +125,36 @@ def test_release_without_an_exchange_is_not_dealt_for(hub: Hub, parties: Parties
     exchanging = Exchanging(hub, hub.approved(parties), parties)
     hub.publisher.run_once()
     assert problem(exchanging.get("deal", "clinic", "clinic")) == (409, "not-dealt")
+
+
+def test_release_is_published_and_readiness_told_while_another_one_is_being_dealt_for(
+    hub: Hub, parties: Parties
+) -> None:
+    dealing, over = threading.Event(), threading.Event()
+
+    def take_long(point: str) -> None:
+        if point == "coordinator.deal.made":
+            dealing.set()
+            over.wait(60)
+
+    with armed(take_long):
+        waiting = hub.approved(parties, mechanism="moments")
+        publisher = Publisher(hub.coordinator)
+        publisher.start()
+        try:
+            assert dealing.wait(60)
+            complete = hub.complete(parties)
+            publisher.wake()
+            until = time.monotonic() + 60
+            while hub.state(complete) != "published" and time.monotonic() < until:
+                time.sleep(0.05)
+            assert hub.state(complete) == "published"
+            assert hub.http.get("/readyz").status_code == 200
+            assert "deal" not in hub.kinds(waiting)
+        finally:
+            over.set()
+            publisher.stop()
+    assert "deal" in hub.kinds(waiting)
 
 
 def test_deal_stays_the_same_for_ever(hub: Hub, open_hub: Callable[[], Hub], exchanging: Exchanging) -> None:
