@@ -1,16 +1,21 @@
-"""The agent's loop: look, wait until something happens, look again; bounded exponential back-off on failures."""
+"""The agent's loop: look, wait until something happens, look again; bounded exponential back-off on failures.
+
+Looking, it also goes on with regressions that were paid for and interrupted.
+"""
 
 import random
 import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Thread
 
 import structlog
 
 from party_agent.agent import Agent
 from party_agent.errors import AgentError, StaleLedgerError
+from party_agent.ledger import ChargeState
 from shared.errors import CommingleError
 from shared.runtime.errors import RemoteError
 
@@ -86,6 +91,7 @@ class Loop:
 
     def turn(self) -> None:
         """One look and one wait."""
+        self._finish_regressions()
         self.agent.step(self._attend, over_too=not self._looked_back)
         self._looked_back = True
         self.trouble = None
@@ -102,6 +108,16 @@ class Loop:
                 self._last = self.agent.client.wait(self._last, seconds=int(seconds))
         finally:
             self.idle = False
+
+    def _finish_regressions(self) -> None:
+        """Before anything that needs the coordinator, who may be slow."""
+        charges = self.agent.ledger.charges()
+        interrupted = [c.release for c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED]
+        if interrupted:
+            from party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
+
+            for regression in interrupted:
+                self._attend(regression, partial(Regressions(self.agent).finish, regression))
 
     def _attend(self, release: str, work: Callable[[], None]) -> None:
         backoff = self._releases.get(release, Backoff())

@@ -1,4 +1,4 @@
-"""A regression from request to signed result. It can crash anywhere; asked again it goes on.
+"""A regression from request to signed result. It can crash anywhere; asked again, or by the agent's loop, it goes on.
 
 Ordering rules, as for blocks (protocol.md section 6): request and debit are one transaction; noise is drawn after it;
 the result is signed and recorded before anybody is shown it. A charge that is debited and has no result has let nothing
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from sqlite3 import Connection
+from threading import RLock
 
 import structlog
 
@@ -32,6 +33,7 @@ from shared.runtime import faults
 
 _log = structlog.get_logger()
 _STUDY = "regression"
+_one_table_in_memory = RLock()  # and nobody goes on with what somebody else is computing
 _DAY = timedelta(days=1)  # a charge has to say when it expires; this one is debited in the same transaction
 
 
@@ -56,19 +58,19 @@ class Regressions:
             DataChangedError: the table is not the one that was registered. Where that shows after the debit, the
                 charge stays.
         """
-        known = self.agent.ledger.charge(request.id)
-        if known is not None and known.state is ChargeState.STORED:
-            return self.get(request.id)
-        dataset = self.agent.datasets.get(request.dataset)
-        plan = plan_regression(request, dataset.attributes, dataset.n)
-        table = dataset.table((plan.task.target, *plan.task.features))
-        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, plan, dataset)
-        faults.reach("party.regression.debited")
-        estimate = self._estimate(request.id, plan, table, debit)
-        faults.reach("party.regression.drawn")
-        self._store(request, plan, estimate, debit)
-        faults.reach("party.regression.stored")
-        return self.get(request.id)
+        with _one_table_in_memory:
+            return self._ask(request)
+
+    def finish(self, identifier: str) -> None:
+        """Go on with one that was paid for, unless somebody is at it; never pay. Raises as `ask` does."""
+        if not _one_table_in_memory.acquire(blocking=False):
+            return
+        try:
+            known = self.agent.ledger.charge(identifier)
+            if known is not None and known.state is ChargeState.DEBITED:
+                self._ask(self.requests.get(identifier))
+        finally:
+            _one_table_in_memory.release()
 
     def get(self, identifier: str) -> Regression:
         """One that was paid for. Raises UnknownError."""
@@ -85,6 +87,21 @@ class Regressions:
     def all(self) -> list[Regression]:
         """All of them, newest first."""
         return [self.get(identifier) for identifier in self.requests.all()]
+
+    def _ask(self, request: RegressionRequest) -> Regression:
+        known = self.agent.ledger.charge(request.id)
+        if known is not None and known.state is ChargeState.STORED:
+            return self.get(request.id)
+        dataset = self.agent.datasets.get(request.dataset)
+        plan = plan_regression(request, dataset.attributes, dataset.n)
+        table = dataset.table((plan.task.target, *plan.task.features))
+        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, plan, dataset)
+        faults.reach("party.regression.debited")
+        estimate = self._estimate(request.id, plan, table, debit)
+        faults.reach("party.regression.drawn")
+        self._store(request, plan, estimate, debit)
+        faults.reach("party.regression.stored")
+        return self.get(request.id)
 
     def _debit(self, request: RegressionRequest, plan: Plan, dataset: Dataset, table: Table) -> Debit:
         """Refuse, or pay. The table is read once before, so that a changed one costs nothing."""

@@ -8,7 +8,7 @@ from shared.protocol.documents import decode
 from shared.protocol.regression import RegressionResult
 
 _STATES = {
-    ChargeState.DEBITED: "interrupted: paid for, no result yet; send the request again",
+    ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",
     ChargeState.STORED: "published",
 }
 

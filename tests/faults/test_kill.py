@@ -177,28 +177,49 @@ def test_agent_killed_while_it_withdraws_after_its_upload_ends_the_round_and_pay
     assert running.charge("insurer", release) == "withdrawn"
 
 
-@pytest.mark.parametrize("point", REGRESSION_POINTS)
-def test_agent_killed_at_any_step_of_a_regression_pays_once_and_shows_one_result(running: Loopback, point: str) -> None:
-    agent, home = running.agents["clinic"], running.home("clinic")
-    agent.kill()
-    agent.start(fault=point)
+def asked(point: str) -> RegressionRequest:
     nonce = sha256(point.encode()).hexdigest()
-    asked = RegressionRequest(
+    return RegressionRequest(
         dataset="main", target="bmi", features=("age",), method="ssp", epsilon=0.5, delta=1e-6, nonce=nonce
     )
-    assert running.regress("clinic", asked) is None
+
+
+@pytest.mark.parametrize("point", REGRESSION_POINTS)
+def test_agent_killed_at_any_step_of_a_regression_pays_once_and_shows_one_result(running: Loopback, point: str) -> None:
+    agent, home, request = running.agents["clinic"], running.home("clinic"), asked(point)
+    agent.kill()
+    agent.start(fault=point)
+    assert running.regress("clinic", request) is None
     agent.wait_for_death()
-    paid = charges_on_disk(home).get(asked.id)
+    paid = charges_on_disk(home).get(request.id)
     agent.start()
-    done, again = (running.regress("clinic", asked) for _ in range(2))
+    done, again = (running.regress("clinic", request) for _ in range(2))
     assert done is not None
     assert done == again
-    charge = charges_on_disk(home)[asked.id]
+    charge = charges_on_disk(home)[request.id]
     document = verify_regression(json.dumps(done["document"]).encode()).document
     assert charge.state == "stored"
     assert charge.rho_units == document.privacy.loss.rho.units
     assert paid is None or paid.rho_units == charge.rho_units
     assert charge.attempt == {"party.committing": 1, "party.regression.stored": 1}.get(point, 2)
+
+
+def test_agent_killed_again_and_again_after_a_regressions_debit_finishes_it_unasked(running: Loopback) -> None:
+    agent, home, request = running.agents["clinic"], running.home("clinic"), asked("unasked")
+    agent.kill()
+    agent.start(fault="party.regression.debited")
+    assert running.regress("clinic", request) is None
+    agent.wait_for_death()
+    paid = charges_on_disk(home)[request.id]
+    agent.start(fault="party.regression.drawn")
+    agent.wait_for_death()
+    agent.start()
+    eventually(lambda: running.charge("clinic", request.id) == "stored", what="not finished")
+    charge = charges_on_disk(home)[request.id]
+    assert (paid.attempt, charge.attempt, charge.rho_units) == (1, 3, paid.rho_units)
+    done = running.regress("clinic", request)
+    assert verify_regression(json.dumps(done["document"]).encode()).document.request == request
+    assert charges_on_disk(home)[request.id] == charge
 
 
 @pytest.mark.parametrize("point", COORDINATOR_POINTS)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from party_agent.agent import Agent
 from party_agent.audit import export_audit
 from party_agent.errors import ConflictError, DataChangedError, UnknownError
 from party_agent.ledger import ChargeState, Debit
+from party_agent.loop import Loop
 from party_agent.policy import OpeningHours, Policy, RegressionPolicy
 from party_agent.private.digest import TableDigest
 from party_agent.private.regression.methods import METHODS
@@ -28,7 +30,9 @@ from shared.protocol.errors import SpecError, VerificationError
 from shared.protocol.regression import PublicSecondMoments, RegressionResult, verify_regression
 from shared.protocol.statements import SignedDocument
 from shared.runtime import faults
+from shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
+from tests.party_agent.fake_coordinator import unreachable
 from tests.party_agent.regression.asking import (
     EVERYTHING,
     GENEROUS,
@@ -119,6 +123,68 @@ def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(hospital: Cons
         assert agent.ledger.spent() == charge.rho
         agent.ledger.verify()
     assert shown in ([], [again.document])
+
+
+@pytest.mark.parametrize("point", POINTS[:3])
+def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: Consortium, point: str) -> None:
+    with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
+        Regressions(agent).ask(request())
+    noise = Noise()
+    with hospital.agent("clinic", draw=noise) as agent:
+        spent = agent.ledger.spent()
+        for _ in range(2):
+            Loop(agent).turn()
+            charge = only_charge(agent)
+            assert (charge.state, charge.attempt, agent.ledger.spent()) == (ChargeState.STORED, 2, spent)
+        drawn = len(noise.calls)
+        assert Regressions(agent).ask(request()).document == Regressions(agent).get(request().id).document is not None
+        assert len(noise.calls) == drawn > 0
+
+
+def test_loop_finishes_regressions_while_the_coordinator_is_away(hospital: Consortium) -> None:
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(request())
+    hospital.coordinator.before = unreachable("GET", "")
+    with hospital.agent("clinic") as agent:
+        with pytest.raises(UnreachableError):
+            Loop(agent).turn()
+        assert only_charge(agent).state is ChargeState.STORED
+
+
+def test_loop_leaves_what_somebody_is_computing_alone_and_pays_for_nothing(hospital: Consortium) -> None:
+    noise, looked = Noise(), list[ChargeState]()
+
+    def look() -> None:
+        noise.meanwhile = lambda: None
+        looking = Thread(target=Loop(agent).turn)
+        looking.start()
+        looking.join(60)
+        looked.append(only_charge(agent).state)
+
+    with hospital.agent("clinic", draw=noise) as agent:
+        Regressions(agent).finish(request().id)
+        assert agent.ledger.charges() == []
+        noise.meanwhile = look
+        Regressions(agent).ask(request())
+        assert (looked, only_charge(agent).attempt) == ([ChargeState.DEBITED], 1)
+
+
+def test_regression_that_cannot_be_finished_is_tried_again_or_given_up(hospital: Consortium) -> None:
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(request())
+    away = hospital.table("clinic").rename(hospital.root / "away.csv")
+    with hospital.agent("clinic") as agent:
+        loop = Loop(agent)
+        loop.turn()
+        job = agent.jobs.get(request().id)
+        assert (only_charge(agent).state, bool(job and job.error)) == (ChargeState.DEBITED, True)
+        loop._releases[request().id].until = 0.0
+        away.rename(hospital.table("clinic"))
+        write_csv(hospital.table("clinic"), table(seed=2))
+        for _ in range(2):
+            loop.turn()
+        assert only_charge(agent).state is ChargeState.WITHDRAWN
+        assert Regressions(agent).get(request().id).document is None
 
 
 def test_crash_before_the_debit_is_committed_costs_nothing(hospital: Consortium) -> None:
