@@ -26,11 +26,11 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMask:
-    """An upload that may begin: its verified statement, and how many bytes its body has."""
+    """An upload that may begin: its verified statement, and how many bytes its body has, neither more nor fewer."""
 
     release: str
     statement: Verified[MaskStatement]
-    size: int
+    limit: int
 
 
 def expect_mask(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> ExpectedMask:
@@ -158,7 +158,7 @@ def _check_body(expected: ExpectedMask, file: BinaryIO) -> None:
     digest = sha256()
     for piece in iter(partial(file.read, _PIECE), b""):
         digest.update(piece)
-    if (file.tell(), digest.hexdigest()) != (expected.size, expected.statement.document.body_sha256):
+    if (file.tell(), digest.hexdigest()) != (expected.limit, expected.statement.document.body_sha256):
         raise ExchangeError(
             "the uploaded bytes are not those of the signed statement", remedy="Send the stored bytes of the mask."
         )

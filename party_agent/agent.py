@@ -1,48 +1,38 @@
 """What an agent does with each release it is named in. `step` is one look at everything; it can crash anywhere.
 
-Ordering rules (protocol.md section 6): budget is reserved before an approval is signed; every member's approval is
-verified before the debit; noise is drawn after the debit is on disk; a block is sent after it is on disk and recorded.
-Between debit and noise lies, where the release needs one, the exchange with the other parties (`exchange`).
+Here it decides: budget is reserved before an approval is signed (protocol.md section 6). What follows once every party
+has approved is a `contribution`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
 
-import numpy as np
 import structlog
 from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
 
+from party_agent.contribution import Contribution, data_digest
 from party_agent.coordinator_client import CoordinatorClient, ReleaseView
 from party_agent.datasets import Dataset, Datasets
-from party_agent.errors import ConflictError, DataChangedError, DataError, LostError, StaleLedgerError
-from party_agent.exchange import Exchanges, Shares
+from party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
+from party_agent.exchange import Exchanges
 from party_agent.home import Coordinator, Home, Identity
 from party_agent.jobs import Jobs, Stage
-from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.ledger import Charge, ChargeState, Ledger, Refused
 from party_agent.linkage import receive_linkage_key
 from party_agent.outbox import Outbox
-from party_agent.policy import Finding, Situation, Usage, approves_itself, closed, examine
-from party_agent.private.bridge import privatise
-from party_agent.private.digest import NO_TABLE, TableDigest
-from party_agent.private.masking import mask_rows
-from party_agent.private.request import BlockRequest
+from party_agent.policy import Finding, Situation, Usage, approves_itself, examine
 from party_agent.proposals import Decision, Proposal, Proposals
 from party_agent.regression.requests import Requests
 from party_agent.store import Store
 from shared.privacy.accounting import ZERO, Loss, Rho
 from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
-from shared.protocol.block import content_digest, encode_block
 from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
 from shared.protocol.errors import DocumentError, ProtocolError
 from shared.protocol.exchange.documents import Countersignature, MaskStatement
-from shared.protocol.exchange.submission import submission
-from shared.protocol.mechanisms import mechanism_of
 from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.rounds import State
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -53,8 +43,6 @@ from shared.protocol.statements import (
     BlockStatement,
     Rejection,
     RejectionReason,
-    approval_set_digest,
-    open_approvals,
     open_spec,
     require_about,
 )
@@ -63,7 +51,6 @@ from shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
 _DAY = timedelta(days=1)
-Word = TypeVar("Word", np.int64, np.uint64)
 _OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | BlockStatement | Rejection]] = {
     "approval": Approval,
     "mask": MaskStatement,
@@ -320,7 +307,7 @@ class Agent:
                 release,
                 plan.charge,
                 dataset=dataset.name,
-                data_sha256=_data_digest(dataset, party),
+                data_sha256=data_digest(dataset, party),
                 study=spec.study,
                 expires=spec.expires,
             )
@@ -342,151 +329,31 @@ class Agent:
         _log.info("approved", release=release, rho=float(plan.charge))
 
     def _contribute(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
-        release = spec.digest
-        charge = self.ledger.charge(release)
-        if charge is None:
-            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
-        if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-            (self._exchange if spec.document.interactive else self._privatise)(view, spec, charge)
-            charge = self.ledger.charge(release)
-        if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
-            return
-        # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
-        if self.identity.name not in view.blocks:
-            self._upload(release, charge)
-        self.ledger.acknowledge(release)
-
-    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
-        """From rows to a stored block."""
-        debit = self._debited(view, spec, charge)
-        if debit is not None:
-            block = self._read(spec.document, debit, partial(privatise, draw=self.draw))
-            faults.reach("party.drawn")
-            self._store_block(spec.document, debit, block)
-
-    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
-        """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
         try:
-            joined = self.exchanges.join(view, spec)
-            if joined is None:
-                return
-            if not self.exchanges.masked(joined.release):
-                debit = self._debited(view, spec, charge)
-                if debit is None:
-                    return
-                masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
-                self.exchanges.store_mask(joined, debit, masked)
-            self.jobs.end(joined.release, Stage.EXCHANGING)
-            shares = self.exchanges.agree(view, joined)
+            self._contribution.advance(view, spec)
+        except DataError:
+            self.reject(spec.digest, "data_changed")
+            raise
         except LostError:
             self.reject(spec.digest, "block_lost")
             raise
-        if shares is not None:
-            self._add_noise(spec.document, joined.release, shares)
 
-    def _add_noise(self, spec: ReleaseSpec, release: str, shares: Shares) -> None:
-        """From shares to a stored block: noise is drawn, the table not read."""
-        debit = self._redraw(release, NO_TABLE)
-        if isinstance(debit, Refused):
-            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
-        request = self._request(spec)
-        noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
-        faults.reach("party.drawn")
-        block = submission(shares.share, shares.mask, noise)
-        self._store_block(spec, debit, block, transcript=shares.transcript)
-
-    def _request(self, spec: ReleaseSpec) -> BlockRequest:
-        party = spec.party(self.identity.name)
-        return BlockRequest(spec, party, plan_block(spec, party))
-
-    def _debited(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
-        """A debit to read the rows under; None where it is not the time for it."""
-        release, party = spec.digest, spec.document.party(self.identity.name)
-        dataset = self.datasets.get(party.dataset)
-        if _data_digest(dataset, party) != charge.data_sha256:
-            self.reject(release, "data_changed")
-            raise DataChangedError(
-                "the data set was registered again with other rows since the release was approved",
-                remedy="Nothing is to be done: the release was given up.",
-            )
-        if charge.state is ChargeState.RESERVED:
-            shut = closed(self.home.policy(), self.clock())
-            self.proposals.find_against(release, shut)
-            if shut:
-                return None
-        debit = self._debit(view, spec, charge, dataset)
-        if isinstance(debit, Refused):
-            _log.warning("not debited", release=release, reason=debit.reason)
-            return None
-        faults.reach("party.debited")
-        return debit
-
-    def _debit(
-        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge, dataset: Dataset
-    ) -> Debit | Refused:
-        if charge.state is ChargeState.DEBITED:
-            return self._redraw(spec.digest, dataset.digest)
-        approvals = approval_set_digest(open_approvals(view.approvals, spec))
-        return self.ledger.debit(spec.digest, approvals=approvals, table=dataset.digest, now=self.clock())
-
-    def _redraw(self, release: str, table: TableDigest) -> Debit | Refused:
-        self.outbox.clear(release)
-        return self.ledger.redraw(release, table=table)
-
-    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Word]]) -> NDArray[Word]:
-        """What a function of the private room makes of the rows."""
-        request = self._request(spec)
-        dataset = self.datasets.get(request.party.dataset)
-        self.jobs.begin(debit.release, Stage.PRIVATISING, total=dataset.n)
-        try:
-            table = dataset.table(request.party.attributes)
-            return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
-        except DataError:
-            self.reject(debit.release, "data_changed")
-            raise
-
-    def _store_block(
-        self, spec: ReleaseSpec, debit: Debit, block: NDArray[np.int64], *, transcript: str | None = None
-    ) -> None:
-        release, plan = debit.release, self._request(spec).plan
-        body = encode_block(block, plan.columns)
-        digest = self.outbox.put(release, body)
-        faults.reach("party.written")
-        with self.store.transaction() as db:
-            statement = BlockStatement(
-                spec=release,
-                approvals=debit.approvals,
-                party=plan.party,
-                rows=plan.rows,
-                columns=plan.columns,
-                sigma=plan.sigma,
-                body_sha256=digest,
-                content_sha256=content_digest(block),
-                ledger_head=self.ledger.head(db),
-                transcript=transcript,
-            )
-            if not self.ledger.record_block(db, debit, digest):
-                raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
-            self.ledger.sign_off(db, release, "block", self._seal(statement, "block"))
-        faults.reach("party.stored")
-        _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
-
-    def _upload(self, release: str, charge: Charge) -> None:
-        statement = self.ledger.signature(release, "block")
-        body = self.outbox.get(release, charge.body_sha256 or "")
-        if statement is None or body is None:
-            self.reject(release, "block_lost")
-            raise ConflictError(
-                "the stored block is lost or damaged, so the release was given up; its charge stays",
-                remedy="Check the outbox's disk. A new release costs budget again.",
-            )
-        self.jobs.begin(release, Stage.UPLOADING, total=len(body))
-        self.client.upload(release, self.identity.name, statement, body)
-        faults.reach("party.uploaded")
-        self.ledger.acknowledge(release)
-        faults.reach("party.acknowledged")
-        self.jobs.end(release, Stage.UPLOADED)
-        _log.info("uploaded", release=release, bytes=len(body))
+    @property
+    def _contribution(self) -> Contribution:
+        return Contribution(
+            home=self.home,
+            identity=self.identity,
+            client=self.client,
+            store=self.store,
+            ledger=self.ledger,
+            datasets=self.datasets,
+            proposals=self.proposals,
+            outbox=self.outbox,
+            exchanges=self.exchanges,
+            jobs=self.jobs,
+            clock=self.clock,
+            draw=self.draw,
+        )
 
     def _finish(self, view: ReleaseView, release: str) -> None:
         charge = self.ledger.charge(release)
@@ -519,9 +386,5 @@ class Agent:
             self.client.reject(release, self.identity.name, rejection)
             faults.reach("party.rejection.sent")
 
-    def _seal(self, document: Approval | AlignmentStatement | BlockStatement | Rejection, kind: str) -> Envelope:
+    def _seal(self, document: Approval | AlignmentStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)
-
-
-def _data_digest(dataset: Dataset, party: PartySpec) -> str:
-    return dataset.digest.of(attribute.name for attribute in party.attributes)

@@ -52,7 +52,7 @@ class ConflictError(AgentError):
 
 
 class LostError(ConflictError):
-    """A round key or mask is gone; making another would be a second exchange, so the release is given up."""
+    """A round key, mask or block is gone; making another would be a second draw, so the release is given up."""
 
 
 class LedgerError(AgentError):

@@ -1,15 +1,28 @@
 """What stands before an endpoint: a party's signature, a proposer's, or leave to read."""
 
 from collections.abc import Callable
+from typing import BinaryIO, Protocol, TypeVar
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from coordinator.access import require_member, require_party, require_proposer, require_reader
 from coordinator.coordinator import Coordinator
+from coordinator.errors import StorageError
 from coordinator.http.bodies import JSON_LIMIT, Body
 from shared.errors import CommingleError
 from shared.runtime.request_signing import RequestHead, SignedRequest
+
+
+class Expected(Protocol):
+    """What is expected of an upload."""
+
+    @property
+    def limit(self) -> int:
+        """The most bytes its body can have."""
+
+
+Upload = TypeVar("Upload", bound=Expected)
 
 
 class Gate:
@@ -43,10 +56,33 @@ class Gate:
         """The JSON body of a request by someone who may propose."""
         return await self._body(request, lambda: require_proposer(self._coordinator, head_of(request)))
 
-    async def upload(self, request: Request, party: str, body: Body) -> None:
-        """Let in an upload that is signed by the party; its body will have to be the one that was signed."""
-        signed = await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
-        body.digest = signed.body
+    async def upload(
+        self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], bool]
+    ) -> tuple[bool, int]:
+        """Take what the party signed and sent: whether it is new, and how long it is.
+
+        `expect` checks what can be checked before the body is read, `store` the rest; both in a thread, and refuse by
+        raising.
+        """
+        body = Body(request)
+        try:
+            signed = await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
+            body.digest = signed.body
+            return await self._keep(body, await run_in_threadpool(expect), store)
+        except CommingleError:
+            await body.drain()
+            raise
+
+    async def _keep(self, body: Body, expected: Upload, store: Callable[[Upload, BinaryIO], bool]) -> tuple[bool, int]:
+        try:
+            with await run_in_threadpool(self._coordinator.blobs.scratch) as file:
+                await body.copy(file, limit=expected.limit)
+                size = file.tell()
+                return await run_in_threadpool(store, expected, file), size
+        except OSError:
+            raise StorageError(
+                "the upload cannot be kept (no space?)", remedy="Nothing was recorded; send it again later."
+            ) from None
 
     async def _body(self, request: Request, check: Callable[[], SignedRequest | None]) -> bytes:
         body = Body(request)

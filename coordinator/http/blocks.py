@@ -1,19 +1,17 @@
 """The endpoint that takes blocks."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from coordinator.coordinator import Coordinator, require_release
-from coordinator.errors import StorageError
 from coordinator.http.access import Gate
-from coordinator.http.bodies import Body
 from coordinator.http.views import ReleaseSummary, summary_view
 from coordinator.metrics import Metrics
 from coordinator.publisher import Publisher
-from coordinator.uploads import Expected, expect_block, store_block
-from shared.errors import CommingleError
+from coordinator.uploads import expect_block, store_block
 from shared.protocol.block import ARROW_STREAM
 from shared.protocol.dsse import parse_envelope
 
@@ -33,21 +31,6 @@ def blocks_router(coordinator: Coordinator, gate: Gate, publisher: Publisher, me
         with coordinator.store.read() as tx:
             return summary_view(require_release(tx, release).summary)
 
-    async def receive(expected: Expected, body: Body) -> bool:
-        try:
-            with await run_in_threadpool(coordinator.blobs.scratch) as file:
-                await body.copy(file, limit=expected.limit)
-                size = file.tell()
-                new = await run_in_threadpool(store_block, coordinator, expected, file)
-        except OSError:
-            raise StorageError(
-                "the upload cannot be kept (no space?)", remedy="Nothing was recorded; send the block again later."
-            ) from None
-        if new:
-            metrics.uploaded.inc(size)
-            publisher.wake()
-        return new
-
     @router.put("/{release}/blocks/{party}", status_code=201, openapi_extra=_BODY)
     async def upload_block(
         release: str,
@@ -57,15 +40,15 @@ def blocks_router(coordinator: Coordinator, gate: Gate, publisher: Publisher, me
         commingle_block: Annotated[str, Header(description="Envelope of the BlockStatement, JSON on one line")],
     ) -> ReleaseSummary:
         """A party's privatised block: an Arrow IPC stream, its signed statement in the header."""
-        body = Body(request)
-        try:
-            await gate.upload(request, party, body)
-            envelope = parse_envelope(commingle_block.encode())
-            expected = await run_in_threadpool(expect_block, coordinator, release, party, envelope)
-            new = await receive(expected, body)
-        except CommingleError:
-            await body.drain()
-            raise
+        new, size = await gate.upload(
+            request,
+            party,
+            expect=lambda: expect_block(coordinator, release, party, parse_envelope(commingle_block.encode())),
+            store=partial(store_block, coordinator),
+        )
+        if new:
+            metrics.uploaded.inc(size)
+            publisher.wake()
         response.status_code = 201 if new else 200
         return await run_in_threadpool(summary, release)
 

@@ -1,21 +1,19 @@
 """Endpoints of an exchange: the deal, masks passed on, countersignatures."""
 
 from base64 import b64encode
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from coordinator.coordinator import Coordinator, require_release
 from coordinator.dealing import hand_of
-from coordinator.errors import StorageError
-from coordinator.exchanges import ExpectedMask, countersign, expect_mask, open_mask_body, store_mask
+from coordinator.exchanges import countersign, expect_mask, open_mask_body, store_mask
 from coordinator.http.access import Gate
-from coordinator.http.bodies import Body, takes
+from coordinator.http.bodies import takes
 from coordinator.http.published import pieces_of
 from coordinator.http.views import HandView, ReleaseView, release_view
-from shared.errors import CommingleError
 from shared.protocol.dsse import Envelope, parse_envelope
 
 OCTETS = "application/octet-stream"
@@ -65,16 +63,6 @@ def exchanges_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
 
 
 def _add_upload(router: APIRouter, coordinator: Coordinator, gate: Gate) -> None:
-    async def receive(expected: ExpectedMask, body: Body) -> bool:
-        try:
-            with await run_in_threadpool(coordinator.blobs.scratch) as file:
-                await body.copy(file, limit=expected.size)
-                return await run_in_threadpool(store_mask, coordinator, expected, file)
-        except OSError:
-            raise StorageError(
-                "the upload cannot be kept (no space?)", remedy="Nothing was recorded; send the mask again later."
-            ) from None
-
     @router.put("/{release}/masks/{party}", status_code=201, openapi_extra=_BODY)
     async def upload_mask(
         release: str,
@@ -84,14 +72,11 @@ def _add_upload(router: APIRouter, coordinator: Coordinator, gate: Gate) -> None
         commingle_mask: Annotated[str, Header(description="Envelope of the MaskStatement, JSON on one line")],
     ) -> Envelope:
         """A party's masked rows, encrypted for the parties of the release; the signed statement is in the header."""
-        body = Body(request)
-        try:
-            await gate.upload(request, party, body)
-            envelope = parse_envelope(commingle_mask.encode())
-            expected = await run_in_threadpool(expect_mask, coordinator, release, party, envelope)
-            new = await receive(expected, body)
-        except CommingleError:
-            await body.drain()
-            raise
+        new, _ = await gate.upload(
+            request,
+            party,
+            expect=lambda: expect_mask(coordinator, release, party, parse_envelope(commingle_mask.encode())),
+            store=partial(store_mask, coordinator),
+        )
         response.status_code = 201 if new else 200
-        return envelope
+        return parse_envelope(commingle_mask.encode())

@@ -22,7 +22,10 @@ _EXACT_ROWS = 1 << 23
 
 
 class Adjacency(StrEnum):
-    """Which data sets are neighbours: one row more or less (Wang 2018), or one row with other values."""
+    """Which data sets are neighbours: one row more or less (Wang 2018), or one row with other values.
+
+    Not the enumeration of releases, whose proofs know `zero_out` and never a row more or less.
+    """
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from scipy.special import fdtri
 
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
+from services.estimation import FitRequest, PreparedMoments, cautions, fit_prepared
+from services.estimation.estimators import adaptive_ridge
+from services.estimation.noisy_moments import signal as noisy_moments
 from shared.planning.design import Design, noise_variance
 from shared.planning.forecast import relative_error
+from shared.planning.mechanisms import moments as moments_planner
 from shared.planning.mechanisms import predict
+from shared.planning.mechanisms import rows as rows_planner
 from shared.planning.mechanisms.rows import _f_quantile
 from shared.planning.sketch import settled
 from shared.planning.task import Assumptions, Task, task_of
@@ -24,7 +28,12 @@ REPEATS = 150
 
 @pytest.mark.parametrize(("q", "df"), [(1, 5), (2, 10), (4, 25), (29, 60), (250, 500)])
 def test_quantile_of_f_is_within_two_per_cent(q: int, df: int) -> None:
-    assert _f_quantile(q, df) == pytest.approx(fdtri(q, df, 0.95), rel=0.02)
+    assert _f_quantile(q, df) == pytest.approx(fdtri(q, df, 1 - cautions.SIGNIFICANCE), rel=0.02)
+
+
+def test_constants_that_the_planner_repeats_are_the_learners() -> None:
+    assert (rows_planner._SIGNAL_ERRORS, rows_planner._FAILURE) == (cautions.SIGNAL_ERRORS, adaptive_ridge.FAILURE)
+    assert moments_planner._FAILURE == noisy_moments._FAILURE
 
 
 @dataclass(frozen=True)

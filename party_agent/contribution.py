@@ -1,0 +1,210 @@
+"""What a party owes a release that every party has approved: from the debit over its rows to the uploaded block.
+
+Ordering rules (protocol.md section 6): every member's approval is verified before the debit; noise is drawn after the
+debit is on disk; a block is sent after it is on disk and recorded. Where the release needs one, the exchange with the
+other parties (`exchange`) lies between debit and noise. It can crash anywhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from party_agent.datasets import Dataset, Datasets
+from party_agent.errors import ConflictError, DataChangedError, LostError
+from party_agent.exchange import Exchanges, Shares
+from party_agent.home import Home, Identity
+from party_agent.jobs import Jobs, Stage
+from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
+from party_agent.outbox import Outbox
+from party_agent.policy import closed
+from party_agent.private.bridge import privatise
+from party_agent.private.digest import NO_TABLE, TableDigest
+from party_agent.private.masking import mask_rows
+from party_agent.private.request import BlockRequest
+from party_agent.proposals import Proposals
+from party_agent.store import Store
+from shared.privacy.noise import Sampler
+from shared.protocol.block import content_digest, encode_block
+from shared.protocol.dsse import Verified, seal
+from shared.protocol.errors import DocumentError
+from shared.protocol.exchange.submission import submission
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.plan import plan_block
+from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.statements import BlockStatement, approval_set_digest, open_approvals
+from shared.runtime import faults
+from shared.runtime.clock import Clock
+
+_log = structlog.get_logger()
+Word = TypeVar("Word", np.int64, np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One party's contributions. What a failure means for a release is for `agent` to decide."""
+
+    home: Home
+    identity: Identity
+    client: CoordinatorClient
+    store: Store
+    ledger: Ledger
+    datasets: Datasets
+    proposals: Proposals
+    outbox: Outbox
+    exchanges: Exchanges
+    jobs: Jobs
+    clock: Clock
+    draw: Sampler
+
+    def advance(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
+        """Go as far as what the coordinator shows allows.
+
+        Raises:
+            DataError, LostError: the rows do not fit any more, or what was made of them is gone: give the release up.
+        """
+        release = spec.digest
+        charge = self.ledger.charge(release)
+        if charge is None:
+            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+        if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
+            (self._exchange if spec.document.interactive else self._privatise)(view, spec, charge)
+            charge = self.ledger.charge(release)
+        if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
+            return
+        # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
+        if self.identity.name not in view.blocks:
+            self._upload(release, charge)
+        self.ledger.acknowledge(release)
+
+    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+        """From rows to a stored block."""
+        debit = self._debited(view, spec, charge)
+        if debit is not None:
+            block = self._read(spec.document, debit, partial(privatise, draw=self.draw))
+            faults.reach("party.drawn")
+            self._store_block(spec.document, debit, block)
+
+    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+        """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
+        joined = self.exchanges.join(view, spec)
+        if joined is None:
+            return
+        if not self.exchanges.masked(joined.release):
+            debit = self._debited(view, spec, charge)
+            if debit is None:
+                return
+            masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
+            self.exchanges.store_mask(joined, debit, masked)
+        self.jobs.end(joined.release, Stage.EXCHANGING)
+        shares = self.exchanges.agree(view, joined)
+        if shares is not None:
+            self._add_noise(spec.document, joined.release, shares)
+
+    def _add_noise(self, spec: ReleaseSpec, release: str, shares: Shares) -> None:
+        """From shares to a stored block: noise is drawn, the table not read."""
+        debit = self._redraw(release, NO_TABLE)
+        if isinstance(debit, Refused):
+            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
+        request = self._request(spec)
+        noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
+        faults.reach("party.drawn")
+        block = submission(shares.share, shares.mask, noise)
+        self._store_block(spec, debit, block, transcript=shares.transcript)
+
+    def _request(self, spec: ReleaseSpec) -> BlockRequest:
+        party = spec.party(self.identity.name)
+        return BlockRequest(spec, party, plan_block(spec, party))
+
+    def _debited(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
+        """A debit to read the rows under; None where it is not the time for it."""
+        release, party = spec.digest, spec.document.party(self.identity.name)
+        dataset = self.datasets.get(party.dataset)
+        if data_digest(dataset, party) != charge.data_sha256:
+            raise DataChangedError(
+                "the data set was registered again with other rows since the release was approved",
+                remedy="Nothing is to be done: the release was given up.",
+            )
+        if charge.state is ChargeState.RESERVED:
+            shut = closed(self.home.policy(), self.clock())
+            self.proposals.find_against(release, shut)
+            if shut:
+                return None
+        debit = self._debit(view, spec, charge, dataset)
+        if isinstance(debit, Refused):
+            _log.warning("not debited", release=release, reason=debit.reason)
+            return None
+        faults.reach("party.debited")
+        return debit
+
+    def _debit(
+        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge, dataset: Dataset
+    ) -> Debit | Refused:
+        if charge.state is ChargeState.DEBITED:
+            return self._redraw(spec.digest, dataset.digest)
+        approvals = approval_set_digest(open_approvals(view.approvals, spec))
+        return self.ledger.debit(spec.digest, approvals=approvals, table=dataset.digest, now=self.clock())
+
+    def _redraw(self, release: str, table: TableDigest) -> Debit | Refused:
+        self.outbox.clear(release)
+        return self.ledger.redraw(release, table=table)
+
+    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Word]]) -> NDArray[Word]:
+        """What a function of the private room makes of the rows."""
+        request = self._request(spec)
+        dataset = self.datasets.get(request.party.dataset)
+        self.jobs.begin(debit.release, Stage.PRIVATISING, total=dataset.n)
+        table = dataset.table(request.party.attributes)
+        return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
+
+    def _store_block(
+        self, spec: ReleaseSpec, debit: Debit, block: NDArray[np.int64], *, transcript: str | None = None
+    ) -> None:
+        release, plan = debit.release, self._request(spec).plan
+        body = encode_block(block, plan.columns)
+        digest = self.outbox.put(release, body)
+        faults.reach("party.written")
+        with self.store.transaction() as db:
+            statement = BlockStatement(
+                spec=release,
+                approvals=debit.approvals,
+                party=plan.party,
+                rows=plan.rows,
+                columns=plan.columns,
+                sigma=plan.sigma,
+                body_sha256=digest,
+                content_sha256=content_digest(block),
+                ledger_head=self.ledger.head(db),
+                transcript=transcript,
+            )
+            if not self.ledger.record_block(db, debit, digest):
+                raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
+            self.ledger.sign_off(db, release, "block", seal(statement, kind="block", key=self.identity.signing_key))
+        faults.reach("party.stored")
+        _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
+
+    def _upload(self, release: str, charge: Charge) -> None:
+        statement = self.ledger.signature(release, "block")
+        body = self.outbox.get(release, charge.body_sha256 or "")
+        if statement is None or body is None:
+            raise LostError(
+                "the stored block is lost or damaged, so the release was given up; its charge stays",
+                remedy="Check the outbox's disk. A new release costs budget again.",
+            )
+        self.jobs.begin(release, Stage.UPLOADING, total=len(body))
+        self.client.upload(release, self.identity.name, statement, body)
+        faults.reach("party.uploaded")
+        self.ledger.acknowledge(release)
+        faults.reach("party.acknowledged")
+        self.jobs.end(release, Stage.UPLOADED)
+        _log.info("uploaded", release=release, bytes=len(body))
+
+
+def data_digest(dataset: Dataset, party: PartySpec) -> str:
+    """What says that the rows of those attributes are still the same."""
+    return dataset.digest.of(attribute.name for attribute in party.attributes)
