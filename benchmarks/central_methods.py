@@ -33,6 +33,7 @@ PRODUCT: Mapping[str, tuple[str, Calibration]] = {
     "AdaSSP, classical": ("adassp", Calibration.CLASSICAL),
     "AdaSSP, analytic": ("adassp", Calibration.ANALYTIC),
     "AdaSSP, zCDP": ("adassp", Calibration.ZCDP),
+    "BoostedAdaSSP, zCDP": ("boosted_adassp", Calibration.ZCDP),
     "AdaOPS": ("adaops", Calibration.ANALYTIC),
     "OPS": ("ops", Calibration.CLASSICAL),
     "ObjPert": ("objpert", Calibration.PUBLISHED),

@@ -1,4 +1,4 @@
-"""Does `--method auto` take the best of ssp, adassp and dp_pmtolse? Its forecasts beside measured errors.
+"""Does `--method auto` take the best of the methods it knows? Its forecasts beside measured errors.
 
 python -m benchmarks.regression_choice [--quick] [--json FILE]
 
@@ -26,7 +26,7 @@ from party_agent.regression.outlook import Design, assumed_moment, choose, predi
 from shared.protocol.regression import RegressionMethod
 from shared.protocol.schema import NumericAttribute
 
-_NAMES: tuple[RegressionMethod, ...] = ("ssp", "adassp", "dp_pmtolse")
+_NAMES: tuple[RegressionMethod, ...] = ("ssp", "adassp", "boosted_adassp", "dp_pmtolse")
 _PUBLIC_ROWS = 200
 
 
@@ -100,7 +100,7 @@ def main(*, quick: bool, out: Path | None) -> None:
         print(f"{c.shape:7} {c.n:8} {c.features:3} {c.epsilon:4} {figures}  {c.chosen}, {c.chosen_without}")
     regrets = {
         "with public rows": [c.measured[c.chosen] / min(c.measured.values()) for c in cells],
-        "without": [c.measured[c.chosen_without] / min(c.measured["ssp"], c.measured["adassp"]) for c in cells],
+        "without": [c.measured[c.chosen_without] / min(c.measured[name] for name in _NAMES[:-1]) for c in cells],
     }
     for what, regret in regrets.items():
         print(f"{what}: best within 10 % in {np.mean(np.array(regret) < 1.1):.0%}, worst {max(regret):.2f} times it")

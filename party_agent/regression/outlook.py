@@ -6,11 +6,12 @@ floating-point methods, which `auto` never takes. Measured beside it: benchmarks
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import erf, inf, log, sqrt
 from types import MappingProxyType
 
 import numpy as np
 
+from party_agent.private.regression.boosted_adassp import ROUNDS
 from party_agent.private.regression.calibration import Privacy, gaussian_multiplier
 from party_agent.private.regression.dp_pmtolse import share_of
 from party_agent.private.regression.measuring import multiplier_within
@@ -85,7 +86,7 @@ def predict(method: RegressionMethod, design: Design, privacy: Privacy) -> Outlo
 
 
 def choose(design: Design, privacy: Privacy) -> Choice:
-    """The method with the least predicted error; adassp where noise drowns all of them.
+    """The method with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
 
     dp_pmtolse is looked at where there are more public rows than columns.
     """
@@ -163,11 +164,35 @@ def _adassp(design: Design, privacy: Privacy) -> float:
     s, d = gaussian_multiplier(privacy, 3), len(design.moment)
     gram, cross = _noise(design, s)
     values = _values(design)
-    reserve = s * sqrt(2 * log(1.25 * 3 / privacy.delta)) * design.row_bound**2
-    floor = max(0.0, design.n * float(values[0]) - reserve)
-    ridge = max(0.0, gram * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
+    ridge = _ridge(design, privacy, s)
     noise, shrunk = cross**2 + gram**2 * _coefficients(design, values), ridge**2 * design.signal**2 / d
     return sqrt(float(np.sum((noise * values + shrunk) / (design.n * values + ridge) ** 2)))
+
+
+def _ridge(design: Design, privacy: Privacy, s: float) -> float:
+    """The lambda of adassp, at the expected least eigenvalue."""
+    d, reserve = len(design.moment), s * sqrt(2 * log(1.25 * 3 / privacy.delta)) * design.row_bound**2
+    floor = max(0.0, design.n * float(_values(design)[0]) - reserve)
+    return max(0.0, _noise(design, s)[0] * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
+
+
+def _boosted_adassp(design: Design, privacy: Privacy) -> float:
+    """Shrinkage m_j and variance w_j along every principal direction, round by round, from signal^2 / D and 0.
+
+    Residuals of deviation r, taken as Gaussian, pass g = erf(Y / (T r sqrt 2)) of themselves through the cut (Bussgang
+    1952), so a round leaves 1 - g n v_j / (n v_j + lambda) of either and adds adassp's noise, with g of that in X^T X.
+    """
+    s, d = gaussian_multiplier(privacy, 3), len(design.moment)
+    values, ridge, clip = _values(design), _ridge(design, privacy, s), design.label_bound / ROUNDS
+    gram, cross = _noise(design, s)[0], _noise(design, s)[1] / sqrt(ROUNDS)
+    left, moved = np.full(d, design.signal**2 / d), np.zeros(d)
+    unexplained = design.label - design.signal**2
+    for _ in range(ROUNDS):
+        passed = erf(clip / sqrt(2 * (unexplained + float(np.sum(left + moved)))))
+        noise = cross**2 + (passed * gram) ** 2 * float(np.sum((left + moved) / values))
+        kept = (1 - passed * design.n * values / (design.n * values + ridge)) ** 2
+        left, moved = kept * left, kept * moved + noise * values / (design.n * values + ridge) ** 2
+    return sqrt(float(np.sum(left + moved)))
 
 
 def _dp_pmtolse(design: Design, privacy: Privacy) -> float:
@@ -184,5 +209,5 @@ def _said(ratio: float) -> str:
 
 
 _PREDICTED: Mapping[RegressionMethod, Callable[[Design, Privacy], float]] = MappingProxyType(
-    {"ssp": _ssp, "adassp": _adassp, "dp_pmtolse": _dp_pmtolse}
+    {"ssp": _ssp, "adassp": _adassp, "boosted_adassp": _boosted_adassp, "dp_pmtolse": _dp_pmtolse}
 )

@@ -21,7 +21,9 @@ from shared.protocol.schema import Attribute, AttributeName, EncodedColumn, enco
 from shared.protocol.spec import INTERCEPT
 from shared.protocol.statements import SignedDocument
 
-RegressionMethod = Literal["ssp", "adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"]
+RegressionMethod = Literal[
+    "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
+]
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
 Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]

@@ -34,15 +34,26 @@ def adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     analytic and zcdp; not under published.
     """
     s = gaussian_multiplier(privacy, PARTS)
-    floor = noisy_floor(sample, measure, multiplier=s, tail=_tail(privacy))
-    # lambda = max(0, sd sqrt(d ln(2 d^2 / rho)) - floor), sd the noise of an entry of X^T X
-    spread = s * gram_sensitivity(sample, privacy) * sqrt(sample.d * log(2 * sample.d**2 / _FAILURE))
-    ridge = max(0.0, spread - floor)
-    gram = noisy_gram(sample, privacy, measure, multiplier=s)
+    system, published = noisy_system(sample, privacy, measure, multiplier=s)
     cross = noisy_cross(sample, privacy, measure, multiplier=s)
-    theta = solve(gram + ridge * np.eye(sample.d), cross)
-    published = {"gram": gram.ravel().tolist(), "cross": cross.tolist(), "least_eigenvalue": floor, "ridge": ridge}
-    return Estimate(theta, adassp_loss(privacy), published)
+    return Estimate(solve(system, cross), adassp_loss(privacy), {**published, "cross": cross.tolist()})
+
+
+def noisy_system(
+    sample: Sample, privacy: Privacy, measure: Measure, *, multiplier: float
+) -> tuple[Floats, dict[str, float | list[float]]]:
+    """X^T X + noise + lambda I, d x d, and what it is made of; two measurements."""
+    floor = noisy_floor(sample, measure, multiplier=multiplier, tail=_tail(privacy))
+    # lambda = max(0, sd sqrt(d ln(2 d^2 / rho)) - floor), sd the noise of an entry of X^T X
+    spread = multiplier * gram_sensitivity(sample, privacy) * sqrt(sample.d * log(2 * sample.d**2 / _FAILURE))
+    ridge = max(0.0, spread - floor)
+    gram = noisy_gram(sample, privacy, measure, multiplier=multiplier)
+    published: dict[str, float | list[float]] = {
+        "gram": gram.ravel().tolist(),
+        "least_eigenvalue": floor,
+        "ridge": ridge,
+    }
+    return gram + ridge * np.eye(sample.d), published
 
 
 def noisy_floor(sample: Sample, measure: Measure, *, multiplier: float, tail: float) -> float:

@@ -6,7 +6,17 @@ from types import MappingProxyType
 
 from numpy.random import Generator
 
-from party_agent.private.regression import adaops, adassp, dp_pmtolse, noisysgd, objpert, ops, ssp, subagg
+from party_agent.private.regression import (
+    adaops,
+    adassp,
+    boosted_adassp,
+    dp_pmtolse,
+    noisysgd,
+    objpert,
+    ops,
+    ssp,
+    subagg,
+)
 from party_agent.private.regression.calibration import Calibration, Privacy
 from party_agent.private.regression.measuring import Measure
 from party_agent.private.regression.pmt import PublicMoments
@@ -63,6 +73,14 @@ METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
         for method in (
             ExactMethod("ssp", ssp.SOUND, _PUBLISHED, ssp.GUARANTEE, ssp.ssp_loss, ssp.ssp),
             ExactMethod("adassp", adassp.SOUND, _PUBLISHED, adassp.GUARANTEE, adassp.adassp_loss, adassp.adassp),
+            ExactMethod(
+                "boosted_adassp",
+                boosted_adassp.SOUND,
+                _PUBLISHED,
+                boosted_adassp.GUARANTEE,
+                boosted_adassp.boosted_adassp_loss,
+                boosted_adassp.boosted_adassp,
+            ),
             FloatingMethod("adaops", adaops.SOUND, _PUBLISHED, adaops.GUARANTEE, adaops.adaops_loss, adaops.adaops),
             FloatingMethod("ops", ops.SOUND, _PUBLISHED, ops.GUARANTEE, ops.ops_loss, ops.ops),
             FloatingMethod("objpert", objpert.SOUND, _NONE, objpert.GUARANTEE, objpert.objpert_loss, objpert.objpert),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
+from party_agent.private.regression.boosted_adassp import boosted_adassp
 from party_agent.private.regression.calibration import Privacy
 from party_agent.private.regression.measuring import FloatingPoint
 from party_agent.private.regression.problem import clipped
@@ -55,17 +56,32 @@ def test_forecast_of_ssp_is_its_measured_error(epsilon: float) -> None:
     assert measured == pytest.approx(outlook.error, rel=0.3)  # coefficients differ from those assumed; 40 runs
 
 
-def test_large_n_epsilon_takes_ssp_and_small_takes_adassp() -> None:
+@pytest.mark.parametrize(("n", "epsilon"), [(2_000, 0.3), (10_000, 0.1), (100_000, 1.0)])
+def test_forecast_of_boosted_adassp_is_near_its_measured_error(n: int, epsilon: float) -> None:
+    draw, privacy = default_rng(3), Privacy(epsilon, 1e-6)
+    x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
+    y = x[:, 1:] @ np.full(3, 0.3) + 0.3 * draw.normal(size=n)
+    sample, best = clipped(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
+    runs = [boosted_adassp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
+    measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
+    seen = Design(assumed_moment(NUMBERS, None), float(np.mean(y**2)), n, 2.0, 1.0)
+    outlook = predict("boosted_adassp", seen, privacy)
+    assert outlook is not None
+    assert measured == pytest.approx(outlook.error, rel=0.4)  # residuals are not Gaussian; 40 runs
+
+
+def test_large_n_epsilon_takes_ssp_less_adassp_and_small_boosted_adassp() -> None:
     privacy = Privacy(1.0, 1e-6)
     assert choose(design(1_000_000), privacy).method == "ssp"
-    assert choose(design(1_000), privacy).method == "adassp"
-    assert choose(design(1_000_000), Privacy(1e-3, 1e-6)).method == "adassp"
+    assert choose(design(3_000), privacy).method == "adassp"
+    assert choose(design(1_000), privacy).method == "boosted_adassp"
+    assert choose(design(1_000_000), Privacy(1e-3, 1e-6)).method == "boosted_adassp"
 
 
 def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_more_than_columns() -> None:
     privacy = Privacy(1.0, 1e-6)
     assert choose(design(100_000, narrow=0.05, public_rows=200), privacy).method == "dp_pmtolse"
-    assert choose(design(100_000, narrow=0.05, public_rows=4), privacy).method == "adassp"
+    assert choose(design(100_000, narrow=0.05, public_rows=4), privacy).method == "boosted_adassp"
     assert choose(design(100_000, public_rows=200), privacy).method == "ssp"
 
 

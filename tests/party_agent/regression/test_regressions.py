@@ -328,7 +328,7 @@ def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path:
         found = verify_regression(encode(done.document)).document
         assert found.privacy.loss == agent.ledger.lost() == done.charge.loss
         assert found.privacy.epsilon <= 1.0
-        assert found.privacy.exact_noise == (name in {"ssp", "adassp"})
+        assert found.privacy.exact_noise == (name in {"ssp", "adassp", "boosted_adassp"})
         assert agent.ledger.lost().epsilon(agent.ledger.cap.delta) > 0
 
 
@@ -352,7 +352,7 @@ def test_public_method_runs_on_public_moments_and_publishes_them(hospital: Conso
 def test_auto_says_why_it_chose(hospital: Consortium) -> None:
     with hospital.agent("clinic") as agent:
         result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
-    assert result.method == "adassp"
+    assert result.method == "boosted_adassp"
     assert result.reason.startswith("least predicted error at n = 3000, 3 columns and epsilon 0.1")
 
 
