@@ -1,21 +1,23 @@
-"""A whole exchange of a moments release in this process, for timing it: every step of every party and of the dealer.
+"""A whole exchange of a moments release in this process: every step of every party and of the dealer, timed.
 
 What is signed, sealed and checked is what agents and coordinator sign, seal and check; there is no network and no disk,
-and no noise is added, so that the products can be compared with exact ones.
+and no noise is added here, so that the products can be compared with exact ones.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.mixing.ring import Rows, rows_of, subtracted
+from shared.mixing.pads import Pad
+from shared.mixing.ring import Rows, Words, rows_of, subtracted
 from shared.protocol.dsse import Envelope, Verified, seal
 from shared.protocol.exchange.agreement import agreed, countersignature, transcript
 from shared.protocol.exchange.deal import Hand, deal, open_package
@@ -32,12 +34,14 @@ from shared.protocol.spec import PartySpec, ReleaseSpec
 from shared.protocol.statements import Approval, open_spec
 
 Integers = NDArray[np.int64]
+Masking: TypeAlias = Callable[[Pad], Rows]
+"""A party's masked rows under its pad."""
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class Exchanging:
-    """Everybody's state after all have approved; `products` runs the rest, once.
+    """Everybody's state after all have approved; `products` or `parts` runs the rest, once.
 
     Attributes:
         seconds: by step, of all parties together.
@@ -53,32 +57,38 @@ class Exchanging:
 
     def products(self, matrices: Sequence[Integers]) -> Integers:
         """All X_i^T X_j of the parties' matrices, in the spec's order, as one matrix."""
-        parties, spec = self.exchange.parties, self.exchange.spec.document
+        spec = self.exchange.spec.document
+        parts = self.parts([partial(subtracted, rows_of(rows)) for rows in matrices])
+        with self._timed("open"):
+            blocks = [submission(shares, hidden, np.zeros(shares.shape, np.int64)) for shares, hidden in parts]
+            return open_matrix(spec, assemble(spec, blocks))[1:, 1:]
+
+    def parts(self, masked: Sequence[Masking]) -> list[tuple[Words, Words]]:
+        """Every party's shares and mask: its block but for the noise."""
+        parties = self.exchange.parties
         with self._timed("deal"):
             dealt = deal(self.exchange, entropy=os.urandom)
             signed = seal(dealt.statement, kind="deal", key=self.keys["dealer"])
         with self._timed("mask"):
-            for name, rows in zip(parties, matrices, strict=True):
-                self._mask(name, rows, signed, dealt.packages[name])
+            for name, masking in zip(parties, masked, strict=True):
+                self._mask(name, masking, signed, dealt.packages[name])
         with self._timed("agree"):
             seen = {name: self._transcript(name, signed.digest) for name in parties}
             votes = {name: self._countersigned(name, seen[name]) for name in parties}
         with self._timed("submit"):
-            blocks = [self._block(name, seen[name], votes) for name in parties]
-        with self._timed("open"):
-            return open_matrix(spec, assemble(spec, blocks))[1:, 1:]
+            return [self._parts(name, seen[name], votes) for name in parties]
 
     @property
     def bytes_sent(self) -> int:
         """Masks up once, and down once to every other party; the rest does not grow with n."""
         return sum(map(len, self._bodies.values())) * len(self.exchange.parties)
 
-    def _mask(self, name: str, rows: Integers, signed: Envelope, package: bytes) -> None:
+    def _mask(self, name: str, masking: Masking, signed: Envelope, package: bytes) -> None:
         statement = open_deal(self.exchange, signed, self.keys["dealer"].verifying_key)
         hand = open_package(self.exchange, statement, package, party=name, key=self.round_keys[name])
         sealer = MaskSealer(self.exchange, party=name, secret=MaskSecret.draw(os.urandom))
         self._hands[name] = hand
-        self._bodies[name] = b"".join(sealer.body(subtracted(rows_of(rows), hand.pad)))
+        self._bodies[name] = b"".join(sealer.body(masking(hand.pad)))
         self._masks[name] = seal(sealer.statement(signed.digest), kind="mask", key=self.keys[name])
 
     def _read(self, recipient: str) -> tuple[dict[str, Verified[MaskStatement]], dict[str, Rows]]:
@@ -99,12 +109,11 @@ class Exchanging:
         statement = countersignature(self.exchange, party=name, transcript=seen)
         return seal(statement, kind="countersignature", key=self.keys[name])
 
-    def _block(self, name: str, seen: str, votes: Mapping[str, Envelope]) -> Integers:
+    def _parts(self, name: str, seen: str, votes: Mapping[str, Envelope]) -> tuple[Words, Words]:
         rows = self._read(name)[1]
         agreement = agreed(self.exchange, transcript=seen, countersignatures=votes)
         shares = share(self.exchange, party=name, hand=self._hands[name], masked=rows)
-        hidden = mask(self.exchange, party=name, key=self.round_keys[name], agreement=agreement)
-        return submission(shares, hidden, np.zeros(shares.shape, np.int64))
+        return shares, mask(self.exchange, party=name, key=self.round_keys[name], agreement=agreement)
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
@@ -113,11 +122,19 @@ class Exchanging:
         self.seconds[step] = perf_counter() - start
 
 
-def approved(n: int, columns: int, parties: int) -> Exchanging:
-    """A release of that many numeric columns at each party that all have approved."""
+def approved(
+    n: int,
+    columns: int,
+    parties: int,
+    *,
+    epsilon: float = 1.0,
+    row_norm: float | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Exchanging:
+    """A release of that many numeric columns at each party that all have approved; keys are made of `entropy`."""
     names = [f"party-{number}" for number in range(parties)]
-    keys = {name: SigningKey(os.urandom(32)) for name in ("dealer", *names)}
-    round_keys = {name: RoundKey(os.urandom(32)) for name in names}
+    keys = {name: SigningKey(entropy(32)) for name in ("dealer", *names)}
+    round_keys = {name: RoundKey(entropy(32)) for name in names}
     spec = ReleaseSpec(
         study="benchmark",
         created=_CREATED,
@@ -125,10 +142,10 @@ def approved(n: int, columns: int, parties: int) -> Exchanging:
         mechanism="moments",
         fraction_bits=14,
         seed="00" * 32,
-        epsilon=1.0,
+        epsilon=epsilon,
         delta=1e-5,
         n=n,
-        parties=tuple(_party(name, keys[name], columns) for name in names),
+        parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["dealer"].fingerprint,
     )
     opened = open_spec(seal(spec, kind="spec", key=keys["dealer"]), [keys["dealer"].verifying_key])
@@ -141,10 +158,12 @@ def approved(n: int, columns: int, parties: int) -> Exchanging:
     return Exchanging(Exchange.of(opened, approvals), keys, round_keys)
 
 
-def _party(name: str, key: SigningKey, columns: int) -> PartySpec:
+def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> PartySpec:
     raw = key.verifying_key.raw.hex()
     attributes = tuple(NumericAttribute(name=f"{name}-x{i}", lower=-1, upper=1) for i in range(columns))
-    return PartySpec(name=name, signing_key=raw, sealing_key=raw, dataset="data", attributes=attributes)
+    return PartySpec(
+        name=name, signing_key=raw, sealing_key=raw, dataset="data", attributes=attributes, row_norm=row_norm
+    )
 
 
 def _part(body: bytes, offset: int, size: int) -> bytes:

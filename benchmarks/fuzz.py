@@ -3,7 +3,8 @@
 python -m benchmarks.fuzz [--seconds N] [--quick] [--seed N] [--target NAME] [--json FILE]
 
 Mutational, without coverage feedback, from valid documents. Each target runs in a process of its own, so that the
-crash of a native library is seen too. Inputs are numbered: the same seed, target and number give the same bytes.
+crash of a native library is seen too. Inputs are numbered: the same seed, target and number give the same bytes, but
+for `request`, whose nonce the operating system draws.
 """
 
 import argparse
@@ -20,7 +21,8 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.fuzz_mutations import mutate
-from benchmarks.fuzz_targets import Target, targets
+from benchmarks.fuzz_target import Target
+from benchmarks.fuzz_targets import targets
 from shared.errors import CommingleError
 
 _GRACE_SECONDS = 120
@@ -111,10 +113,10 @@ def main(arguments: list[str] | None = None) -> None:
         results = [fuzz(options.target, seconds=each, seed=options.seed, progress=options.progress)]
     else:
         results = [apart(name, seconds=each, seed=options.seed) for name in names]
-    print("target          inputs  accepted   refused  slowest ms  peak MiB  faults")
+    print("target                  inputs  accepted   refused  slowest ms  peak MiB  faults")
     for r in results:
         print(
-            f"{r.target:<12} {r.inputs:>9} {r.accepted:>9} {r.refused:>9} {r.slowest_seconds * 1e3:>11.1f} "
+            f"{r.target:<20} {r.inputs:>9} {r.accepted:>9} {r.refused:>9} {r.slowest_seconds * 1e3:>11.1f} "
             f"{r.peak_mib:>9} {len(r.faults):>7}"
         )
         print("".join(f"    {fault}\n" for fault in r.faults), end="")

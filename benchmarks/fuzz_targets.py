@@ -4,27 +4,28 @@ Signed documents are damaged before they are signed, as a member or coordinator 
 signing never gets past the signature.
 """
 
-from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import httpx
 import numpy as np
 
+from benchmarks import fuzz_regression
+from benchmarks.fuzz_exchange import Exchanged
+from benchmarks.fuzz_target import Target, signed, unforged
 from shared.errors import CommingleError
 from shared.protocol.block import content_digest, decode_block, encode_block
 from shared.protocol.documents import WireModel, decode, encode
-from shared.protocol.dsse import Envelope, Signature, open_envelope, parse_envelope, payload_type, seal
+from shared.protocol.dsse import open_envelope, parse_envelope, seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
 from shared.protocol.matrix import assemble, decode_matrix, encode_matrix
 from shared.protocol.moments import SecondMoments, second_moments
 from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, parse_attributes
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from shared.protocol.spec import FRACTION_BITS, MechanismName, PartySpec, ReleaseSpec
 from shared.protocol.statements import (
     AlignmentStatement,
     Approval,
@@ -37,14 +38,32 @@ from shared.protocol.statements import (
     open_approvals,
     open_spec,
 )
-from shared.protocol.study import Study
+from shared.protocol.study import Member, Study, StudyParty, build_spec
 from shared.protocol.verification import verify_release
+from shared.protocol.whitening import Whitening
 from shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
 
 _KEY = SigningKey(bytes(32))
 _RAW = _KEY.verifying_key.raw.hex()
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
 _ZEROS = "0" * 64
+_WHITENING = Whitening(
+    centre=(0.5, -0.25, 0.0, 0.0),
+    matrix=((0.5, 0.25, 0.0, 0.0), (0.0, 0.5, 0.0, 0.125), (0.0, 0.0, 0.75, 0.0), (0.0, 0.0, 0.0, 1.0)),
+)
+_ATTRIBUTES = (
+    NumericAttribute(name="age", lower=0, upper=100, unit="years"),
+    BinaryAttribute(name="smoker", levels=("no", "yes")),
+    CategoricalAttribute(name="region", levels=("north", "south", "west")),
+)
+_STUDY = Study(
+    study="smoking",
+    mechanism="dgm",
+    epsilon=1.0,
+    delta=1e-5,
+    n=40,
+    parties=(StudyParty(name="clinic", dataset="main", attributes=_ATTRIBUTES, row_norm=0.5, whitening=_WHITENING),),
+)
 _KINDS: tuple[type[WireModel], ...] = (
     Approval,
     AlignmentStatement,
@@ -58,19 +77,15 @@ _KINDS: tuple[type[WireModel], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One parser. `run` gets damaged bytes and must either return or raise a CommingleError."""
-
-    corpus: Sequence[bytes]
-    run: Callable[[bytes], object]
-
-
-def _spec(mechanism: str) -> ReleaseSpec:
-    attributes = (
-        NumericAttribute(name="age", lower=0, upper=100, unit="years"),
-        BinaryAttribute(name="smoker", levels=("no", "yes")),
-        CategoricalAttribute(name="region", levels=("north", "south", "west")),
+def _spec(mechanism: MechanismName, *, whitened: bool = False) -> ReleaseSpec:
+    party = PartySpec(
+        name="clinic",
+        signing_key=_RAW,
+        sealing_key=_ZEROS,
+        dataset="main",
+        attributes=_ATTRIBUTES,
+        row_norm=0.5 if whitened else None,
+        whitening=_WHITENING if whitened else None,
     )
     return ReleaseSpec.model_validate(
         {
@@ -83,9 +98,8 @@ def _spec(mechanism: str) -> ReleaseSpec:
             "epsilon": 1.0,
             "delta": 1e-5,
             "n": 40,
-            "parties": (
-                PartySpec(name="clinic", signing_key=_RAW, sealing_key=_ZEROS, dataset="main", attributes=attributes),
-            ),
+            "fraction_bits": FRACTION_BITS[mechanism],
+            "parties": (party,),
             "proposer": _KEY.fingerprint,
         }
     )
@@ -94,15 +108,19 @@ def _spec(mechanism: str) -> ReleaseSpec:
 class Release:
     """A published release of one party, and its parts."""
 
-    def __init__(self) -> None:
-        self.spec = _spec("rmgm")
+    def __init__(self, mechanism: MechanismName = "rmgm") -> None:
+        self.spec = _spec(mechanism)
         envelope = seal(self.spec, kind="spec", key=_KEY)
         opened = open_spec(envelope, [_KEY.verifying_key])
         plan = plan_block(self.spec, self.spec.parties[0])
         self.columns, self.rows = plan.columns, plan.rows
         integers = np.arange(plan.rows * len(plan.columns)).reshape(plan.rows, -1)
+        integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
         self.block = encode_block(integers, plan.columns)
-        self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
+        exchanged = _ZEROS if self.spec.interactive else None
+        self.approval = Approval(
+            spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS, round_key=exchanged
+        )
         approvals = {"clinic": seal(self.approval, kind="approval", key=_KEY)}
         self.statement = BlockStatement(
             spec=opened.digest,
@@ -114,6 +132,7 @@ class Release:
             body_sha256=sha256(self.block).hexdigest(),
             content_sha256=content_digest(integers),
             ledger_head=_ZEROS,
+            transcript=exchanged,
         )
         whole = assemble(self.spec, [integers])
         self.matrix = encode_matrix(self.spec, opened.digest, whole)
@@ -141,34 +160,34 @@ class Release:
         enrolment = Enrolment(invite="x" * 40, name="clinic", signing_key=_RAW, sealing_key=_ZEROS)
         approved = seal(self.approval, kind="approval", key=_KEY)
         request = ApprovalRequest(approval=approved, alignment=seal(alignment, kind="alignment", key=_KEY))
-        signed = SignedDocument(signing_key=_RAW, envelope=seal(enrolment, kind="enrolment", key=_KEY))
-        whole = (self.approval, self.statement, alignment, rejection, enrolment, request, signed)
+        enrolled = SignedDocument(signing_key=_RAW, envelope=seal(enrolment, kind="enrolment", key=_KEY))
+        whole = (self.approval, self.statement, alignment, rejection, enrolment, request, enrolled, _STUDY)
         return [*map(encode, whole), self.moments]
 
 
 def targets() -> Mapping[str, Target]:
     """Every target by name."""
-    release = Release()
+    release, exchanged = Release(), Release("moments")
     attributes = b"[" + b",".join(map(encode, release.spec.attributes)) + b"]"
     return {
         "envelope": Target([seal(release.spec, kind="spec", key=_KEY).to_json()], _open),
-        "spec": Target([encode(_spec("rmgm")), encode(_spec("dgm"))], _plan),
+        "spec": Target(
+            [*map(encode, (_spec("rmgm"), _spec("dgm"), _spec("moments"), _spec("dgm", whitened=True)))], _plan
+        ),
         "documents": Target(release.documents(), _decode_all),
+        "study": Target([encode(_STUDY)], _propose),
         "manifest": Target([encode(release.manifest)], lambda data: _verify(release, manifest=data)),
         "moments": Target([release.moments], lambda data: _verify(release, moments=data)),
         "matrix": Target([release.matrix], lambda data: decode_matrix(release.spec, data)),
         "block": Target([release.block], lambda data: decode_block(data, columns=release.columns, rows=release.rows)),
+        "manifest of moments": Target([encode(exchanged.manifest)], lambda data: _verify(exchanged, manifest=data)),
+        "noisy moments": Target([exchanged.moments], lambda data: _verify(exchanged, moments=data)),
+        "submission": Target([exchanged.block], lambda data: _publish(exchanged, data)),
+        **Exchanged().targets(),
+        **fuzz_regression.targets(_KEY),
         "attributes": Target([attributes], parse_attributes),
         "request": Target([_signed_request()], _verify_request),
     }
-
-
-def _signed(payload: bytes, kind: str) -> Envelope:
-    """An envelope around bytes that need not be a document."""
-    of = payload_type(kind).encode()
-    signature = _KEY.sign(b"DSSEv1 %d %s %d %s" % (len(of), of, len(payload), payload))
-    signatures = (Signature(keyid=_KEY.fingerprint, sig=b64encode(signature).decode()),)
-    return Envelope(payload=b64encode(payload).decode(), payloadType=payload_type(kind), signatures=signatures)
 
 
 def _open(data: bytes) -> None:
@@ -176,14 +195,25 @@ def _open(data: bytes) -> None:
     with suppress(CommingleError):
         _ = envelope.digest
     opened = open_envelope(envelope, ReleaseSpec, kind="spec", keys=[_KEY.verifying_key])
-    _unforged(opened.payload, encode(_spec("rmgm")))
+    unforged(opened.payload, encode(_spec("rmgm")))
 
 
 def _plan(data: bytes) -> None:
-    spec = open_spec(_signed(data, "spec"), [_KEY.verifying_key]).document
+    spec = open_spec(signed(data, "spec", _KEY), [_KEY.verifying_key]).document
     plan_blocks(spec)
     privacy_statement(spec)
     published_columns(spec)
+
+
+def _propose(data: bytes) -> None:
+    members = {"clinic": Member(_RAW, _ZEROS)}
+    build_spec(decode(Study, data), members=members, proposer=_KEY.fingerprint, seed=bytes(32), now=_NOW)
+
+
+def _publish(release: Release, data: bytes) -> None:
+    """As the coordinator does with a block of a moments release."""
+    block = decode_block(data, columns=release.columns, rows=release.rows)
+    encode(second_moments(release.spec, _ZEROS, assemble(release.spec, [block])))
 
 
 def _decode_all(data: bytes) -> None:
@@ -196,8 +226,8 @@ def _verify(release: Release, *, manifest: bytes | None = None, moments: bytes |
     if moments is not None:
         digest = sha256(moments).hexdigest()
         manifest = encode(release.manifest.model_copy(update={"moments_sha256": digest}))
-    signed = SignedDocument(signing_key=_RAW, envelope=_signed(manifest or b"", "manifest"))
-    verify_release(encode(signed), release.matrix, moments or release.moments, trusted_coordinator=None)
+    document = SignedDocument(signing_key=_RAW, envelope=signed(manifest or b"", "manifest", _KEY))
+    verify_release(encode(document), release.matrix, moments or release.moments, trusted_coordinator=None)
 
 
 def _signed_request() -> bytes:
@@ -212,9 +242,4 @@ def _verify_request(data: bytes) -> None:
     head = RequestHead("PUT", "/v1/releases/0/approvals/clinic?x=1", headers)
     known = {str(_KEY.fingerprint): _KEY.verifying_key}
     request = verify_request(head, audience=_KEY.fingerprint, key_of=known.get, now=_NOW)
-    _unforged(request.body, body_digest(sha256(b"{}").digest()))
-
-
-def _unforged(accepted: object, signed: object) -> None:
-    if accepted != signed:
-        raise AssertionError("accepted what was never signed")
+    unforged(request.body, body_digest(sha256(b"{}").digest()))

@@ -3,11 +3,13 @@
 python -m benchmarks.load [--database-url URL] [--seconds N] [--workers N] [--json FILE]
 
 Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication, each
-request sent to either replica at random; readers list releases meanwhile. At the end every release that a worker saw
-accepted must be published at both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given.
+request sent to either replica at random; readers list releases meanwhile. Every fourth release is one of moments, with
+the next member (`benchmarks.load_exchange`). At the end every release that a worker saw accepted must be published at
+both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given.
 """
 
 import contextlib
+import itertools
 import json
 import random
 import subprocess
@@ -27,6 +29,7 @@ import click
 import httpx
 import numpy as np
 
+from benchmarks.load_exchange import release_moments
 from services.client import ReleaseClient
 from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
 from shared.protocol.documents import WireModel
@@ -51,6 +54,7 @@ _MAIN = "from shared.runtime.cli import main; main()"
 _HEAD = "0" * 64
 _ROWS, _COLUMNS = 2_000, 10
 _VERIFIED = 20
+_MOMENTS_EVERY = 4
 
 
 @dataclass
@@ -60,45 +64,46 @@ class Tally:
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: list[str] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
+    of_moments: int = 0
 
 
 class Worker:
     """A member with a key of its own."""
 
     def __init__(self, name: str, urls: list[str], invite: str, tally: Tally) -> None:
-        self._name, self._urls, self._tally = name, urls, tally
-        self._key = SigningKey(sha256(name.encode()).digest())
-        self._draw = random.Random(name)
+        self.name, self._urls, self.tally = name, urls, tally
+        self.key = SigningKey(sha256(name.encode()).digest())
+        self.draw = random.Random(name)
         coordinator = invite.split(".")[2]
-        self._http = httpx.Client(timeout=60, auth=RequestSigner(self._key, audience=coordinator, clock=system_clock))
-        document = Enrolment(invite=invite, name=name, signing_key=self._public, sealing_key="1" * 64)
-        signed = SignedDocument(signing_key=self._public, envelope=seal(document, kind="enrolment", key=self._key))
-        self._call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
+        self._http = httpx.Client(timeout=60, auth=RequestSigner(self.key, audience=coordinator, clock=system_clock))
+        document = Enrolment(invite=invite, name=name, signing_key=self.public, sealing_key="1" * 64)
+        signed = SignedDocument(signing_key=self.public, envelope=seal(document, kind="enrolment", key=self.key))
+        self.call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
 
     @property
-    def _public(self) -> str:
-        return self._key.verifying_key.raw.hex()
+    def public(self) -> str:
+        return self.key.verifying_key.raw.hex()
 
     def release(self) -> None:
         """One release, from proposal to upload."""
         spec = self._spec()
-        envelope = seal(spec, kind="spec", key=self._key)
-        if not self._call("propose", "POST", "/v1/releases", envelope.to_json()):
+        envelope = seal(spec, kind="spec", key=self.key)
+        if not self.call("propose", "POST", "/v1/releases", envelope.to_json()):
             return
-        self._tally.accepted.append(envelope.digest)
+        self.tally.accepted.append(envelope.digest)
         where = f"/v1/releases/{envelope.digest}"
-        about: dict[str, Any] = {"spec": envelope.digest, "party": self._name}
-        approval = self._seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
-        alignment = self._seal(AlignmentStatement(**about, subjects=spec.n, digest=_HEAD), "alignment")
+        about: dict[str, Any] = {"spec": envelope.digest, "party": self.name}
+        approval = self.seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
+        alignment = self.seal(AlignmentStatement(**about, subjects=spec.n, digest=_HEAD), "alignment")
         request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
-        self._call("approve", "PUT", f"{where}/approvals/{self._name}", request)
+        self.call("approve", "PUT", f"{where}/approvals/{self.name}", request)
         plan = plan_block(spec, spec.parties[0])
         block = np.random.default_rng().integers(-(2**20), 2**20, (plan.rows, _COLUMNS))
         body = encode_block(block, plan.columns)
-        opened = open_envelope(approval, Approval, kind="approval", keys=[self._key.verifying_key])
+        opened = open_envelope(approval, Approval, kind="approval", keys=[self.key.verifying_key])
         statement = BlockStatement(
             **about,
-            approvals=approval_set_digest({self._name: opened}),
+            approvals=approval_set_digest({self.name: opened}),
             rows=plan.rows,
             columns=plan.columns,
             sigma=plan.sigma,
@@ -106,51 +111,55 @@ class Worker:
             content_sha256=content_digest(block),
             ledger_head=_HEAD,
         )
-        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self._seal(statement, "block").to_json().decode()}
-        self._call("upload", "PUT", f"{where}/blocks/{self._name}", body, headers)
-        self._call("read", "GET", where, None)
-        self._call("list", "GET", "/v1/releases?limit=20", None)
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self.seal(statement, "block").to_json().decode()}
+        self.call("upload", "PUT", f"{where}/blocks/{self.name}", body, headers)
+        self.call("read", "GET", where, None)
+        self.call("list", "GET", "/v1/releases?limit=20", None)
 
-    def _seal(self, document: WireModel, kind: str) -> Envelope:
-        return seal(document, kind=kind, key=self._key)
+    def seal(self, document: WireModel, kind: str) -> Envelope:
+        return seal(document, kind=kind, key=self.key)
 
     def _spec(self) -> ReleaseSpec:
         now = system_clock()
-        party = PartySpec(
-            name=self._name,
-            signing_key=self._public,
-            sealing_key="1" * 64,
-            dataset="load",
-            attributes=tuple(NumericAttribute(name=f"x{i}", lower=0, upper=1) for i in range(_COLUMNS)),
-        )
         return ReleaseSpec(
             study="load",
             created=now,
             expires=now + timedelta(hours=1),
             mechanism="rmgm",
             k=_ROWS,
-            seed=self._draw.randbytes(32).hex(),
+            seed=self.draw.randbytes(32).hex(),
             epsilon=1.0,
             delta=1e-5,
             n=_ROWS,
-            parties=(party,),
-            proposer=self._key.fingerprint,
+            parties=(self.share(_COLUMNS),),
+            proposer=self.key.fingerprint,
         )
 
-    def _call(
+    def share(self, columns: int) -> PartySpec:
+        """This member as a party of a release."""
+        return PartySpec(
+            name=self.name,
+            signing_key=self.public,
+            sealing_key="1" * 64,
+            dataset="load",
+            attributes=tuple(NumericAttribute(name=f"{self.name}-x{i}", lower=0, upper=1) for i in range(columns)),
+        )
+
+    def call(
         self, kind: str, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
-    ) -> bool:
+    ) -> httpx.Response | None:
+        """The answer, counted; None where it is none or no success."""
         given = {"Content-Type": "application/json"} if headers is None and body is not None else headers
         start = time.perf_counter()
         try:
-            answer = self._http.request(method, self._draw.choice(self._urls) + path, content=body, headers=given)
+            answer = self._http.request(method, self.draw.choice(self._urls) + path, content=body, headers=given)
         except httpx.HTTPError as error:
-            self._tally.errors.append(f"{kind}: {type(error).__name__}")
-            return False
-        self._tally.seconds[kind].append(time.perf_counter() - start)
+            self.tally.errors.append(f"{kind}: {type(error).__name__}")
+            return None
+        self.tally.seconds[kind].append(time.perf_counter() - start)
         if not answer.is_success:
-            self._tally.errors.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
-        return answer.is_success
+            self.tally.errors.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
+        return answer if answer.is_success else None
 
 
 @contextlib.contextmanager
@@ -184,11 +193,17 @@ def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -
         members = [Worker(n, urls, i, tally) for n, i in zip(names, invites(home, names), strict=True)]
         start = time.perf_counter()
 
-        def work(member: Worker) -> None:
-            while time.perf_counter() - start < seconds:
-                member.release()
+        def work(place: int) -> None:
+            own, other = members[place], members[(place + 1) % len(members)]
+            for number in itertools.count(1):
+                if time.perf_counter() - start >= seconds:
+                    return
+                if number % _MOMENTS_EVERY:
+                    own.release()
+                else:
+                    release_moments(own, other)
 
-        threads = [threading.Thread(target=work, args=(member,)) for member in members]
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(len(members))]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -198,7 +213,7 @@ def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -
         verified = 0
         for url in urls:
             with ReleaseClient(url) as client:
-                for release in tally.accepted[-_VERIFIED:]:
+                for release in [release for release in tally.accepted if release not in lost][-_VERIFIED:]:
                     client.fetch(release)
                     verified += 1
     kinds = {kind: _summary(found) for kind, found in tally.seconds.items()}
@@ -209,6 +224,7 @@ def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -
         "seconds": passed,
         "requests_per_second": requests / passed,
         "releases": len(tally.accepted),
+        "of_moments": tally.of_moments,
         "errors": tally.errors,
         "lost": lost,
         "verified": verified,
@@ -242,11 +258,11 @@ def main(*, database_url: str | None, seconds: float, workers: int, json_file: P
         result = run(Path(folder) / "hub", database_url, seconds=seconds, workers=workers)
     print(
         f"{result['database']}: {result['workers']} members, {result['requests_per_second']:.0f} requests/s over "
-        f"{result['seconds']:.0f} s, {result['releases']} releases, {len(result['errors'])} errors, "
-        f"{len(result['lost'])} lost, {result['verified']} verified"
+        f"{result['seconds']:.0f} s, {result['releases']} releases ({result['of_moments']} of moments), "
+        f"{len(result['errors'])} errors, {len(result['lost'])} lost, {result['verified']} verified"
     )
     for kind, found in result["kinds"].items():
-        print(f"  {kind:<10}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
+        print(f"  {kind:<14}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
     for error in result["errors"][:5]:
         print(f"  {error}")
     if json_file is not None:

@@ -116,9 +116,11 @@ def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None
     if [len(row) for row in request.public.features] != [columns] * columns:
         raise SpecError(f"the public moments are not {columns} x {columns}", remedy="Make them by --public FILE.")
     moments = np.array(request.public.features, np.float64)
-    if not (np.array_equal(moments, moments.T) and np.linalg.cond(moments) <= _WORST_CONDITION):
+    ones, symmetric = bool(np.isclose(moments[0, 0], 1)), np.array_equal(moments, moments.T)
+    if not (ones and symmetric and np.linalg.cond(moments) <= _WORST_CONDITION):
         raise SpecError(
-            f"the public moments are not symmetric, or have a condition number above {_WORST_CONDITION:g}",
+            "the public moments have no intercept of ones, are not symmetric, or have a condition number above "
+            f"{_WORST_CONDITION:g}",
             remedy="Use more public rows than columns, or leave out a column that follows from others.",
         )
     return PublicMoments(moments, request.public.label)

@@ -27,6 +27,7 @@ RegressionMethod = Literal[
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
 Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]
+_Encoded = Annotated[float, Field(ge=-1, le=1)]
 KIND = "regression"
 _TOLERANCE = 1e-9
 _REMEDY = "Do not use it; ask the party for the document again."
@@ -42,8 +43,8 @@ class PublicSecondMoments(WireModel):
     """
 
     rows: Annotated[Count, Field(ge=1)]
-    features: Annotated[tuple[tuple[float, ...], ...], Field(min_length=2, max_length=257)]
-    label: Positive
+    features: Annotated[tuple[tuple[_Encoded, ...], ...], Field(min_length=2, max_length=257)]
+    label: Annotated[float, Field(gt=0, le=1)]
 
 
 class RegressionRequest(WireModel):
@@ -65,11 +66,11 @@ class RegressionRequest(WireModel):
     features: Annotated[tuple[AttributeName, ...], Field(min_length=1, max_length=256)]
     method: RegressionMethod | Literal["auto"] = "auto"
     calibration: CalibrationName | None = None
-    epsilon: Positive
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Proportion
     adjacency: Literal["replace_one"] = "replace_one"
-    row_norm: Positive | None = None
-    label_bound: Annotated[float, Field(gt=0, le=1)] = 1.0
+    row_norm: Annotated[float, Field(ge=1e-3, le=1e3)] | None = None
+    label_bound: Annotated[float, Field(ge=1e-3, le=1)] = 1.0
     public: PublicSecondMoments | None = None
     nonce: Hex32
 

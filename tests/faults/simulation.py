@@ -6,12 +6,14 @@ from random import Random
 
 import httpx
 
+from party_agent.errors import ConflictError
 from shared.protocol.dsse import seal
+from shared.protocol.regression import RegressionRequest
 from shared.protocol.rounds import State
 from shared.protocol.statements import Enrolment, SignedDocument
 from shared.runtime import faults
 from tests.faults.chaos import Chaos
-from tests.faults.witness import check_history, check_ledger, check_published, check_settled
+from tests.faults.witness import charges_on_disk, check_history, check_ledger, check_published, check_settled
 from tests.faults.world import LATEST_SECONDS, Outcome, Party, World
 from tests.party_agent.consortium import NAMES
 
@@ -66,6 +68,7 @@ def _schedule(world: World, rounds: int) -> float:
     for number in range(rounds):
         seconds += draw.uniform(0, 2 * _BETWEEN_PROPOSALS_SECONDS)
         world.after(seconds, partial(_propose, world, number))
+        _question(world, number, seconds)
     mischief = 0.0
     while (mischief := mischief + draw.uniform(10, 120)) < seconds + _LIFETIME_SECONDS:
         world.after(mischief, partial(_mischief, world))
@@ -90,6 +93,23 @@ def _propose(world: World, number: int) -> None:
     world.centre.propose(spec, envelope)
     for name in names:
         _make_up_minds(world, world.parties[name], envelope.digest, by_hand=by_member)
+
+
+def _question(world: World, number: int, seconds: float) -> None:
+    """A regression of one party's own table, asked for more than once."""
+    name, target, feature = world.chaos.random.choice([("clinic", "bmi", "age"), ("lab", "smoker", "blood")])
+    request = RegressionRequest(
+        dataset="main",
+        target=target,
+        features=(feature,),
+        method=world.chaos.random.choice(["ssp", "adassp"]),
+        epsilon=0.5,
+        delta=1e-6,
+        nonce=f"{number:064x}",
+    )
+    world.questions.append((name, request))
+    for _ in range(2):
+        world.after(seconds + world.chaos.seconds(0, 300), partial(world.parties[name].ask, request))
 
 
 def _make_up_minds(world: World, party: Party, release: str, *, by_hand: bool) -> None:
@@ -142,12 +162,25 @@ def _check(world: World, hopeful: list[str]) -> None:
         check_ledger(world.witness, name, own, cap_units=party.agent.ledger.cap.rho.units)
         check_settled(party.home, own)
         assert not party.agent.proposals.unfinished()
+    for name, request in world.questions:
+        _check_regression(world.parties[name], request)
     assert world.centre.hub.coordinator.blobs.keeping() == (), "masks of releases that are over"
     for release in proposed:
         _check_release(world, release)
     for release in hopeful:  # nothing but a party's own decision may have ended these
         rejected = any(kind == "rejections" and found == release for found, _, kind in world.witness.left)
         assert rejected or world.centre.state(release) is State.PUBLISHED, f"{release} got stuck"
+
+
+def _check_regression(party: Party, request: RegressionRequest) -> None:
+    """Asked once more: the result, made now at the latest, or a refusal that has cost nothing."""
+    assert party.agent is not None
+    paid = request.id in charges_on_disk(party.home)
+    try:
+        party.regress(party.agent, request)
+    except ConflictError:
+        assert not paid
+        assert request.id not in charges_on_disk(party.home)
 
 
 def _check_release(world: World, release: str) -> None:

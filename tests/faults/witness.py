@@ -10,9 +10,11 @@ from hashlib import sha256
 import httpx
 
 from party_agent.home import Home
-from shared.protocol.documents import decode
+from party_agent.regression.requests import Regression
+from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import Envelope, parse_envelope
 from shared.protocol.plan import plan_block
+from shared.protocol.regression import verify_regression
 from shared.protocol.rounds import State
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.statements import BlockStatement
@@ -47,13 +49,15 @@ class Witness:
     Attributes:
         left: by release, party and kind, the digests of everything different that was sent.
         bodies: SHA-256 of the block that left.
-        drawings: how often noise was drawn.
+        drawings: under which attempts of a charge noise was drawn.
+        shown: digests of the results shown for one regression.
     """
 
     homes: Mapping[str, Home]
     left: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     bodies: dict[tuple[str, str], str] = field(default_factory=dict)
-    drawings: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    drawings: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    shown: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def request(self, sender: str, request: httpx.Request) -> None:
         """A request leaves a party: never two different ones for one place, a block only once it is recorded."""
@@ -71,10 +75,21 @@ class Witness:
                     self._block(release, party, parse_envelope(statement.encode()), request.content)
 
     def drawing(self, party: str, release: str) -> None:
-        """Noise is drawn: the debit must be on disk."""
-        charge = charges_on_disk(self.homes[party])[release]
-        assert charge.state == "debited", f"{party} draws noise while its charge is {charge.state}"
-        self.drawings[party, release] += 1
+        """Noise is drawn: the debit must be on disk. It may be settled before an attempt has drawn all its noise."""
+        charge, drawn = charges_on_disk(self.homes[party])[release], self.drawings[party, release]
+        assert charge.state == "debited" or charge.attempt in drawn, f"{party} draws noise: {charge.state}"
+        drawn.add(charge.attempt)
+
+    def regression(self, party: str, regression: Regression) -> None:
+        """A regression is shown: recorded, paid for, and never two different ones."""
+        charge = charges_on_disk(self.homes[party])[regression.request.id]
+        assert charge.state == "stored", f"{party} shows a regression while its charge is {charge.state}"
+        assert regression.document is not None
+        data = encode(regression.document)
+        assert charge.rho_units == verify_regression(data).document.privacy.loss.rho.units
+        seen = self.shown[party, regression.request.id]
+        seen.add(sha256(data).hexdigest())
+        assert len(seen) == 1, f"{party} showed two different results of one regression"
 
     def _block(self, release: str, party: str, envelope: Envelope, body: bytes) -> None:
         charge = charges_on_disk(self.homes[party])[release]

@@ -31,9 +31,11 @@ from party_agent.compose import compose_agent
 from party_agent.errors import StaleLedgerError
 from party_agent.home import Home
 from party_agent.policy import AutoApproval, Policy
+from party_agent.regression.service import Regressions
 from shared.errors import CommingleError
 from shared.privacy.noise import discrete_gaussian
 from shared.protocol.dsse import Envelope
+from shared.protocol.regression import RegressionRequest
 from shared.protocol.rounds import State
 from shared.protocol.spec import ReleaseSpec
 from tests.coordinator.honest import Hub, SetClock
@@ -88,6 +90,7 @@ class World:
     Attributes:
         clock: the coordinator's.
         specs: every release that was ever proposed.
+        questions: every regression that was ever asked for, with the party it was asked of.
         running: the processes at work right now, the innermost last.
         seconds: virtual time since the beginning.
     """
@@ -98,6 +101,7 @@ class World:
     clock: SetClock = field(default_factory=SetClock)
     outcome: Outcome = field(default_factory=Outcome)
     specs: dict[str, ReleaseSpec] = field(default_factory=dict)
+    questions: list[tuple[str, RegressionRequest]] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
     seconds: float = 0.0
     _queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -341,15 +345,33 @@ class Party(Process):
         """At the very end."""
         self._resources.close()
 
-    def decide(self, release: str, *, approve: bool, tries: int = 8) -> None:
-        """The person's decision, through what the local API calls; possibly while the loop works on the same."""
+    def decide(self, release: str, *, approve: bool) -> None:
+        """The person's decision."""
+        self._call(lambda agent: (agent.approve if approve else agent.reject)(release))
+
+    def ask(self, request: RegressionRequest) -> None:
+        """Somebody wants a regression, and asks again where that fails."""
+        self._call(lambda agent: self.regress(agent, request))
+
+    def regress(self, agent: Agent, request: RegressionRequest) -> None:
+        """What a regression's question does in the agent."""
+        before, self._attending = self._attending, request.id
+        try:
+            shown = Regressions(agent).ask(request)
+        finally:
+            self._attending = before
+        self.world.outcome.work["regressions shown"] += 1
+        self.world.witness.regression(self.name, shown)
+
+    def _call(self, action: Callable[[Agent], object], *, tries: int = 8) -> None:
+        """What the local API calls; possibly while the loop works on the same."""
         if self.agent is None:
-            self._decide_later(release, approve=approve, tries=tries)
+            self._call_later(action, tries)
             return
         inside, self.busy = self.busy, True  # of the loop's own work
         try:
             with self.world.as_process(self.name):
-                (self.agent.approve if approve else self.agent.reject)(release)
+                action(self.agent)
         except CrashError:
             if inside:
                 raise
@@ -357,13 +379,13 @@ class Party(Process):
         except StaleLedgerError:
             raise
         except _TOLERATED:
-            self._decide_later(release, approve=approve, tries=tries)
+            self._call_later(action, tries)
         finally:
             self.busy = inside
 
-    def _decide_later(self, release: str, *, approve: bool, tries: int) -> None:
+    def _call_later(self, action: Callable[[Agent], object], tries: int) -> None:
         if tries:
-            self.world.after(30, lambda: self.decide(release, approve=approve, tries=tries - 1))
+            self.world.after(30, lambda: self._call(action, tries=tries - 1))
 
     def _turn(self, life: int) -> None:
         if life != self._life or self.agent is None:

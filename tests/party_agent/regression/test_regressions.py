@@ -356,6 +356,9 @@ def test_auto_says_why_it_chose(hospital: Consortium) -> None:
     assert result.reason.startswith("least predicted error at n = 3000, 3 columns and epsilon 0.1")
 
 
+_SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0), (0, 0, 1e-308)), label=1.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "said"),
     [
@@ -364,6 +367,7 @@ def test_auto_says_why_it_chose(hospital: Consortium) -> None:
         ({"target": "blood"}, SpecError, "three levels"),
         ({"method": "dp_pmtolse"}, SpecError, "needs public rows"),
         ({"public": PublicSecondMoments(rows=9, features=((1.0,), (1.0,)), label=1.0)}, SpecError, "not 3 x 3"),
+        ({"public": _SHRUNKEN}, SpecError, "no intercept of ones"),
         ({"calibration": "published"}, ParameterError, "not offered"),
         ({"calibration": "analytic"}, ParameterError, "not offered"),
         ({"calibration": "classical", "epsilon": 2.5}, ParameterError, "classical"),

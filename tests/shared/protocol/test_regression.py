@@ -147,9 +147,13 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         {"features": ()},
         {"epsilon": 0.0},
         {"epsilon": float("inf")},
+        {"epsilon": 1e154},
         {"delta": 1.0},
         {"row_norm": -1.0},
+        {"row_norm": 5e299},  # its square is no float
+        {"row_norm": 1e-320},  # nor is what it is divided by
         {"label_bound": 1.5},
+        {"label_bound": 1e-320},
         {"adjacency": "add_remove"},
         {"nonce": "0"},
     ],

@@ -1,0 +1,74 @@
+"""Fuzzing of regressions: what an agent is asked, and what it published, as anybody verifies it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from benchmarks.fuzz_target import Target, signed
+from party_agent.regression.plan import plan_regression
+from shared.protocol.documents import decode, encode
+from shared.protocol.keys import SigningKey
+from shared.protocol.regression import (
+    KIND,
+    PublicSecondMoments,
+    RegressionRequest,
+    RegressionResult,
+    coefficients_of,
+    verify_regression,
+)
+from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from shared.protocol.statements import SignedDocument
+
+_N = 1000
+_ATTRIBUTES: tuple[Attribute, ...] = (
+    NumericAttribute(name="charges", lower=0, upper=100),
+    NumericAttribute(name="age", lower=20, upper=80),
+    BinaryAttribute(name="smoker", levels=("no", "yes")),
+    CategoricalAttribute(name="blood", levels=("0", "A", "B")),
+)
+_PUBLIC = PublicSecondMoments(rows=50, features=((1.0, 0.1, 0.2), (0.1, 0.4, 0.0), (0.2, 0.0, 1.0)), label=0.3)
+_ASKED = RegressionRequest(
+    dataset="main", target="charges", features=("age", "smoker"), epsilon=1.0, delta=1e-6, nonce="0" * 64
+)
+
+
+def targets(key: SigningKey) -> Mapping[str, Target]:
+    """By name."""
+    choices = ({"method": "auto"}, {"method": "dp_pmtolse", "public": _PUBLIC}, {"method": "adassp", "row_norm": 0.5})
+    requests = [_ASKED.model_copy(update=choice) for choice in choices]
+    raw = key.verifying_key.raw.hex()
+
+    def verify(data: bytes) -> None:
+        verify_regression(encode(SignedDocument(signing_key=raw, envelope=signed(data, KIND, key))))
+
+    return {
+        "regression asked": Target([encode(request) for request in requests], _plan),
+        "regression shown": Target([encode(_result(request)) for request in requests], verify),
+    }
+
+
+def _plan(data: bytes) -> None:
+    """As the agent does before it looks at policy and budget."""
+    request = decode(RegressionRequest, data)
+    plan = plan_regression(request, _ATTRIBUTES, _N)
+    _ = request.id, plan.promise
+
+
+def _result(request: RegressionRequest) -> RegressionResult:
+    plan = plan_regression(request, _ATTRIBUTES, _N)
+    task = plan.task
+    return RegressionResult(
+        party="clinic",
+        request=request,
+        method=plan.name,
+        calibration=task.privacy.calibration.value,
+        reason=plan.reason,
+        target=task.target,
+        features=task.features,
+        n=_N,
+        coefficients=coefficients_of((0.1, 0.5, -0.2), task.target, task.features),
+        published={"gram": (1.0, 0.5)},
+        privacy=plan.promise,
+        created=datetime(2026, 1, 2, tzinfo=UTC),
+        ledger_head="0" * 64,
+        software="fuzz",
+    )

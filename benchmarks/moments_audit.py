@@ -1,0 +1,254 @@
+"""The privacy audit's attacks on moments: from outside, and by parties that know their own noise.
+
+A release is made by what the product makes it of: `private.masking` reads, encodes, clips and masks the tables, pads
+are dealt, masks exchanged and checked, shares computed; the mechanism adds each party's noise; blocks are submitted,
+assembled and published as second moments. All of it but the noise is deterministic, and the release is linear in the
+noise: what each number drawn does to it is found by running the product with that number one and all others nought.
+Each run of an attack then draws these numbers, by the product's sampler, and adds up what they do; the attacks at one
+epsilon look at the same numbers. That nothing is lost by it is checked for SAMPLED whole releases of every table: the
+mechanism asks for the same numbers, once, and the release is the noiseless one plus what the numbers do, integer by
+integer. The variances that follow must be the published ones.
+
+Adversary: sees all published moments; parties inside subtract their own noise. The two tables differ in the last
+subject's rows at one party, or at several: the pair that is easiest to tell apart of all with values at either end or
+in the middle of their bounds. The best test is linear: the likelihood ratio of entries with independent noise.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, epsilon_bound, halved
+from benchmarks.exchanged import Integers, Masking, approved
+from party_agent.private.masking import mask_rows
+from party_agent.private.request import BlockRequest
+from party_agent.private.sources import FileSource, open_source
+from party_agent.private.table import Table
+from shared.mixing.ring import Words, rows_of
+from shared.privacy.accounting import ZERO
+from shared.privacy.noise import Sampler, discrete_gaussian
+from shared.protocol.exchange.submission import submission
+from shared.protocol.matrix import assemble
+from shared.protocol.mechanisms import mechanism_of
+from shared.protocol.moments import SecondMoments, second_moments
+from shared.protocol.plan import plan_block, plan_blocks
+from shared.protocol.spec import PartySpec, ReleaseSpec
+
+Floats = NDArray[np.float64]
+DrawOf = Callable[[int, int, int], Integers]
+"""Noise of the party of that place in the spec, of that scale, so many numbers."""
+SAMPLED = 4
+_PARTIES, _COLUMNS, _ROW_NORM = 3, 2, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An attack.
+
+    Attributes:
+        changed: parties, by place, at which the subject's rows differ.
+        inside: parties that attack together.
+    """
+
+    seen_by: str
+    changed: tuple[int, ...]
+    inside: tuple[int, ...] = ()
+
+
+CASES = (
+    Case("anyone", (0,)),
+    Case("one other party", (0,), (1,)),
+    Case("all other parties", (0,), (1, 2)),
+    Case("anyone; rows of all parties change", (0, 1, 2)),
+    Case("a party; rows of the others change", (0, 1), (2,)),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A release after its exchange: everything but the noise.
+
+    Attributes:
+        sigmas: the planned noise of each party's block.
+        parts: per party its shares and its mask.
+    """
+
+    spec: ReleaseSpec
+    digest: str
+    sigmas: Sequence[int]
+    parts: Sequence[tuple[Words, Words]]
+
+    def publish(self, draw: DrawOf) -> SecondMoments:
+        """Draw noise, submit, assemble, publish."""
+        blocks = []
+        for place, (party, sigma, (share, mask)) in enumerate(
+            zip(self.spec.parties, self.sigmas, self.parts, strict=True)
+        ):
+            noise = mechanism_of(self.spec).noise(self.spec, party, sigma=sigma, draw=partial(draw, place))
+            blocks.append(submission(share, mask, noise))
+        return second_moments(self.spec, self.digest, assemble(self.spec, blocks))
+
+    def still(self) -> Floats:
+        """The entries without noise."""
+        return entries(self.spec, self.publish(lambda _, __, count: np.zeros(count, np.int64)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """The R numbers that are drawn for a release, in their order.
+
+    Attributes:
+        asked: party, scale and count of every call of the sampler.
+        party, scale: R of each.
+        effect: R x entries, what a number of one does.
+    """
+
+    asked: Sequence[tuple[int, int, int]]
+    party: Integers
+    scale: Floats
+    effect: Floats
+
+    def variance(self, inside: tuple[int, ...] = ()) -> Floats:
+        """Of the noise of every entry to those who know the noise of the parties inside."""
+        found: Floats = (np.where(np.isin(self.party, inside), 0, self.scale) ** 2) @ self.effect**2
+        return found
+
+    def drawn(self, runs: int, draw: Sampler) -> Floats:
+        """All R of them, runs times (runs x R); 0 where they do nothing."""
+        found = np.zeros((runs, len(self.party)))
+        for r in np.flatnonzero(self.effect.any(axis=1)):
+            found[:, r] = draw(int(self.scale[r]), runs)
+        return found
+
+
+def entries(spec: ReleaseSpec, moments: SecondMoments) -> Floats:
+    """All that is published: entries on and above the diagonal, in steps, hence integers."""
+    gram: Floats = np.array(moments.gram) / mechanism_of(spec).step(spec)
+    return gram[np.triu_indices(len(gram))]
+
+
+def table_of(rows: Integers, party: PartySpec, path: Path) -> Table:
+    """A party's table: made-up rows and the last subject's, whose cells lie beyond the bounds: the agent clips them."""
+    made_up = np.array([[(i % 7) / 7, (i % 5) / 5] for i in range(SUBJECTS - 1)])
+    cells = np.vstack([made_up, 2 * rows])
+    lines = [f"{subject},{a},{b}" for subject, (a, b) in enumerate(cells)]
+    path.write_text("\n".join([f"id,{','.join(a.name for a in party.attributes)}", *lines]))
+    return Table(open_source(FileSource(path=str(path))), "id", party.attributes)
+
+
+def ready(epsilon: float, row: Integers) -> Ready:
+    """Approve, deal, mask and agree on a release of a table whose last subject has that row."""
+    exchanging = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, row_norm=_ROW_NORM)
+    spec, digest = exchanging.exchange.spec.document, exchanging.exchange.spec.digest
+
+    def masking(place: int, party: PartySpec) -> Masking:
+        table = table_of(row[place * _COLUMNS :][:_COLUMNS], party, Path(folder, f"{place}.csv"))
+        asked = BlockRequest(spec, party, plan_block(spec, party))
+        charge = Debited(digest, asked.plan.charge.units, table.scan().digest)
+        return lambda pad: rows_of(mask_rows(table, asked, charge=charge, pad=pad))
+
+    with tempfile.TemporaryDirectory() as folder:
+        parts = exchanging.parts([masking(place, party) for place, party in enumerate(spec.parties)])
+    return Ready(spec, digest, [plan.sigma for plan in plan_blocks(spec)], parts)
+
+
+def numbers_of(release: Ready) -> Numbers:
+    """Run the product once for each number it draws. Raises AssertionError unless the published variances follow."""
+    asked: list[tuple[int, int, int]] = []
+
+    def nothing(place: int, scale: int, count: int) -> Integers:
+        asked.append((place, scale, count))
+        return np.zeros(count, np.int64)
+
+    published = release.publish(nothing)
+    still = entries(release.spec, published)
+    party, scale = (np.repeat([call[i] for call in asked], [call[2] for call in asked]) for i in (0, 1))
+    effect = np.array([_with(release, unit) - still for unit in np.eye(len(party), dtype=np.int64)])
+    found = Numbers(asked, party, scale.astype(np.float64), effect)
+    claimed = np.array(published.entry_variance)[np.triu_indices(len(published.gram))]
+    if not np.allclose(found.variance() * mechanism_of(release.spec).step(release.spec) ** 2, claimed, rtol=1e-12):
+        raise AssertionError("the noise of the entries is not of the variances that are published")
+    return found
+
+
+def worst_rows(spec: ReleaseSpec, variance: Floats, changed: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """The two rows of one subject, differing at those parties only, whose moments are farthest apart."""
+    columns = np.repeat(np.arange(len(spec.parties)), _COLUMNS)
+    grid = np.array(list(product((-1, 0, 1), repeat=len(columns))))
+    norms = np.sqrt([np.bincount(columns, row) for row in grid**2])
+    encoded = np.column_stack([np.ones(len(grid)), grid / np.maximum(norms / _ROW_NORM, 1)[:, columns]])
+    upper = np.triu_indices(encoded.shape[1])
+    weights = np.where(variance > 0, 1 / np.sqrt(np.maximum(variance, 1)), 0)
+    products = encoded[:, upper[0]] * encoded[:, upper[1]] * weights
+    apart = cdist(products, products)
+    kept = grid[:, ~np.isin(columns, changed)]
+    apart[(kept[:, None] != kept).any(axis=2)] = 0
+    first, second = np.unravel_index(np.argmax(apart), apart.shape)
+    return grid[first], grid[second]
+
+
+def scores(case: Case, numbers: Numbers, pair: Sequence[Ready], drawn: Sequence[Floats]) -> list[Floats]:
+    """The attack's statistic for either table, once for each row of numbers drawn."""
+    still, variance = [release.still() for release in pair], numbers.variance(case.inside)
+    apart = still[1] - still[0]
+    if apart[variance == 0].any():
+        raise AssertionError("an entry without noise tells the tables apart")
+    weights = np.where(variance > 0, apart / np.maximum(variance, 1), 0)
+    pull = np.where(np.isin(numbers.party, case.inside), 0, numbers.effect @ weights)
+    return [entry @ weights + noise @ pull for entry, noise in zip(still, drawn, strict=True)]
+
+
+def check_sampled(release: Ready, numbers: Numbers) -> None:
+    """Raise AssertionError unless whole releases are the noiseless one plus what the numbers drawn do."""
+    still = release.still()
+    for _ in range(SAMPLED):
+        asked: list[tuple[int, int, int]] = []
+        drawn: list[Integers] = []
+
+        def recording(place: int, scale: int, count: int) -> Integers:
+            asked.append((place, scale, count))  # noqa: B023 - of this very run
+            drawn.append(discrete_gaussian(scale, count))  # noqa: B023
+            return drawn[-1].copy()  # noqa: B023
+
+        released = entries(release.spec, release.publish(recording))
+        if asked != numbers.asked or not np.array_equal(released, still + np.concatenate(drawn) @ numbers.effect):
+            raise AssertionError("the release is not the noiseless one plus one draw of the planned noise")
+
+
+def audit_moments(
+    epsilon: float, cases: Sequence[Case] = CASES, *, runs: int, alpha: float = ALPHA
+) -> list[dict[str, Any]]:
+    """The bounds for the mechanism and for its broken twin."""
+    blank = ready(epsilon, np.zeros(_PARTIES * _COLUMNS, np.int64))
+    numbers, spec = numbers_of(blank), blank.spec
+    honest, broken = ([numbers.drawn(runs, draw) for _ in range(2)] for draw in (discrete_gaussian, halved))
+    results = []
+    for case in cases:
+        pair = [ready(epsilon, row) for row in worst_rows(spec, numbers.variance(case.inside), case.changed)]
+        for release in pair:
+            check_sampled(release, numbers)
+        losses = (plan.loss for place, plan in enumerate(plan_blocks(spec)) if place in case.changed)
+        results.append(
+            {
+                "mechanism": "moments",
+                "seen_by": case.seen_by,
+                "claimed": sum(losses, start=ZERO).epsilon(DELTA),
+                "demonstrated": epsilon_bound(*scores(case, numbers, pair, honest), alpha=alpha),
+                "with_half_the_noise": epsilon_bound(*scores(case, numbers, pair, broken), alpha=alpha),
+            }
+        )
+    return results
+
+
+def _with(release: Ready, numbers: Integers) -> Floats:
+    """The entries where these numbers are drawn, in order."""
+    left = iter(numbers)
+    return entries(release.spec, release.publish(lambda _, __, count: np.array([next(left) for _ in range(count)])))
