@@ -38,7 +38,11 @@ class ChargeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most a population's data may ever lose, under replace_one."""
+    """The most a population's data may ever lose, under replace_one.
+
+    Charges with a delta that were chosen in view of earlier answers add their deltas to it once more
+    (docs/proofs/noise-and-accounting.md, 5.5).
+    """
 
     population: str
     epsilon: float

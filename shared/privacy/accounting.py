@@ -56,7 +56,7 @@ class Loss:
         return Loss(self.rho + other.rho, delta)
 
     def epsilon(self, delta: float) -> float:
-        """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (lemma 8.8, union bound).
+        """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (proofs, 5.4).
 
         Raises:
             ParameterError: delta does not exceed the loss's own.
@@ -65,7 +65,7 @@ class Loss:
 
     @staticmethod
     def approximate(epsilon: float, delta: float = 0.0) -> "Loss":
-        """What any (epsilon, delta)-DP mechanism costs: rho = epsilon^2 / 2, rounded up (lemma 8.8; prop. 1.4)."""
+        """What any (epsilon, delta)-DP mechanism costs: rho = epsilon^2 / 2, rounded up (section 8; prop. 1.4)."""
         return Loss(Rho(ceil(Fraction(check_epsilon(epsilon)) ** 2 * RHO_UNITS / 2)), delta)
 
 

@@ -44,13 +44,15 @@ class IntegerMap:
         if [len(row) for row in matrix] != [d] * d:
             raise ParameterError(f"whitening {d} columns takes a {d} x {d} matrix", remedy=_REMEDY)
         exact, middle = np.array(matrix, np.float64), np.array(centre, np.float64)
-        if not (np.abs(exact).sum(axis=1) <= ROW_SUM_LIMIT).all() or not (np.abs(middle) <= 1).all():
+        steps = np.rint(exact * (1 << _MATRIX_BITS))
+        # of the integers: rounding can add half a step for every column
+        within = np.abs(steps).sum(axis=1) <= ROW_SUM_LIMIT << _MATRIX_BITS
+        if not within.all() or not (np.abs(middle) <= 1).all():
             raise ParameterError(
                 f"a row of the whitening matrix adds up to more than {ROW_SUM_LIMIT} in magnitude, or the centre "
                 "lies outside [-1, 1]",
                 remedy=_REMEDY,
             )
-        steps = np.rint(exact * (1 << _MATRIX_BITS))
         if not np.linalg.cond(steps) <= CONDITION_LIMIT:
             raise ParameterError(
                 f"the whitening matrix has a condition number above {CONDITION_LIMIT:g}",

@@ -9,10 +9,16 @@ from numpy.random import Generator
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
-from party_agent.private.regression.adassp import noisy_floor
+from party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
 from party_agent.private.regression.calibration import Calibration, Privacy, analytic_multiplier, require_calibration
 from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.posterior import positive_root, proved_root, ridge_fit, sample_posterior
+from party_agent.private.regression.posterior import (
+    loss_tail,
+    positive_root,
+    proved_root,
+    ridge_fit,
+    sample_posterior,
+)
 from party_agent.private.regression.problem import Estimate, Sample
 from shared.privacy.accounting import Loss
 
@@ -30,7 +36,7 @@ class _Constants:
     Attributes:
         multiplier: noise of the two Gaussian measurements.
         tail: their noise stays below `tail` standard deviations.
-        reserve: subtracted from the least eigenvalue, in units of C^2.
+        reserve: subtracted from the least eigenvalue, in units of its sensitivity.
         log_delta: the paper's ln(6/delta), for lambda, which is post-processing.
         least: lower bound of lambda + lambda_min in units of C^2.
         root: sqrt(gamma), from a bound on the residual, u = lambda + lambda_min, and C.
@@ -60,9 +66,9 @@ def adaops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
     loss = adaops_loss(privacy)
     asked = privacy.as_add_remove()
     constants = _published(asked) if asked.calibration is Calibration.PUBLISHED else _proved(asked)
-    measure, square = FloatingPoint(generator), sample.row_bound**2
+    measure = FloatingPoint(generator)
     floor = noisy_floor(sample, measure, multiplier=constants.multiplier, tail=constants.tail)
-    floor = max(0.0, floor - constants.reserve * square)
+    floor = max(0.0, floor - constants.reserve * floor_sensitivity(sample))
     level = _level(sample, asked, constants, floor)  # u = lambda + lambda_min
     ridge = level - floor
     residual = _residual_bound(sample, measure, constants, ridge=ridge, level=level)
@@ -93,7 +99,7 @@ def _published(asked: Privacy) -> _Constants:
 def _proved(asked: Privacy) -> _Constants:
     # delta in five parts: two measurements, their two tails, the posterior sample's tail
     epsilon, share = asked.epsilon, asked.delta / 5
-    tail = -float(ndtri(share / 2))
+    tail = loss_tail(share)
 
     def root(residual: float, level: float, bound: float) -> float:
         return proved_root(residual=residual, leverage=bound**2 / level, tail=tail, epsilon=epsilon / 2)

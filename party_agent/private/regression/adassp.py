@@ -57,15 +57,19 @@ def noisy_system(
 
 
 def noisy_floor(sample: Sample, measure: Measure, *, multiplier: float, tail: float) -> float:
-    """max(0, lambda_min + C^2 s (Z - t)), a likely lower bound on the least eigenvalue of X^T X.
-
-    Its sensitivity is C^2 under either adjacency: by Weyl it is at most the spectral norm of xx^T - vv^T, whose
-    eigenvalues lie between -|v|^2 and |x|^2.
-    """
-    sensitivity = sample.row_bound**2 * (1 + sample.d * _EIGENVALUE_ERROR)
+    """max(0, lambda_min + D s (Z - t)), D its sensitivity: a likely lower bound on the least eigenvalue of X^T X."""
+    sensitivity = floor_sensitivity(sample)
     least: Floats = np.linalg.eigvalsh(sample.x.T @ sample.x)[:1].astype(np.float64)
     noisy = measure.measure(least, sensitivity=sensitivity, multiplier=multiplier)
-    return max(0.0, float(noisy[0]) - multiplier * tail * sample.row_bound**2)
+    return max(0.0, float(noisy[0]) - multiplier * tail * sensitivity)
+
+
+def floor_sensitivity(sample: Sample) -> float:
+    """How far one row moves the least eigenvalue as computed, under either adjacency: C^2 and twice its error.
+
+    By Weyl it is at most the spectral norm of xx^T - vv^T, whose eigenvalues lie between -|v|^2 and |x|^2.
+    """
+    return sample.row_bound**2 * (1 + sample.d * _EIGENVALUE_ERROR)
 
 
 def _tail(privacy: Privacy) -> float:

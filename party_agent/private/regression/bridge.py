@@ -66,7 +66,7 @@ class Task:
     @staticmethod
     def bound_of(attributes: int, row_norm: float | None) -> float:
         """sqrt(1 + min(attributes, row_norm^2)): one for the intercept, and an attribute's radius is 1."""
-        square = attributes if row_norm is None else min(attributes, row_norm**2)
+        square = attributes if row_norm is None else min(attributes, row_norm * row_norm)
         return sqrt(1 + square) * (1 + _ROUNDING)
 
 

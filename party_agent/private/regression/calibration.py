@@ -6,7 +6,7 @@ Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import exp, log, nextafter, sqrt
+from math import exp, log, sqrt
 
 from scipy.special import log_ndtr, ndtr
 
@@ -17,6 +17,8 @@ from shared.privacy.calibration import check_delta, check_epsilon, rho_of_epsilo
 from shared.privacy.errors import ParameterError
 
 _HALVINGS = 80
+_BELOW = 1 - 2.0**-50
+"""More than a few roundings take off."""
 
 
 class Calibration(StrEnum):
@@ -64,7 +66,7 @@ class Privacy:
         if not self.replaces:
             return self
         half = self.epsilon / 2
-        share = nextafter(self.delta / (1 + exp(min(half, 700.0))), 0)
+        share = self.delta * exp(-half) / (1 + exp(-half)) * _BELOW
         return replace(self, epsilon=half, delta=share, adjacency=Adjacency.ADD_REMOVE)
 
 

@@ -3,10 +3,9 @@
 from math import log, sqrt
 
 from numpy.random import Generator
-from scipy.special import ndtri
 
 from party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
-from party_agent.private.regression.posterior import positive_root, proved_root, sample_posterior
+from party_agent.private.regression.posterior import loss_tail, positive_root, proved_root, sample_posterior
 from party_agent.private.regression.problem import Estimate, Sample
 from shared.privacy.accounting import Loss
 
@@ -34,9 +33,8 @@ def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
     root = _published_root(sample, asked, ridge)
     if asked.calibration is Calibration.CLASSICAL:
         residual = _coefficient_bound(sample, ridge) * sample.row_bound + sample.label_bound
-        tail = -float(ndtri(asked.delta / 2))
         leverage = sample.row_bound**2 / ridge
-        root = proved_root(residual=residual, leverage=leverage, tail=tail, epsilon=asked.epsilon)
+        root = proved_root(residual=residual, leverage=leverage, tail=loss_tail(asked.delta), epsilon=asked.epsilon)
     theta = sample_posterior(sample, generator, ridge=ridge, inverse_variance=root**2)
     return Estimate(theta, loss, {"ridge": ridge, "inverse_variance": root**2})
 

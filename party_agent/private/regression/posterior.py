@@ -4,6 +4,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import ndtri
 
 from party_agent.private.regression.problem import Floats, Sample
 
@@ -29,11 +30,16 @@ def positive_root(square: float, linear: float, constant: float) -> float:
     return 2 * constant / (linear + sqrt(linear**2 + 4 * square * constant))
 
 
+def loss_tail(delta: float) -> float:
+    """The t of `proved_root`: P(|Z| > t) <= delta, and t >= 1, which covers ln(1 + mu) in the loss of a removed row."""
+    return max(1.0, -float(ndtri(delta / 2)))
+
+
 def proved_root(*, residual: float, leverage: float, tail: float, epsilon: float) -> float:
     """Sqrt(gamma) that keeps the privacy loss of one posterior sample within epsilon.
 
     gamma R^2 mu / 2 + sqrt(gamma mu) R t + mu t^2 / 2 = epsilon, with |y - x^T theta_hat| <= R for the data at hand,
-    mu >= C^2 / (lambda + lambda_min) for either neighbour and P(|Z| > t) <= delta (docs/proofs/regression.md, 4.3).
+    mu >= C^2 / (lambda + lambda_min) for either neighbour and t = loss_tail(delta) (docs/proofs/regression.md, 4.3).
     Needs mu t^2 < 2 epsilon.
     """
     step = residual * sqrt(leverage)

@@ -1,9 +1,12 @@
 from fractions import Fraction
-from math import comb, exp
+from math import comb, exp, sqrt
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
 
 from shared.privacy.accounting import RHO_UNITS, ZERO, Loss, Rho, rho_room
 from shared.privacy.errors import ParameterError
@@ -67,6 +70,33 @@ def test_room_beside_a_delta_is_the_rho_at_what_is_left_of_it() -> None:
     assert room < rho_room(1.0, 1e-5)
     assert Loss(room, 6e-6).epsilon(1e-5) <= 1.0
     assert Loss(room, 6e-6).epsilon(1e-5) == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (3.0, 1e-6)])
+def test_a_delta_asked_for_in_view_of_earlier_answers_adds_to_the_caps_and_no_more(
+    epsilon: float, delta: float
+) -> None:
+    """Part of rho by a Gaussian; then a delta where its loss came out low, and the rest of rho where it came out high.
+
+    Each course keeps the rule of the ledger, and all of them together do not keep (epsilon, delta).
+    """
+    room = float(rho_room(epsilon, delta))
+    first = 0.63 * room
+    told = delta * 0.99
+    assert Loss(Rho(int(first * RHO_UNITS)), told).epsilon(delta) <= epsilon
+
+    def beyond(rho: float, left: NDArray[np.float64]) -> NDArray[np.float64]:
+        """E max(0, 1 - exp(left - loss)) of a Gaussian mechanism."""
+        mu = sqrt(2 * rho)
+        return np.asarray(stats.norm.cdf(mu / 2 - left / mu) - np.exp(left) * stats.norm.cdf(-mu / 2 - left / mu))
+
+    mu = sqrt(2 * first)
+    z = np.linspace(-9, 9, 20_001)
+    weights = stats.norm.pdf(z) * (z[1] - z[0])
+    left = epsilon - (mu**2 / 2 + mu * z)
+    low = told + (1 - told) * np.maximum(-np.expm1(np.minimum(left, 0)), 0)
+    delivered = float(np.maximum(low, beyond(room - first, left)) @ weights)
+    assert 1.1 * delta < delivered <= delta + told
 
 
 @pytest.mark.parametrize("used", [1e-5, 1.1e-5, 0.5])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from scipy.linalg import hadamard
 
 from shared.privacy.errors import ParameterError
 from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
@@ -103,6 +104,16 @@ def test_bound_of_whitened_rows_is_twice_the_norm_for_a_replaced_row_and_once_fo
 def test_whitened_rows_without_a_norm_have_no_bound(adjacency: Adjacency) -> None:
     with pytest.raises(ParameterError, match="row_norm"):
         squared_sensitivity(None, row_norm=None, adjacency=adjacency)
+
+
+def test_map_whose_rounded_rows_exceed_the_limit_is_refused_although_the_given_ones_do_not() -> None:
+    """Its longest row would leave the exact range, so that whether a release fails would tell of a row."""
+    d = 255
+    steps = np.full(d, ROW_SUM_LIMIT * 2**20 // d + 0.51)  # each is rounded up
+    steps[0] -= 80
+    assert steps.sum() < ROW_SUM_LIMIT * 2**20 < np.rint(steps).sum()
+    with pytest.raises(ParameterError, match="adds up"):
+        IntegerMap.of((steps / 2**20 * hadamard(d + 1)[:d, :d]).tolist(), [0.0] * d)
 
 
 @pytest.mark.parametrize("bad", [nan, inf, -inf, ROW_SUM_LIMIT + 1])

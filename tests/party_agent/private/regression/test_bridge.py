@@ -102,6 +102,7 @@ def test_row_norm_clips_the_features_and_leaves_the_intercept() -> None:
     assert np.allclose(without_noise(task(row_norm=0.4)), least_squares(x * gain, z * gain, y), atol=1e-3)
     assert task(row_norm=0.4).row_bound == pytest.approx(np.sqrt(1.16))
     assert task(row_norm=9.0).row_bound == task().row_bound == pytest.approx(np.sqrt(3))
+    assert task(row_norm=1e200).row_bound == task().row_bound
 
 
 def test_label_bound_cuts_the_target() -> None:

@@ -1,5 +1,6 @@
 import json
-from math import exp, log, sqrt
+from decimal import Decimal
+from math import log, sqrt
 from typing import Any
 
 import pytest
@@ -97,12 +98,27 @@ def test_plan_of_zcdp_noise_has_the_epsilon_asked_for(epsilon: float, delta: flo
     assert loss.epsilon(delta) > epsilon * (1 - 1e-6)
 
 
-@given(EPSILONS, DELTAS)
+@given(st.floats(1e-2, 1300), DELTAS)
 def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta: float) -> None:
     half = privacy(epsilon, delta, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
     assert half.adjacency is Adjacency.ADD_REMOVE
     assert 2 * half.epsilon <= epsilon
-    assert (1 + exp(half.epsilon)) * half.delta <= delta
+    implied = (1 + Decimal(half.epsilon).exp()) * Decimal(half.delta)
+    assert implied <= Decimal(delta)
+    assert implied >= Decimal(delta) * (1 - Decimal(2) ** -49)
+
+
+@pytest.mark.parametrize("epsilon", [1420.0, 1e4, 1e300])
+def test_group_of_two_is_refused_where_no_delta_is_small_enough(epsilon: float) -> None:
+    with pytest.raises(ParameterError, match="delta"):
+        privacy(epsilon, 0.5, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
+
+
+@given(EPSILONS, st.floats(1e-10, 0.99), st.integers(2, 3))
+def test_classical_noise_has_by_its_rho_at_most_the_epsilon_asked_for(epsilon: float, delta: float, parts: int) -> None:
+    """So its guarantee holds for discrete noise, which the theorem behind the constant is not about."""
+    asked = privacy(min(epsilon, parts), delta, calibration=Calibration.CLASSICAL)
+    assert gaussian_plan(asked, parts).epsilon(delta) <= asked.epsilon
 
 
 def test_add_remove_is_left_as_it_is() -> None:

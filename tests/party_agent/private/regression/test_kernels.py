@@ -68,6 +68,39 @@ def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_del
         assert exceeding(first, second, claimed / 8) > delta
 
 
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_privacy_loss_of_objective_perturbation_on_the_sphere_exceeds_epsilon_as_rarely_as_delta(
+    adjacency: Adjacency,
+) -> None:
+    """Of theta with the multiplier nu, which say together what the random term was: b = X^T y - (H + nu I) theta."""
+    epsilon, delta, radius, runs, ridge = 1.0, 0.01, 0.2, 1_000, 2.0
+    asked = privacy(epsilon, delta, adjacency=adjacency, calibration=Calibration.PUBLISHED)
+    generator = np.random.default_rng(4)
+    common = Sample(np.array([[0.6, 0.0], [0.0, 0.6]] * 20), np.array([0.0, -0.48] * 20), 1.0, 1.0)
+    one = with_row(common, np.array([0.0, 1.0]), 1.0)
+    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
+    claimed = noise_scale(common, asked, radius=radius)
+
+    def exceeding(first: Sample, second: Sample, scale: float) -> float:
+        hessians = [s.x.T @ s.x + ridge * np.eye(2) for s in (first, second)]
+        linear = [s.x.T @ s.y for s in (first, second)]
+        b = scale * generator.standard_normal((runs, 2))
+        theta = np.array([minimise_in_ball(hessians[0], linear[0] - row, radius) for row in b])
+        nu = ((linear[0] - b - theta @ hessians[0]) * theta).sum(1) / radius**2
+        outside = nu > 1e-9
+        assert outside.mean() > 0.9
+        theta, nu, b = theta[outside], nu[outside], b[outside]
+        moved = linear[1] - theta @ hessians[1] - nu[:, None] * theta
+        tangent = np.column_stack([-theta[:, 1], theta[:, 0]]) / radius
+        volumes = [np.log(np.einsum("ni,ij,nj->n", tangent, h, tangent) + nu) for h in hessians]
+        loss = ((moved**2).sum(1) - (b**2).sum(1)) / (2 * scale**2) + volumes[0] - volumes[1]
+        return float((loss > epsilon).sum() / runs)
+
+    for first, second in ((one, other), (other, one)):
+        assert exceeding(first, second, claimed) <= delta
+        assert exceeding(first, second, claimed / 8) > 10 * delta
+
+
 def density(values: Floats, quantile: float, epsilon: float, points: Floats) -> Floats:
     """The exponential mechanism's density by its definition, on [-1, 1]."""
     fine = np.linspace(-1, 1, 200_001)

@@ -10,7 +10,13 @@ from scipy import stats
 
 from party_agent.private.regression.calibration import Calibration
 from party_agent.private.regression.ops import _coefficient_bound, _published_root, _ridge
-from party_agent.private.regression.posterior import positive_root, proved_root, ridge_fit, sample_posterior
+from party_agent.private.regression.posterior import (
+    loss_tail,
+    positive_root,
+    proved_root,
+    ridge_fit,
+    sample_posterior,
+)
 from party_agent.private.regression.problem import Floats, Sample, clipped
 from tests.party_agent.private.regression.cases import privacy, with_row
 
@@ -67,16 +73,24 @@ def test_privacy_loss_of_a_row_is_the_one_dimensional_formula(seed: int, ridge: 
     assert log_density(large, theta) - log_density(small, theta) == pytest.approx(formula, rel=1e-6, abs=1e-8)
 
 
-@given(st.floats(0.05, 4), st.floats(1e-8, 1e-2), st.floats(0.01, 0.95), st.floats(0.1, 100))
+@given(st.floats(0.05, 4), st.floats(1e-8, 0.9), st.floats(0.01, 0.95), st.floats(0.1, 100))
 def test_proved_gamma_keeps_the_exact_curve_below_delta(
     epsilon: float, delta: float, share: float, residual: float
 ) -> None:
-    tail = float(stats.norm.isf(delta / 2))
+    tail = loss_tail(delta)
     leverage = share * 2 * epsilon / tail**2
     root = proved_root(residual=residual, leverage=leverage, tail=tail, epsilon=epsilon)
     for part in (0.1, 0.5, 1.0):
         for signal in (0.0, 0.5, 1.0):
             assert delivered_delta(part * leverage, signal * root * residual, epsilon) <= delta
+
+
+@given(st.floats(1e-12, 0.999))
+def test_tail_is_exceeded_with_probability_delta_and_is_never_below_one(delta: float) -> None:
+    tail = loss_tail(delta)
+    assert tail >= 1
+    assert 2 * stats.norm.sf(tail) <= delta * (1 + 1e-9)
+    assert tail == 1 or 2 * stats.norm.sf(tail) == pytest.approx(delta, rel=1e-9)
 
 
 def test_published_gamma_of_ops_exceeds_delta_for_the_worst_row_its_proof_admits() -> None:
