@@ -1,19 +1,22 @@
-"""All methods for one holder and diffprivlib's LinearRegression: same rows, same (epsilon, delta), same neighbours.
+"""All methods for one holder beside diffprivlib's and OpenDP's regressions: same rows, (epsilon, delta), neighbours.
 
-python -m benchmarks.central [--quick] [--data DIR] [--json FILE] [--pictures DIR]
+python -m benchmarks.central [--quick] [--data DIR] [--json FILE] [--pictures DIR] [--no-peers]
 
 Nothing is read from private rows but by the methods themselves: a tenth of the rows is public and gives all scales and
-bounds. All calibrations are proved ones. Output is Markdown.
+bounds. All calibrations are proved ones. The peers run in an environment of their own, for which uv fetches pinned
+wheels; where that cannot be done, the output and the JSON say why they are absent. Output is Markdown.
 """
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks.central_methods import DIFFPRIVLIB, peer, ratios
+from benchmarks.central_methods import asked, one_column, ratios
+from benchmarks.central_peers import Absent, Peers, built
 from benchmarks.wang2018_data import DATA, Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
 from party_agent.private.regression.problem import Floats
@@ -31,19 +34,19 @@ _DRAWN = (
     "Sub-Agg",
     "DP-OLSE, public radii",
     "DP-PMTOLSE",
-    DIFFPRIVLIB,
+    "diffprivlib, largest sizes",
+    "diffprivlib, row norm",
+    "OpenDP, pure",
 )
-_NO_PEER = (
-    "diffprivlib is absent or cannot be imported beside this scikit-learn (0.6.6: not 1.9, but 1.6.1): left out.\n"
-    "docs/central.md tells how its figures were made."
-)
+_LEFT_OUT = Absent("left out as asked (--no-peers)")
 
 
-def measure(table: Table, *, runs: int, epsilons: tuple[float, ...]) -> dict[str, Any]:
+def measure(table: Table, *, runs: int, epsilons: tuple[float, ...], peers: Peers | Absent) -> dict[str, Any]:
     """Median, 10th and 90th percentile of the ratio, per epsilon and method."""
+    others = peers.fits(asked(table, epsilons=epsilons, runs=runs)) if isinstance(peers, Peers) else []
     cells = []
     for epsilon in epsilons:
-        found = ratios(table, epsilon, runs=runs)
+        found = ratios(table, epsilon, runs=runs, others=others)
         cells.append({"epsilon": epsilon, "methods": {name: _spread(values) for name, values in found.items()}})
     return {"table": table.name, "n": len(table.y), "d": table.x.shape[1], "delta": table.delta, "cells": cells}
 
@@ -53,20 +56,25 @@ def _spread(values: Floats) -> dict[str, float]:
     return {"median": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
+def run(*, quick: bool, data: Path, peers: Peers | Absent) -> dict[str, Any]:
     """Everything, as one JSON document."""
     at_hand = bool(names(data))
     tables = [load(data, name) for name in (TABLES[:1] if quick else TABLES)] if at_hand else [made_up()]
     runs, epsilons = (1, EPSILONS[2:]) if quick else (3, EPSILONS)
-    found = [measure(table, runs=runs, epsilons=epsilons) for table in tables]
-    return {"benchmark": "central", "adjacency": "replace_one", "runs": runs, "tables": found}
+    found, alone = (
+        [measure(table, runs=runs, epsilons=epsilons, peers=peers) for table in kind]
+        for kind in (tables, map(one_column, tables))
+    )
+    ran = {"absent": peers.reason} if isinstance(peers, Absent) else {"versions": dict(peers.versions)}
+    head = {"benchmark": "central", "adjacency": "replace_one", "runs": runs, "peers": ran}
+    return {**head, "tables": found, "one_column": alone}
 
 
-def markdown(report: dict[str, Any]) -> str:
-    """The table of docs/central.md; the lowest private ratio in bold."""
-    heads = list(report["tables"][0]["cells"][0]["methods"])
+def markdown(tables: list[dict[str, Any]]) -> str:
+    """A table of docs/central.md; the lowest private ratio in bold."""
+    heads = list(tables[0]["cells"][0]["methods"])
     lines = [_row("table", "n", "d", "ε", *heads), _row(*["---"] * (4 + len(heads)))]
-    for table in report["tables"]:
+    for table in tables:
         for cell in table["cells"]:
             medians = {name: cell["methods"][name]["median"] for name in heads}
             best = min(medians[name] for name in heads if name not in WITHOUT_PRIVACY)
@@ -79,10 +87,10 @@ def _row(*values: str) -> str:
     return f"| {' | '.join(values)} |"
 
 
-def draw(report: dict[str, Any], path: Path) -> None:
-    """A panel per table."""
+def draw(tables: list[dict[str, Any]], path: Path, *, top: float, log_y: bool) -> None:
+    """A panel per table; ratios above `top` are cut off."""
     panels = []
-    for table in report["tables"]:
+    for table in tables:
         cells = [(cell["epsilon"], cell["methods"]) for cell in table["cells"]]
         lines = {m: [(e, found[m]["median"]) for e, found in cells] for m in cells[0][1]}
         private = {name: lines[name] for name in _DRAWN if name in lines}
@@ -90,7 +98,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         least = min(y for points in lines.values() for _, y in points)
         title = f"{table['table']}, n = {table['n']:,}, d = {table['d']}"
         label = "MSE / MSE of the public mean"
-        panels.append(Panel(title, "ε", label, private, references, y_limits=(0.7 * least, 100.0)))
+        panels.append(Panel(title, "ε", label, private, references, log_y=log_y, y_limits=(0.9 * least, top)))
     draw_panels(path, panels, columns=min(3, len(panels)))
 
 
@@ -99,20 +107,30 @@ def draw(report: dict[str, Any], path: Path) -> None:
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 @click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
-def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
-    """Run the comparison and print its table."""
+@click.option("--peers/--no-peers", default=True, help="Build an environment for diffprivlib and OpenDP and run them.")
+def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None, peers: bool) -> None:
+    """Run the comparison and print its tables."""
     if not names(data):
         print(f"The tables are not in {data}: a made-up one instead.")
-    if peer() is None:
-        print(_NO_PEER)
-    print("OpenDP's LinearRegression (Theil-Sen) takes one feature only, so it has no place in this table.")
-    print("Calibrations here are all proved; scales and bounds come from a public tenth of the rows.\n")
-    report = run(quick=quick, data=data)
-    print(markdown(report))
+    with built() if peers else nullcontext(_LEFT_OUT) as found:
+        print(told(found))
+        report = run(quick=quick, data=data, peers=found)
+    print("Calibrations here are all proved; scales and bounds come from a public tenth of the rows.")
+    print(f"\n## All columns\n\n{markdown(report['tables'])}")
+    print(f"\n## The column with the largest public correlation, alone\n\n{markdown(report['one_column'])}")
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
     if pictures is not None:
-        draw(report, pictures / "central.png")
+        draw(report["tables"], pictures / "central.png", top=100.0, log_y=True)
+        draw(report["one_column"], pictures / "central_one_column.png", top=1.5, log_y=False)
+
+
+def told(peers: Peers | Absent) -> str:
+    """One paragraph on the peers that run, or why none does."""
+    if isinstance(peers, Absent):
+        return f"NO OUTSIDE PEERS: diffprivlib and OpenDP are missing from what follows. Reason:\n{peers.reason}\n"
+    versions = ", ".join(f"{name} {number}" for name, number in peers.versions.items())
+    return f"Outside peers, in an environment of their own: {versions}.\nOpenDP's regression takes one column only.\n"
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
-"""Every single-holder method with a proved calibration, one outside peer, and what needs no privacy, on equal terms.
+"""Every single-holder method with a proved calibration, outside peers, and what needs no privacy, on equal terms.
 
 All private ones: replace_one neighbours, the same (epsilon, delta), the same public numbers. Methods proved for
 add/remove go by groups of two, as in the product.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from benchmarks.central_peers import Asked, Fit
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import product_fit
 from party_agent.private.regression.calibration import Calibration, Privacy
@@ -40,7 +37,7 @@ PRODUCT: Mapping[str, tuple[str, Calibration]] = {
     "NoisySGD": ("noisysgd", Calibration.ZCDP),
     "Sub-Agg": ("subagg", Calibration.PUBLISHED),
 }
-DIFFPRIVLIB = "diffprivlib"
+TESTED = range(PUBLIC_FOLD + 1, FOLDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +59,55 @@ class Split:
         return PublicMoments(second.astype(np.float64), float(np.mean(self.public_y**2)))
 
 
+def row_bound(d: int) -> float:
+    """Standardised rows have a norm of about sqrt(d); a single column is cut at two deviations."""
+    return max(sqrt(d), 2.0)
+
+
+def one_column(table: Table) -> Table:
+    """The column with the largest correlation with the label in the public fold, alone."""
+    public = table.fold == PUBLIC_FOLD
+    x, y = _standardised(table)
+    best = int(np.argmax(np.abs(x[public].T @ y[public])))
+    return Table(table.name, table.x[:, [best]], table.y, table.fold)
+
+
+def _standardised(table: Table) -> tuple[Floats, Floats]:
+    """Columns by mean and deviation, the label by mean and largest size, all of the public rows."""
+    public = table.fold == PUBLIC_FOLD
+    means, sds = table.x[public].mean(axis=0), table.x[public].std(axis=0)
+    y = table.y - table.y[public].mean()
+    return (table.x - means) / np.where(sds > 0, sds, 1.0), y / np.abs(y[public]).max()
+
+
 def split(table: Table, fold: int) -> Split:
     """Fold 0 is public, `fold` is tested, the others are private."""
     public, test = table.fold == PUBLIC_FOLD, table.fold == fold
-    means, sds = table.x[public].mean(axis=0), table.x[public].std(axis=0)
-    x = (table.x - means) / np.where(sds > 0, sds, 1.0)
-    y = table.y - table.y[public].mean()
-    y = y / np.abs(y[public]).max()
+    x, y = _standardised(table)
     rest = ~(public | test)
     return Split(x[public], y[public], x[rest], y[rest], x[test], y[test])
 
 
-def peer() -> Any | None:  # noqa: ANN401 - an untyped class of a library that may be absent
-    """LinearRegression of diffprivlib, or None where it is absent or does not fit the scikit-learn beside it."""
-    with suppress(ImportError):
-        return import_module("diffprivlib.models").LinearRegression
-    return None
+def asked(table: Table, *, epsilons: Sequence[float], runs: int) -> Asked:
+    """What outside peers are to fit; they get the same rows, bounds and budgets."""
+    x, y = _standardised(table)
+    return Asked(
+        x=x,
+        y=y,
+        fold=table.fold,
+        sizes=np.abs(x[table.fold == PUBLIC_FOLD]).max(axis=0) + 1e-9,
+        row_bound=row_bound(x.shape[1]),
+        epsilons=epsilons,
+        rhos=[rho_of_epsilon(epsilon, table.delta) for epsilon in epsilons],
+        public=PUBLIC_FOLD,
+        tests=TESTED,
+        runs=runs,
+    )
 
 
 def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     """Slopes of all methods for the standardised columns; no intercept, since all is centred by public means."""
-    scale, moments = sqrt(data.x.shape[1]), data.moments
-    # standardised rows have a norm of about sqrt(d)
+    scale, moments = row_bound(data.x.shape[1]), data.moments
     sample = clipped(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
     found = {
         "not private": ridge_fit(clipped(data.x, data.y, row_bound=1e9, label_bound=1e9), 1e-6),
@@ -98,23 +122,12 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     found["DP-OLSE, public radii"] = dp_olse(bounded, rho, measure).coefficients
     whitened = transformed(data.x, data.y, moments, make=clipped)
     found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, rho, measure).coefficients
-    if (model := peer()) is not None:
-        found[DIFFPRIVLIB] = _peer_fit(model, data, privacy.epsilon, draw)
     return found
 
 
-def _peer_fit(model: Any, data: Split, epsilon: float, draw: Generator) -> Floats:  # noqa: ANN401 - see peer
-    """The functional mechanism, pure epsilon; bounds of a column are its largest public size."""
-    sizes = np.abs(data.public_x).max(axis=0) + 1e-9
-    settings = {"epsilon": epsilon, "bounds_X": (-sizes, sizes), "bounds_y": (-1.0, 1.0), "fit_intercept": False}
-    x, y = np.clip(data.x, -sizes, sizes), np.clip(data.y, -1, 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where noise left no minimum
-        found = model(**settings, random_state=int(draw.integers(2**31))).fit(x, y).coef_
-    return np.asarray(found, np.float64)
-
-
-def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = range(1, FOLDS), runs: int) -> dict[str, Floats]:
+def ratios(
+    table: Table, epsilon: float, *, folds: Sequence[int] = TESTED, runs: int, others: Sequence[Fit] = ()
+) -> dict[str, Floats]:
     """Test MSE over that of predicting the public mean, one per run and fold; below 1 something was learnt."""
     found: dict[str, list[float]] = {}
     for fold in folds:
@@ -122,7 +135,9 @@ def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = range(1, FOLD
         nothing = float(np.mean(data.test_y**2))
         for run in range(runs):
             fits = fitted(data, Privacy(epsilon, table.delta), np.random.default_rng([fold, run]))
-            for name, theta in fits.items():
-                error = float(np.mean((data.test_y - data.test_x @ theta) ** 2))
+            lines = [(name, theta, 0.0) for name, theta in fits.items()]
+            here = [each for each in others if (each.epsilon, each.fold, each.run) == (epsilon, fold, run)]
+            for name, slopes, intercept in [*lines, *((each.peer, each.slopes, each.intercept) for each in here)]:
+                error = float(np.mean((data.test_y - intercept - data.test_x @ slopes) ** 2))
                 found.setdefault(name, []).append(error / nothing)
     return {name: np.array(values) for name, values in found.items()}

@@ -1,15 +1,15 @@
-"""What Kalaja 2020 varies: pre-processing and noise of AdaSSP, one dataclass for a line of a figure."""
+"""What Kalaja 2020 varies: pre-processing and noise of AdaSSP and SSP, one dataclass for a line of a figure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from benchmarks.wang2018_data import FOLDS, Table
 from party_agent.private.regression.calibration import Calibration, Privacy
+from party_agent.private.regression.mapping import Mapping as Into
 from party_agent.private.regression.mapping import (
-    Mapped,
     Scales,
     ceilings_from_rows,
     clip_above,
@@ -17,10 +17,10 @@ from party_agent.private.regression.mapping import (
     scales_from_rows,
     unstandardised,
 )
-from party_agent.private.regression.mapping import Mapping as Into
 from party_agent.private.regression.measuring import FloatingPoint
 from party_agent.private.regression.methods import METHODS, ExactMethod
-from party_agent.private.regression.problem import Adjacency, Floats, clipped
+from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from party_agent.private.regression.ssp import PARTS as SSP_PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +42,65 @@ class Setting:
     calibration: Calibration = Calibration.CLASSICAL
     method: str = "adassp"
 
+    @property
+    def rows(self) -> "Setting":
+        """What of it concerns the rows; equal for settings that fit the same ones."""
+        return replace(self, calibration=Calibration.CLASSICAL, method="")
 
-_PLAIN, _PER_ROW, _LABEL = Setting(), Setting(Into.PER_ROW), Setting(Into.PER_ROW_WITH_LABEL)
+    def allows(self, epsilon: float) -> bool:
+        """SSP's two classical parts are proved for epsilon up to 2, AdaSSP's three for up to 3."""
+        return not (self.method == "ssp" and self.calibration is Calibration.CLASSICAL and epsilon > SSP_PARTS)
+
+
+_PLAIN = Setting()
+_CS = (1.0, 1.3, 1.6, 2.0)
 FIGURES: Mapping[str, Mapping[str, Setting]] = {
     "4.1 noise of AdaSSP": {str(k): Setting(calibration=k) for k in Calibration},
-    "4.2 mapping, no intercept": {str(into): Setting(into, intercept=False) for into in Into},
-    "4.3 mapping, intercept": {"maximum": _PLAIN, "per_row": _PER_ROW, "per_row_with_label": _LABEL},
-    "4.4 clipping at mean + c sd": {"none": _PLAIN, **{f"c = {c:g}": Setting(c=c) for c in (1.0, 1.3, 1.6, 2.0)}},
-    "4.5 test rows clipped or not, c = 1.6": {
+    "4.2 noise of SSP": {
+        **{f"SSP, {k}": Setting(method="ssp", calibration=k) for k in Calibration},
+        "AdaSSP, classical": _PLAIN,
+    },
+    "4.3 mapping": {
+        **{f"AdaSSP, {into}": Setting(into) for into in Into},
+        **{f"SSP, {into}": Setting(into, method="ssp") for into in Into},
+    },
+    "4.4 intercept column": {
+        **{f"with, {into}": Setting(into) for into in Into},
+        **{f"without, {into}": Setting(into, intercept=False) for into in Into},
+    },
+    "4.5 clipping at mean + c sd": {"none": _PLAIN, **{f"c = {c:g}": Setting(c=c) for c in _CS}},
+    "4.6 test rows clipped or not": {
         "none": _PLAIN,
-        "training rows": Setting(c=1.6),
-        "all rows": Setting(c=1.6, clip_test=True),
+        **{f"training rows, c = {c:g}": Setting(c=c) for c in (1.3, 1.6)},
+        **{f"all rows, c = {c:g}": Setting(c=c, clip_test=True) for c in (1.3, 1.6)},
     },
-    "4.6 normalising before the split or after": {
-        "after, maximum": _PLAIN,
-        "before, maximum": Setting(split_first=False),
-        "after, per_row": _PER_ROW,
-        "before, per_row": Setting(Into.PER_ROW, split_first=False),
+    "4.7 normalising before the split or after": {
+        **{f"after, {into}": Setting(into) for into in Into},
+        **{f"before, {into}": Setting(into, split_first=False) for into in Into},
     },
-    "4.7 unstandardised coefficients": {
+    "4.8 unstandardised coefficients": {
         "maximum": _PLAIN,
         "maximum, c = 1.6": Setting(c=1.6),
-        "per_row_with_label": _LABEL,
-    },
-    "4.8 SSP and AdaSSP": {
-        "SSP, published": Setting(method="ssp", calibration=Calibration.PUBLISHED),
-        "SSP, analytic": Setting(method="ssp", calibration=Calibration.ANALYTIC),
-        "AdaSSP, published": Setting(calibration=Calibration.PUBLISHED),
-        "AdaSSP, analytic, c = 1.6": Setting(c=1.6, calibration=Calibration.ANALYTIC),
+        "per_row_with_label": Setting(Into.PER_ROW_WITH_LABEL),
     },
 }
+"""In the order in which the design lists what the thesis varies."""
+GRID = tuple(
+    Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
+    for into, intercept, c, method, calibration in product(
+        Into, (True, False), (None, *_CS), ("adassp", "ssp"), Calibration
+    )
+)
+"""All methods, calibrations, mappings, intercepts and clippings with each other."""
 REFERENCE = Setting(method="ridge")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One fold under one setting."""
+    """One fold under one setting; `train` has the sums X^T X and X^T y of the training rows, in d rows."""
 
-    train: Mapped
+    fold: int
+    train: Sample
     scales: Scales
     test_x: Floats
     test_y: Floats
@@ -95,17 +116,27 @@ def prepared(table: Table, setting: Setting, fold: int) -> Prepared:
     seen = ~test if setting.split_first else np.full(len(test), fill_value=True)
     scales = scales_from_rows(x[seen], table.y[seen], mapping=setting.into, intercept=setting.intercept)
     mapped = map_rows(x, table.y, mapping=setting.into, scales=scales, intercept=setting.intercept)
-    train = Mapped(mapped.x[~test], mapped.y[~test], mapped.row_bound, reads_private_rows=True)
-    return Prepared(train, scales, x[test], table.y[test], mapped.x[test])
+    train = clipped(mapped.x[~test], mapped.y[~test], row_bound=mapped.row_bound, label_bound=1.0)
+    return Prepared(fold, _with_its_sums(train), scales, x[test], table.y[test], mapped.x[test])
+
+
+def _with_its_sums(sample: Sample) -> Sample:
+    """X = Q R: R has X's Gram matrix, and Q^T y with it X^T y. All that the methods here read, and quick."""
+    q, r = np.linalg.qr(sample.x)
+    return replace(sample, x=r.astype(np.float64), y=(q.T @ sample.y).astype(np.float64))
+
+
+def all_folds(table: Table, setting: Setting, *, folds: int = FOLDS) -> list[Prepared]:
+    """The first `folds` of them."""
+    return [prepared(table, setting, fold) for fold in range(folds)]
 
 
 def coefficients(part: Prepared, setting: Setting, privacy: Privacy, draw: np.random.Generator) -> Floats:
     """Theta in the units of the mapped rows."""
-    sample = clipped(part.train.x, part.train.y, row_bound=part.train.row_bound, label_bound=1.0)
     method = METHODS.get(setting.method)
     if isinstance(method, ExactMethod):
-        return method.run(sample, privacy, FloatingPoint(draw)).coefficients
-    return np.linalg.lstsq(sample.x, sample.y)[0].astype(np.float64)
+        return method.run(part.train, privacy, FloatingPoint(draw)).coefficients
+    return np.linalg.lstsq(part.train.x, part.train.y)[0].astype(np.float64)
 
 
 def in_units(theta: Floats, part: Prepared, setting: Setting) -> tuple[float, Floats]:
@@ -123,11 +154,10 @@ def predicted(theta: Floats, part: Prepared, setting: Setting) -> Floats:
 
 
 def fits(
-    table: Table, setting: Setting, *, epsilons: Sequence[float], runs: int, folds: Sequence[int] = range(FOLDS)
+    parts: Sequence[Prepared], setting: Setting, delta: float, *, epsilons: Sequence[float], runs: int
 ) -> Iterator[tuple[float, Prepared, Floats]]:
-    """(epsilon, fold as prepared, theta), add/remove neighbours, delta of the table."""
-    for fold in folds:
-        part = prepared(table, setting, fold)
-        for epsilon, run in product(epsilons, range(runs)):
-            privacy = Privacy(epsilon, table.delta, Adjacency.ADD_REMOVE, setting.calibration)
-            yield epsilon, part, coefficients(part, setting, privacy, np.random.default_rng([fold, run]))
+    """(epsilon, fold as prepared, theta), add/remove neighbours; only epsilons the calibration allows."""
+    allowed = [epsilon for epsilon in epsilons if setting.allows(epsilon)]
+    for part, epsilon, run in product(parts, allowed, range(runs)):
+        privacy = Privacy(epsilon, delta, Adjacency.ADD_REMOVE, setting.calibration)
+        yield epsilon, part, coefficients(part, setting, privacy, np.random.default_rng([part.fold, run]))

@@ -1,16 +1,17 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from click.testing import CliRunner
 
 from benchmarks import central_methods
-from benchmarks.central import main
-from benchmarks.central_methods import PRODUCT, fitted, ratios, split
+from benchmarks.central import main, markdown, run, told
+from benchmarks.central_methods import PRODUCT, asked, fitted, one_column, ratios, split
+from benchmarks.central_peers import Absent, Fit
 from benchmarks.wang2018_data import Table, made_up
 from party_agent.private.regression.calibration import Privacy
 from party_agent.private.regression.methods import METHODS
+from shared.privacy.calibration import epsilon_of_rho
 
 
 def test_only_proved_calibrations_are_compared() -> None:
@@ -34,23 +35,35 @@ def test_every_method_learns_at_a_large_epsilon() -> None:
         assert values[0] < 1, name
 
 
-def test_peer_gets_the_public_bounds_and_rows_within_them() -> None:
-    seen: dict[str, Any] = {}
+def test_peers_are_asked_for_the_same_rows_bounds_and_budgets() -> None:
+    table = made_up()
+    wanted, data = asked(table, epsilons=(0.3, 1.0), runs=2), split(table, 4)
+    private = ~np.isin(table.fold, [wanted.public, 4])
+    assert np.array_equal(wanted.x[private], data.x)
+    assert np.array_equal(wanted.y[private], data.y)
+    assert (wanted.sizes >= np.abs(data.public_x).max(axis=0)).all()
+    assert wanted.row_bound == np.sqrt(5)
+    for epsilon, rho in zip(wanted.epsilons, wanted.rhos, strict=True):
+        assert 0.999 * epsilon < epsilon_of_rho(rho, table.delta) <= epsilon
 
-    class Fake:
-        def __init__(self, **settings: Any) -> None:
-            seen.update(settings)
 
-        def fit(self, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> "Fake":
-            assert (np.abs(x) <= seen["bounds_X"][1]).all()
-            assert np.abs(y).max() <= 1
-            self.coef_ = np.zeros(x.shape[1])
-            return self
+def test_one_column_is_chosen_by_public_rows() -> None:
+    table = made_up()
+    public = table.fold == central_methods.PUBLIC_FOLD
+    x = np.where(public[:, None], table.x, 0.0)
+    x[:, 2] = np.where(public, x[:, 2], table.y)  # what private rows say must not matter
+    chosen = one_column(Table("changed", x, table.y, table.fold))
+    correlations = [abs(np.corrcoef(column[public], table.y[public])[0, 1]) for column in x.T]
+    assert np.array_equal(chosen.x[:, 0], x[:, int(np.argmax(correlations))])
 
-    data = split(made_up(), 1)
-    central_methods._peer_fit(Fake, data, 0.5, np.random.default_rng(0))
-    assert seen["epsilon"] == 0.5
-    assert (seen["bounds_X"][1] >= np.abs(data.public_x).max(axis=0)).all()
+
+def test_fit_of_a_peer_is_judged_on_its_fold_with_its_intercept() -> None:
+    table = made_up()
+    data = split(table, 2)
+    fit = Fit("peer", 1.0, 2, 0, np.zeros(5), 0.25)
+    elsewhere = Fit("peer", 3.0, 2, 0, np.ones(5), 9.0)
+    [found] = ratios(table, 1.0, folds=[2], runs=1, others=[fit, elsewhere])["peer"]
+    assert np.isclose(found, np.mean((data.test_y - 0.25) ** 2) / np.mean(data.test_y**2))
 
 
 def test_fits_have_a_slope_for_every_column() -> None:
@@ -58,11 +71,21 @@ def test_fits_have_a_slope_for_every_column() -> None:
         assert theta.shape == (5,)
 
 
+def test_absent_peers_are_named_in_the_output_and_in_the_json(tmp_path: Path) -> None:
+    report = run(quick=True, data=tmp_path / "absent", peers=Absent("no network"))
+    assert report["peers"] == {"absent": "no network"}
+    assert "NO OUTSIDE PEERS" in told(Absent("no network"))
+    assert "no network" in told(Absent("no network"))
+    assert "diffprivlib" not in markdown(report["tables"])
+
+
 def test_quick_run_without_the_data_prints_a_table_and_writes_json_and_a_picture(tmp_path: Path) -> None:
-    options = ["--quick", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
+    options = ["--quick", "--no-peers", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
     result = CliRunner().invoke(main, [*options, "--pictures", str(tmp_path)], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "takes one feature only" in result.output
+    assert "left out as asked" in result.output
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["adjacency"] == "replace_one"
-    assert (tmp_path / "central.png").read_bytes().startswith(b"\x89PNG")
+    assert {table["d"] for table in report["one_column"]} == {1}
+    for name in ("central", "central_one_column"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
