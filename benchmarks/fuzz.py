@@ -60,7 +60,7 @@ def fuzz(name: str, *, seconds: float, seed: int, progress: Path) -> Result:
     inputs = accepted = refused = 0
     slowest, until = 0.0, time.perf_counter() + seconds
     with progress.open("wb", buffering=0) as file:
-        while time.perf_counter() < until:
+        while not inputs or time.perf_counter() < until:
             data = damaged(name, chosen, seed=seed, number=inputs)
             os.pwrite(file.fileno(), inputs.to_bytes(8, "big"), 0)
             begun = time.perf_counter()

@@ -4,6 +4,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest, ncx2
+from tests.noise import seeded_noise
 
 from benchmarks.release_law import (
     Integers,
@@ -16,7 +17,6 @@ from benchmarks.release_law import (
     proposed,
     rmgm_gram,
 )
-from shared.privacy.noise import Sampler
 from shared.protocol.schema import NumericAttribute
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.study import Study, StudyParty
@@ -40,18 +40,14 @@ def rows_of(spec: ReleaseSpec) -> tuple[Integers, ...]:
     return integer_rows(spec, draw.uniform(-1, 1, (N, 3)) * [1, 0.5, 0.3])
 
 
-def sampler(draw: np.random.Generator) -> Sampler:
-    return lambda sigma, count: np.rint(draw.normal(0, sigma, count)).astype(np.int64)
-
-
 def quadratic_forms(mechanism: Literal["rmgm", "dgm"], *, exact: bool) -> list[float]:
     """c^T G c of 300 releases."""
     spec = spec_of(mechanism)
-    blocks, draw = rows_of(spec), np.random.default_rng(3)
+    blocks, draw, noise = rows_of(spec), np.random.default_rng(3), seeded_noise(4)
     S, found = private_moments(blocks), []
     for _ in range(300):
         seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
-        made = exact_moments(seeded, blocks, sampler(draw)) if exact else drawn_moments(spec, S, draw)
+        made = exact_moments(seeded, blocks, noise) if exact else drawn_moments(spec, S, draw)
         found.append(float(CONTRAST @ np.array(made.gram) @ CONTRAST))
     return found
 

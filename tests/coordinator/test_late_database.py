@@ -39,7 +39,7 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
             assert process.stdout is not None
             assert process.stderr is not None
             try:
-                with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=20) as http:
+                with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=60) as http:
                     assert http.get("/healthz").status_code == 200
                     for path in ("/readyz", "/v1/parties", "/metrics"):
                         assert problem(http.get(path)) == (503, "storage")
@@ -56,7 +56,7 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
             finally:
                 process.terminate()
                 log = process.stderr.read()
-            assert process.wait(20) in {0, -signal.SIGTERM}
+            assert process.wait(60) in {0, -signal.SIGTERM}
         assert "it is tried again until it does" in log
         assert "publisher works again" in log
         assert postgres.url not in log

@@ -186,7 +186,7 @@ def test_background_thread_publishes_when_woken_and_survives_faults(hub: Hub, pa
         second = hub.complete(parties, mechanism="dgm")
         publisher.wake()
         waited = threading.Event()
-        for _ in range(100):
+        for _ in range(1200):
             if hub.state(proposed) == hub.state(second) == "published":
                 break
             waited.wait(0.05)

@@ -40,7 +40,7 @@ def url(home: Path) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["url"]
         finally:
             process.terminate()
-            assert process.wait(20) in {0, -signal.SIGTERM}
+            assert process.wait(60) in {0, -signal.SIGTERM}
 
 
 def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest:
@@ -52,7 +52,7 @@ def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest
 
 @pytest.mark.slow
 def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, tmp_path: Path) -> None:
-    with httpx.Client(base_url=url, timeout=20) as http:
+    with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ATTRIBUTES]
         study = tmp_path / "study.json"
         asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
@@ -66,7 +66,7 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
         listening = threading.Thread(target=follow, args=(url, proposed.id, told))
         listening.start()
         take_part(http, parties, proposed)
-        listening.join(30)
+        listening.join(60)
         kinds = ["proposal", "approval", "approval", "block", "block", "published"]
         assert [line for line in told if line.startswith("event")] == [f"event: {kind}" for kind in kinds]
         files = [http.get(f"/v1/releases/{proposed.id}/{name}") for name in ("manifest", "matrix", "moments")]
@@ -82,7 +82,7 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
 def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
     command: Command, home: Path, url: str, tmp_path: Path, mechanism: str
 ) -> None:
-    with httpx.Client(base_url=url, timeout=20) as http:
+    with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ATTRIBUTES]
     study = tmp_path / "study.json"
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
@@ -100,7 +100,7 @@ def proposed_from(shown: dict[str, Any]) -> Proposed:
 
 
 def follow(url: str, release: str, told: list[str]) -> None:
-    with httpx.stream("GET", f"{url}/v1/releases/{release}/events", timeout=30) as answer:
+    with httpx.stream("GET", f"{url}/v1/releases/{release}/events", timeout=60) as answer:
         told.extend(answer.iter_lines())
 
 

@@ -31,7 +31,7 @@ _BEGINNING = {"kind": "numeric", "name": "age", "lower": 0.0, "upper": 100.0}
 def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     whole = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()} | (env or {})
     return subprocess.run(
-        [*_COMMAND, *map(str, arguments), "--json"], capture_output=True, text=True, env=whole, timeout=60, check=False
+        [*_COMMAND, *map(str, arguments), "--json"], capture_output=True, text=True, env=whole, timeout=120, check=False
     )
 
 
@@ -99,7 +99,7 @@ def reject(hub: Hub, release: str, *, ca: Authority, proxy: str) -> httpx.Respon
     """Clinic's signed rejection, sent through a proxy."""
     document = Rejection(spec=release, party="clinic", reason="operator", created=system_clock(), ledger_head="0" * 64)
     auth = RequestSigner(hub.key, audience=hub.fingerprint)
-    with httpx.Client(base_url=hub.url, verify=trust(ca.file), proxy=proxy, auth=auth, timeout=20) as http:
+    with httpx.Client(base_url=hub.url, verify=trust(ca.file), proxy=proxy, auth=auth, timeout=60) as http:
         body = seal(document, kind="rejection", key=hub.key).to_json()
         return http.put(f"/v1/releases/{release}/rejections/clinic", content=body)
 
@@ -108,8 +108,8 @@ def test_agent_works_over_a_private_authority_it_keeps_in_its_settings(hub: Hub)
     release = hub.proposed()
     with serving("party", "serve", "--home", hub.party, "--port", 0) as url:
         token = (hub.party / "token").read_text()
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as local:
-            for _ in range(200):
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as local:
+            for _ in range(600):
                 known = [item["id"] for item in local.get("/v1/proposals").json()["items"]]
                 if release in known:
                     break
@@ -131,7 +131,7 @@ def test_learner_serves_tls_and_reads_over_a_private_authority(hub: Hub) -> None
     options = ("--coordinator", hub.url, "--ca-file", hub.authority.file, "--port", 0)
     with (
         serving("learner", "serve", *options, "--tls-certificate", certificate, "--tls-key", key) as url,
-        httpx.Client(base_url=url, verify=trust(hub.authority.file)) as http,
+        httpx.Client(base_url=url, verify=trust(hub.authority.file), timeout=60) as http,
     ):
         assert http.get("/v1/releases").json()["source"] == "coordinator"
 
@@ -154,5 +154,5 @@ def test_network_that_alters_what_it_inspects_is_found_out(hub: Hub, tmp_path: P
         with proxy.running() as url:
             answer = reject(hub, release, ca=inspector, proxy=url)
         assert answer.status_code in {401, 404}
-    with httpx.Client(base_url=hub.url, verify=trust(hub.authority.file)) as http:
+    with httpx.Client(base_url=hub.url, verify=trust(hub.authority.file), timeout=60) as http:
         assert http.get(f"/v1/releases/{release}").json()["state"] == "proposed"

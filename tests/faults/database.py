@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import PostgresServer, _binaries, _unprivileged, _wait_for
 
-_STOP_SECONDS = 30
+_STOP_SECONDS = 60
 # commits reach the operating system, so that they outlive the server, which is all that dies here
 _OPTIONS = ("-c", "listen_addresses=", "-c", "fsync=off")
 

@@ -29,7 +29,7 @@ from tests.party_agent.consortium import SCHEMAS, rows_of, write_csv
 ROWS = 200
 SKETCH = 20
 PARTIES = ("clinic", "insurer")
-_DEADLINE_SECONDS = 40.0
+_DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PUBLISHED = ("manifest", "matrix", "moments")
 _POLICY = {
@@ -128,7 +128,7 @@ class Loopback:
         headers = {"Authorization": f"Bearer {self.home(name).token()}"}
         try:
             path = f"/v1/proposals/{release}/{decision}"
-            return httpx.put(self.agents[name].url + path, headers=headers, timeout=30).status_code
+            return httpx.put(self.agents[name].url + path, headers=headers, timeout=60).status_code
         except httpx.TransportError:
             return None
 
@@ -137,7 +137,7 @@ class Loopback:
         headers = {"Authorization": f"Bearer {self.home(name).token()}"}
         try:
             answer = httpx.post(
-                f"{self.agents[name].url}/v1/regressions", headers=headers, content=encode(request), timeout=30
+                f"{self.agents[name].url}/v1/regressions", headers=headers, content=encode(request), timeout=60
             )
         except httpx.TransportError:
             return None
@@ -161,7 +161,7 @@ class Loopback:
 
     def close(self) -> None:
         for server in (self.hub, *self.agents.values()):
-            server.kill()
+            server.close()
 
     def _check_charge(self, name: str, release: str, spec: ReleaseSpec) -> str | None:
         """The block that may have left, if one may, and then its cost is counted."""
@@ -227,4 +227,4 @@ class Loopback:
         return over and not any((folder / release).exists() for folder in (home.outbox, home.exchanges))
 
     def _get(self, path: str, **options: Any) -> httpx.Response:
-        return httpx.get(self.hub.url + path, timeout=30, **options).raise_for_status()
+        return httpx.get(self.hub.url + path, timeout=60, **options).raise_for_status()

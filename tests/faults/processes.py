@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from typing import Any
 
 from shared.runtime.faults import VARIABLE
 
-_START_SECONDS = 30.0
-_END_SECONDS = 30.0
+_START_SECONDS = 120.0
+_END_SECONDS = 120.0
 _POLL_SECONDS = 0.02
 _UNLIMITED = resource.RLIM_INFINITY
 _context = multiprocessing.get_context("forkserver")
@@ -56,19 +57,26 @@ def run(folder: Path, *arguments: object) -> tuple[int, Any]:
     return process.exitcode, json.loads(out.read_text())
 
 
+def _reserved() -> socket.socket:
+    """Bound and never listening: the kernel gives its port to nobody else, and a server may listen on it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
 @dataclass
 class Server:
-    """A `serve` command that is started, killed and started again.
+    """A `serve` command that is started, killed and started again, always on the same port.
 
     Attributes:
         folder: where its output goes.
         arguments: the command without its port.
-        port: 0 until it is known; kept over restarts.
     """
 
     folder: Path
     arguments: tuple[object, ...]
-    port: int = 0
+    _port: socket.socket = field(default_factory=_reserved)
     _process: ForkServerProcess | None = None
     _starts: int = field(default=0)
 
@@ -77,14 +85,13 @@ class Server:
         self._starts += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         out = self.folder / f"{self._starts:03}.out"
-        arguments = (*self.arguments, "--port", self.port)
+        arguments = (*self.arguments, "--port", self._port.getsockname()[1])
         self._process = _fork(arguments, out=out, log=self.log, fault=fault)
         until = time.monotonic() + _START_SECONDS
         while not (out.exists() and out.read_text().endswith("\n")):
             assert self._process.is_alive(), self.log.read_text()
             assert time.monotonic() < until
             time.sleep(_POLL_SECONDS)
-        self.port = int(json.loads(out.read_text())["url"].rpartition(":")[2])
 
     @property
     def log(self) -> Path:
@@ -92,7 +99,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self._port.getsockname()[1]}"
 
     @property
     def alive(self) -> bool:
@@ -114,6 +121,11 @@ class Server:
         if self._process is not None and self._process.is_alive():
             self._process.kill()
             self._process.join(_END_SECONDS)
+
+    def close(self) -> None:
+        """Kill it for good."""
+        self.kill()
+        self._port.close()
 
     def fill_disk(self, *, full: bool) -> None:
         """No file may grow from now on, logs included; or space is there again."""

@@ -280,7 +280,7 @@ def test_coordinator_killed_after_recording_an_expiry_ends_the_round(running: Lo
     running.agents["insurer"].kill()
     running.hub.kill()
     running.hub.start(fault="coordinator.expiry.committed")
-    release = running.propose(lifetime_hours=3 / 3600)
+    release = running.propose(lifetime_hours=10 / 3600)  # in which the clinic approves
     running.hub.wait_for_death()
     running.hub.start()
     running.agents["insurer"].start()

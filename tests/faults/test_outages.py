@@ -40,7 +40,7 @@ def running(consortium: Loopback) -> Loopback:
 
 def job_error(consortium: Loopback, name: str, release: str) -> str:
     headers = {"Authorization": f"Bearer {consortium.home(name).token()}"}
-    answer = httpx.get(f"{consortium.agents[name].url}/v1/jobs/{release}", headers=headers)
+    answer = httpx.get(f"{consortium.agents[name].url}/v1/jobs/{release}", headers=headers, timeout=60)
     return str(answer.json().get("error"))
 
 
@@ -77,7 +77,7 @@ def test_coordinator_whose_disk_is_full_refuses_and_goes_on_when_there_is_space(
     release = clinic_stops_before_its_upload(running)
     running.hub.fill_disk(full=True)
     running.propose_in_vain()
-    assert httpx.get(f"{running.hub.url}/readyz").status_code == 503
+    assert httpx.get(f"{running.hub.url}/readyz", timeout=60).status_code == 503
     running.agents["clinic"].start()
     eventually(lambda: job_error(running, "clinic", release) != "None", what="the agent does not notice")
     running.hub.fill_disk(full=False)
@@ -145,11 +145,11 @@ def test_database_server_that_stops_in_the_middle_of_a_round_and_returns(tmp_pat
             loopback.agents["insurer"].start()
             release = clinic_stops_before_its_upload(loopback)
             database.stop()
-            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=30).status_code == 503
+            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 503
             loopback.agents["clinic"].start()
             time.sleep(1)
             database.start()
             loopback.check(release, State.PUBLISHED)
-            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=30).status_code == 200
+            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 200
         finally:
             loopback.close()

@@ -67,7 +67,7 @@ class Everything:
             finally:
                 process.terminate()
                 self.said += [process.stdout.read(), log.read_text()]
-                assert process.wait(30) in {0, -signal.SIGTERM}
+                assert process.wait(60) in {0, -signal.SIGTERM}
 
     def call(self, http: httpx.Client, method: str, path: str, **sent: Any) -> httpx.Response:
         """A request; what is answered, with its headers."""
@@ -132,8 +132,8 @@ def run_round(seen: Everything, hub: str) -> None:
         shown = seen.run(
             "coordinator", "propose", folder / "study.json", "--home", folder / "hub", "--coordinator", hub
         )
-        key = json.loads(httpx.get(f"{hub}/v1/coordinator").text)["fingerprint"]
-        with httpx.Client(base_url=hub, timeout=30) as http:
+        key = json.loads(httpx.get(f"{hub}/v1/coordinator", timeout=60).text)["fingerprint"]
+        with httpx.Client(base_url=hub, timeout=60) as http:
             until = time.monotonic() + 90
             while seen.call(http, "GET", f"/v1/releases/{shown['id']}").json()["state"] != "published":
                 assert time.monotonic() < until
@@ -144,14 +144,14 @@ def run_round(seen: Everything, hub: str) -> None:
                 seen.call(http, "GET", path)
         for name, url in agents.items():
             token = (folder / name / "token").read_text().strip()
-            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
+            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
                 for path in ("status", "datasets", "ledger", "proposals", "jobs"):
                     assert seen.call(http, "GET", f"/v1/{path}").status_code == 200
                 seen.call(http, "POST", "/v1/datasets", content=b"{}")
                 seen.call(http, "GET", "/v1/status", headers={"Authorization": f"Bearer {token}x"})
         learning = ("--coordinator", hub, "--coordinator-key", key, "--cache", folder / "cache")
         url = running.enter_context(seen.serving("learner", *learning))
-        with httpx.Client(base_url=url, timeout=30) as http:
+        with httpx.Client(base_url=url, timeout=60) as http:
             fit = seen.call(http, "POST", f"/v1/releases/{shown['id']}/fits", json={"target": "charges"})
             assert fit.status_code == 200, fit.text
 

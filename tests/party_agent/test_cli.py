@@ -338,23 +338,24 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
     with on_a_socket(consortium.coordinator) as url:
         at(consortium, url)
         with serving(home.root) as (clinic, where):
-            assert within(20, lambda: bool(answer("proposals")["items"]))
+            assert within(60, lambda: bool(answer("proposals")["items"]))
             assert answer("status")["running"] is True
-            assert httpx.get(f"{where}/v1/ledger").status_code == 401
+            assert httpx.get(f"{where}/v1/ledger", timeout=60).status_code == 401
             code, _, err = run("serve", "--home", home.root, "--port", "0")
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release)["decision"] == "approved"
-            assert within(20, published), found.round
-            assert within(20, lambda: answer("ledger")["charges"][0]["state"] == "acked")
+            assert within(60, published), found.round
+            assert within(60, lambda: answer("ledger")["charges"][0]["state"] == "acked")
             clinic.send_signal(signal.SIGTERM)
-            _, err = clinic.communicate(timeout=20)
+            _, err = clinic.communicate(timeout=60)
     assert clinic.returncode == 0, err
     assert not home.running.exists()
     logged = [json.loads(line) for line in err.splitlines()]
     done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
     assert done == ["approved", "stored", "uploaded"]
     values = {row["age"] for row in rows_of("clinic")} | {home.token(), home.linkage_key().hex()}
-    assert not any(value in err for value in values)
+    timeless = json.dumps([{**line, "timestamp": None} for line in logged])  # ages look like seconds
+    assert not any(value in timeless for value in values)
 
 
 @pytest.mark.slow
@@ -368,6 +369,6 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
     with on_a_socket(consortium.coordinator) as url:
         at(consortium, url)
         with serving(consortium.homes["clinic"].root) as (process, _):
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Restore the newest ledger" in err

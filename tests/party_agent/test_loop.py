@@ -142,8 +142,8 @@ def test_ledger_that_was_set_back_halts_the_loop_at_its_first_look_even_after_pu
     with pair.agent("clinic") as agent:
         loop = Loop(agent)
         thread = run(loop, until=halted, halts=halts)
-        assert halted.wait(10)
-        thread.join(10)
+        assert halted.wait(60)
+        thread.join(60)
         assert loop.halted is not None
         assert loop.halted.code == "stale-ledger"
     assert halts == ["halted"]
@@ -160,7 +160,7 @@ def test_coordinator_that_is_away_is_told_as_trouble_and_waited_for(pair: Consor
     with pair.agent("clinic") as agent:
         loop = Loop(agent)
         thread = run(loop, until=Event(), halts=[])
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while loop.trouble is None and time.monotonic() < until:
             time.sleep(0.01)
         assert loop.trouble is not None
@@ -170,11 +170,12 @@ def test_coordinator_that_is_away_is_told_as_trouble_and_waited_for(pair: Consor
             answered.set()
 
         pair.coordinator.before = back
-        assert answered.wait(10)
+        assert answered.wait(60)
+        until = time.monotonic() + 60
         while loop.trouble is not None and time.monotonic() < until:
             time.sleep(0.01)
         loop.stop.set()
-        thread.join(10)
+        thread.join(60)
         problems = [loop.trouble, loop.halted]
         assert not any(problems)
     assert "clinic" in pair.coordinator.releases[release].approvals
@@ -191,13 +192,13 @@ def test_fault_outside_every_release_does_not_end_the_loop(pair: Consortium) -> 
     with pair.agent("clinic") as agent:
         loop = Loop(agent)
         thread = run(loop, until=Event(), halts=[])
-        assert seen.wait(10)
-        until = time.monotonic() + 10
+        assert seen.wait(60)
+        until = time.monotonic() + 60
         while loop.trouble is None and time.monotonic() < until:
             time.sleep(0.01)
         assert thread.is_alive()
         loop.stop.set()
-        thread.join(10)
+        thread.join(60)
         assert loop.trouble is not None
         assert "CrashError" in str(loop.trouble)
 

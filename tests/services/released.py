@@ -13,11 +13,11 @@ from typing import Literal
 import httpx
 import numpy as np
 from numpy.typing import NDArray
+from tests.noise import seeded_noise
 
 from party_agent.private.mixing import bounded_rows
 from services.client.files import ReleaseFiles
 from shared.privacy.fixed_point import quantise
-from shared.privacy.noise import discrete_gaussian
 from shared.protocol.block import content_digest, encode_block
 from shared.protocol.documents import encode
 from shared.protocol.dsse import Envelope, Verified, seal
@@ -133,7 +133,8 @@ def block_of(
     mixer = mechanism_of(spec.document).mixer(spec.document, rows.shape[1])
     mixer.add(np.arange(len(rows)), bounded_rows(spec.document, party)(quantise(rows)))
     block = mixer.total()
-    block = block + discrete_gaussian(plan.sigma, block.size).reshape(block.shape)
+    draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
+    block = block + draw(plan.sigma, block.size).reshape(block.shape)
     statement = BlockStatement(
         spec=spec.digest,
         approvals=relied_on,

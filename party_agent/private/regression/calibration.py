@@ -17,8 +17,8 @@ from shared.privacy.calibration import check_delta, check_epsilon, rho_of_epsilo
 from shared.privacy.errors import ParameterError
 
 _HALVINGS = 80
-_BELOW = 1 - 2.0**-50
-"""More than a few roundings take off."""
+_MARGIN = 2.0**-40
+"""More than the formulas of a method are off in floating point, relative to their largest term."""
 
 
 class Calibration(StrEnum):
@@ -61,13 +61,14 @@ class Privacy:
         """The add/remove guarantee that implies this one.
 
         Replacing is removing and adding: (e, d)-DP for each makes (2e, (1 + exp(e)) d)-DP, so e = epsilon/2 and
-        d = delta / (1 + exp(e)) (Dwork, Roth 2014, theorem 2.2 for (epsilon, delta)).
+        d = delta / (1 + exp(e)) (Dwork, Roth 2014, theorem 2.2 for (epsilon, delta)); both a little less, which
+        leaves room for the rounding here and in what is computed from them.
         """
         if not self.replaces:
             return self
-        half = self.epsilon / 2
-        share = self.delta * exp(-half) / (1 + exp(-half)) * _BELOW
-        return replace(self, epsilon=half, delta=share, adjacency=Adjacency.ADD_REMOVE)
+        half, less = self.epsilon / 2, 1 - _MARGIN
+        share = self.delta * exp(-half) / (1 + exp(-half))
+        return replace(self, epsilon=half * less, delta=share * less, adjacency=Adjacency.ADD_REMOVE)
 
 
 def require_calibration(privacy: Privacy, known: Collection[Calibration]) -> None:
@@ -116,14 +117,19 @@ def gaussian_plan(privacy: Privacy, parts: int) -> Loss:
 
 def analytic_multiplier(epsilon: float, delta: float) -> float:
     """The least sigma with gaussian_delta(sigma, epsilon) <= delta, rounded up (Balle, Wang 2018, theorem 8)."""
+
+    def suffices(sigma: float) -> bool:
+        # the difference of two numbers of about the size of the first: its rounding may exceed delta's last places
+        return gaussian_delta(sigma, epsilon) + _MARGIN * float(ndtr(0.5 / sigma - epsilon * sigma)) <= delta
+
     low = high = 1.0
-    while gaussian_delta(high, epsilon) > delta:
+    while not suffices(high):
         high *= 2
-    while gaussian_delta(low, epsilon) <= delta:
+    while suffices(low):
         low /= 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if gaussian_delta(middle, epsilon) <= delta else (middle, high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 
 

@@ -18,6 +18,8 @@ from shared.privacy.noise import Sampler
 
 _RESOLUTION = 2.0**-20
 """Step of the lattice in units of the sensitivity: noise grows by about sqrt(entries) of it."""
+_RAISED = 1 + Fraction(1, 1 << 48)
+"""A sensitivity is a product of floats, each rounded: it may be short by a few units in its last place."""
 
 
 class Measure(Protocol):
@@ -56,8 +58,8 @@ class Exact:
     The value is rounded to multiples of a power of two near 2^-20 sensitivities, which moves neighbours apart by at
     most one step an entry; sigma is the least integer not below multiplier * that raised sensitivity.
 
-    Precondition: `sensitivity` bounds the distance of the values as computed. Sums over a sample made by `on_grid`
-    are exact, so the bound of the paper is that of the computation too.
+    Precondition: `sensitivity` bounds the distance of the values as computed, or would if its formula had not been
+    rounded. Sums over a sample made by `on_grid` are exact, so the bound of the paper is that of the computation too.
 
     Attributes:
         spent: the exact zCDP loss of all measurements so far, never above the sum of 1 / (2 multiplier^2).
@@ -74,7 +76,7 @@ class Exact:
         entries = _upper(value) if symmetric else value
         lattice = np.rint(entries / step)
         # Delta_q = ceil(Delta / step) + ceil(sqrt(m)): rounding moves each of the m entries by at most half a step
-        moved = ceil(Fraction(sensitivity) / Fraction(step)) + isqrt(max(entries.size - 1, 0)) + 1
+        moved = ceil(_RAISED * Fraction(sensitivity) / Fraction(step)) + isqrt(max(entries.size - 1, 0)) + 1
         sigma = ceil(Fraction(multiplier) * moved)
         noise = self._draw(sigma, entries.size).astype(np.float64).reshape(entries.shape)
         self.spent += gaussian_loss(squared_sensitivity=moved**2, sigma=sigma)

@@ -84,6 +84,6 @@ def test_no_value_of_a_bad_table_is_told(
             told += f"{error!r}{error.diagnostics()}{error.__cause__!r}"
         finally:
             store.close()
-    told += f"{logs}{caplog.text}"
+    told = f"{told}{logs}{caplog.text}".replace(name, "")  # a directory of random letters and digits
     assert SENTINEL not in told
     assert "73519" not in told

@@ -341,12 +341,12 @@ def public_moments() -> PublicSecondMoments:
     return PublicSecondMoments(rows=50, features=moment, label=0.3)
 
 
-def test_public_method_runs_on_public_moments_and_publishes_them(hospital: Consortium) -> None:
-    with hospital.agent("clinic", draw=discrete_gaussian) as agent:
+def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path) -> None:
+    with clinic(tmp_path, rows=20_000).agent("clinic", draw=discrete_gaussian) as agent:
         done = Regressions(agent).ask(request(method="dp_pmtolse", public=public_moments(), epsilon=3.0))
     result = result_of(done)
     assert result.request.public == public_moments()
-    assert result.coefficients[2].original == pytest.approx(20, rel=0.4)  # noise of 0.06 encoded, by the forecast
+    assert result.coefficients[2].original == pytest.approx(20, rel=0.15)  # OS entropy; TODO
 
 
 def test_auto_says_why_it_chose(hospital: Consortium) -> None:

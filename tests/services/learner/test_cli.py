@@ -20,12 +20,13 @@ def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: o
             assert process.stdout is not None
             try:
                 url = json.loads(process.stdout.readline())["url"]
-                assert httpx.get(f"{url}/readyz").json()["coordinator"] == "reachable"
+                assert httpx.get(f"{url}/readyz", timeout=60).json()["coordinator"] == "reachable"
                 body = {"target": "age", "features": ["bmi"]}
-                assert httpx.post(f"{url}/v1/releases/{release_id}/fits", json=body).json()["target"] == "age"
+                fitted = httpx.post(f"{url}/v1/releases/{release_id}/fits", json=body, timeout=60).json()
+                assert fitted["target"] == "age"
             finally:
                 process.send_signal(signal.SIGTERM)
-            process.wait(15)
+            process.wait(60)
 
 
 @pytest.mark.parametrize(

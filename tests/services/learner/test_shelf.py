@@ -76,14 +76,14 @@ def test_requests_beyond_those_that_may_wait_are_refused_while_held_releases_are
 
     def stuck(request: object) -> object:
         reached.set()
-        resume.wait(10)
+        resume.wait(60)
         fake.instead = None
         return answer(request)  # type: ignore[arg-type]
 
     fake.instead = stuck  # type: ignore[assignment]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(catalogue.page, cursor=None, limit=10)
-        assert reached.wait(10)
+        assert reached.wait(60)
         with pytest.raises(BusyError):
             catalogue.take("0" * 64)
         assert catalogue.take(release_id).id == release_id

@@ -20,7 +20,7 @@ with Processes(Path(sys.argv[1])) as processes:
     print(server.process.pid, flush=True)
     processes.address(server)
     print("listening", flush=True)
-    time.sleep(60)
+    time.sleep(300)
 """
 
 
@@ -61,7 +61,7 @@ def test_killing_the_parent_outright_leaves_no_child(tmp_path: Path) -> None:
         assert parent.stdout.readline() == "listening\n"
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        assert _gone(child, within_seconds=5)
+        assert _gone(child, within_seconds=60)
 
 
 def test_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:

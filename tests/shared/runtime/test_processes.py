@@ -20,7 +20,7 @@ from shared.runtime.server import serve
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_command_line_loads_no_room_but_shared() -> None:
@@ -134,7 +134,7 @@ install_problems(app, {})
 
 @app.get("/boom")
 def boom() -> None:
-    raise RuntimeError("patient 4711")
+    raise RuntimeError("SENTINEL of a patient")
 
 configure_logging(service="test")
 serve(app, host="127.0.0.1", port=0)
@@ -150,9 +150,9 @@ def service() -> tuple[dict[str, str], int, str, int]:
     with process:
         assert process.stdout
         announced: dict[str, str] = json.loads(process.stdout.readline())
-        status = httpx.get(f"{announced['url']}/boom", timeout=30).status_code
+        status = httpx.get(f"{announced['url']}/boom", timeout=60).status_code
         process.terminate()
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=60)
     return announced, status, log, process.returncode
 
 
@@ -168,4 +168,4 @@ def test_service_announces_its_address_serves_and_stops_when_told(
 
 
 def test_message_of_an_unexpected_fault_stays_out_of_the_log(service: tuple[dict[str, str], int, str, int]) -> None:
-    assert "4711" not in service[2]
+    assert "SENTINEL" not in service[2]

@@ -185,7 +185,7 @@ def test_answer_without_end_is_dropped_at_its_limit() -> None:
 def test_answer_that_drips_ends_with_the_patience() -> None:
     with hostile(b"x", pause_seconds=0.01) as (http, sent), pytest.raises(UnreachableError, match="too slowly"):
         call(http, "GET", "/", patience_seconds=0.2)
-    assert 1 < sent.size < 1000
+    assert sent.size < 1000
 
 
 def test_head_that_drips_ends_with_the_patience() -> None:
@@ -193,7 +193,7 @@ def test_head_that_drips_ends_with_the_patience() -> None:
     drips = hostile(b"x", pause_seconds=0.01, head=never, chunked=False)
     with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
         call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
-    assert 1 < sent.size < 5000
+    assert sent.size < 5000
 
 
 def test_download_that_drips_ends_with_the_patience() -> None:

@@ -1,7 +1,7 @@
 """Statistical tests: a correct implementation fails each with probability below 1e-8."""
 
 from fractions import Fraction
-from math import inf, nan
+from math import ceil, inf, nan
 
 import numpy as np
 import pytest
@@ -61,9 +61,10 @@ def test_loss_recorded_is_that_of_the_sigma_drawn() -> None:
     exact = Exact(record)
     exact.measure(np.zeros(9), sensitivity=1.0, multiplier=3.7)
     (sigma, count) = record.asked[0]
-    moved = 2**20 + 3  # the lattice has 2^20 steps a sensitivity; ceil(sqrt(9)) for rounding
+    # the lattice has 2^20 steps a sensitivity; one for the float's own rounding, ceil(sqrt(9)) for the entries'
+    moved = 2**20 + 1 + 3
     assert count == 9
-    assert sigma == int(np.ceil(3.7 * moved))
+    assert sigma == ceil(Fraction(3.7) * moved)
     assert exact.spent == gaussian_loss(squared_sensitivity=moved**2, sigma=sigma)
 
 

@@ -1,11 +1,15 @@
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from party_agent.private.regression.adassp import noisy_floor
-from party_agent.private.regression.measuring import FloatingPoint
+from party_agent.private.regression.measuring import _RAISED, FloatingPoint
 from party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity, noisy_cross, noisy_gram, solve
+from party_agent.private.regression.pmt import Distance, noisy_cross_moment, noisy_second_moment
 from party_agent.private.regression.problem import Adjacency, Floats, Sample
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
@@ -58,6 +62,21 @@ def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivities_and_some_
     ):
         worst = farthest(search(), statistic)
         assert 0.99 * bound < worst <= bound * (1 + 1e-9)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: float, label: float) -> None:
+    sample, record = Sample(np.ones((1, 1)), np.ones(1), row, label), Recording()
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
+        noisy_gram(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
+        noisy_cross(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
+    for distance in (Distance.PUBLISHED, Distance.TIGHT):
+        noisy_second_moment(sample, 0.5, record, distance)  # rho 1/2: a multiplier of 1
+    noisy_cross_moment(sample, 0.5, record)
+    rows, both = Fraction(row) ** 4, (Fraction(row) * Fraction(label)) ** 2
+    exact = [rows, both, 2 * rows, 4 * both, 4 * rows, 2 * rows, 4 * both]
+    for found, square in zip(record.scales, exact, strict=True):
+        assert (_RAISED * Fraction(found)) ** 2 >= square
 
 
 def test_upper_triangle_is_never_farther_apart_than_the_whole_matrix() -> None:

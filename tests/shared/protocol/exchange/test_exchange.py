@@ -1,6 +1,5 @@
 """The whole exchange: what comes out, what each attack meets, what each onlooker sees."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from itertools import combinations
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.noise import seeded_noise
 
 from shared.errors import CommingleError
 from shared.mixing.pads import Pad
@@ -54,13 +54,8 @@ def world() -> World:
     return exchanged(SPEC)
 
 
-def rounded_gaussian(seed: int) -> Callable[[int, int], Block]:
-    random = np.random.default_rng(seed)
-    return lambda sigma, count: np.rint(random.normal(0, sigma, count)).astype(np.int64)
-
-
 def noises(spec: ReleaseSpec, seed: int = 3) -> dict[str, Block]:
-    draw = rounded_gaussian(seed)
+    draw = seeded_noise(seed)
     return {p.name: noise(spec, p, sigma=plan_block(spec, p).sigma, draw=draw) for p in spec.parties}
 
 
