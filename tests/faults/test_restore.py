@@ -25,7 +25,10 @@ def database() -> Iterator[Postgres]:
 
 def files_of(consortium: Loopback, release: str) -> list[bytes]:
     where = f"{consortium.hub.url}/v1/releases/{release}"
-    return [httpx.get(f"{where}/{name}").raise_for_status().content for name in ("manifest", "matrix", "moments")]
+    return [
+        httpx.get(f"{where}/{name}", timeout=60).raise_for_status().content
+        for name in ("manifest", "matrix", "moments")
+    ]
 
 
 def back_up(consortium: Loopback, database: Postgres, to: Path) -> None:
@@ -69,7 +72,7 @@ def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, datab
         consortium.hub.start()
 
         assert files_of(consortium, published) == before
-        assert httpx.get(f"{consortium.hub.url}/v1/releases/{forgotten}").status_code == 404
+        assert httpx.get(f"{consortium.hub.url}/v1/releases/{forgotten}", timeout=60).status_code == 404
         spent = [consortium.charge(name, forgotten) for name in ("clinic", "insurer")]
         assert spent == ["acked", "acked"]  # what was charged stays charged
         consortium.check(consortium.propose(), State.PUBLISHED)
