@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.noise import seeded_noise
 
 from benchmarks.coverage import Setting, main, population, real, slopes, summary, synthetic, table_moments
 from shared.privacy.noise import Sampler
+from tests.noise import seeded_noise
 
 
 def test_tables_are_drawn_around_the_population() -> None:

@@ -4,7 +4,6 @@ from typing import Literal
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest, ncx2
-from tests.noise import seeded_noise
 
 from benchmarks.release_law import (
     Integers,
@@ -20,6 +19,7 @@ from benchmarks.release_law import (
 from shared.protocol.schema import NumericAttribute
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.study import Study, StudyParty
+from tests.noise import seeded_noise
 
 N, K = 1000, 24
 CONTRAST = np.array([0.1, 1.0, -2.0, 0.5])

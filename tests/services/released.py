@@ -13,7 +13,6 @@ from typing import Literal
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from tests.noise import seeded_noise
 
 from party_agent.private.mixing import bounded_rows
 from services.client.files import ReleaseFiles
@@ -39,6 +38,7 @@ from shared.protocol.statements import (
 )
 from shared.protocol.study import Member, Study, StudyParty, build_spec
 from shared.protocol.whitening import Whitening
+from tests.noise import seeded_noise
 
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

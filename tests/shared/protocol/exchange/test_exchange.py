@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from tests.noise import seeded_noise
 
 from shared.errors import CommingleError
 from shared.mixing.pads import Pad
@@ -28,6 +27,7 @@ from shared.protocol.mechanisms.moments import moments, noise, open_matrix, plac
 from shared.protocol.plan import plan_block, plan_blocks
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.verification import verify_release
+from tests.noise import seeded_noise
 from tests.shared.protocol.exchange.world import (
     KEYS,
     NAMES,
