@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.release_law import drawn_gram, drawn_moments, noise_variances
+from benchmarks.tables import DATA, entries
 from party_agent.private.encoding import encode_attribute
 from services.estimation import ESTIMATORS, PreparedMoments
 from services.estimation.signal import measure
@@ -39,7 +40,6 @@ from shared.protocol.mechanisms import mechanism_of
 from shared.protocol.spec import ReleaseSpec
 
 Array = NDArray[np.float64]
-_DATA = Path(__file__).parents[2] / "shared" / "data"
 EPSILONS = (0.3, 1.0, 3.0, 10.0)
 TERMS = Terms(
     mechanisms=("rmgm", "dgm"),
@@ -260,13 +260,12 @@ def draw_picture(settings: Sequence[Setting], path: Path) -> None:
 @click.command()
 @click.option("--quick", is_flag=True, help="Two small tables and few draws, for CI.")
 @click.option("--unrelated", is_flag=True, help="Tuning half, the label made independent of the features; no files.")
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=_DATA)
+@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=DATA)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write JSON, table and picture here.")
 def main(*, quick: bool, unrelated: bool, data: Path, out: Path | None) -> None:
     """Run every table and print both halves, or the tuning half with unrelated labels."""
-    manifest = json.loads((data / "datasets.json").read_text())["datasets"]
     settings: list[Setting] = []
-    for entry in manifest:
+    for entry in entries(data):
         wanted = is_tuning(entry["name"]) or not unrelated
         if wanted and (not quick or entry["name"] in QUICK_TABLES):
             file, target, features = data / entry["file"], entry["target_column"], entry["feature_columns"]

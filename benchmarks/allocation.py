@@ -6,20 +6,18 @@ For each real table, its numeric columns over three parties: root mean square no
 S_ab - S_0a S_0b / n relative to equal weights, from stated variances and the column means; nothing is drawn.
 """
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.moments_noise import entry_variance
+from benchmarks.tables import DATA
+from services.simulation.dataset import PartyShare
 from shared.privacy.calibration import Calibration, calibrated_rho
-from shared.protocol.mechanisms.moments import moments
-from shared.protocol.plan import plan_blocks
 from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import PartySpec, ReleaseSpec
 
-_DATA = Path(__file__).parents[2] / "shared" / "data"
 _TABLES = [
     "airfoil",
     "autompg",
@@ -51,10 +49,10 @@ Array = NDArray[np.float64]
 
 def gain(widths: tuple[int, ...], means: Array) -> float:
     """Root mean square noise of centred moments over that of equal weights, epsilon = 1 and delta = 1e-5 a party."""
-    spec = _spec(widths)
-    nothing = np.zeros((len(spec.columns),) * 2, np.int64)
-    ours = moments(spec, [plan.sigma for plan in plan_blocks(spec)], nothing).entry_variance
-    assert ours is not None  # noqa: S101 - this mechanism states it
+    attributes = [NumericAttribute(name=f"x{place}", lower=0, upper=1) for place in range(sum(widths))]
+    ends = [0, *accumulate(widths)]
+    parties = [PartyShare(f"party-{end}", tuple(attributes[start:end])) for start, end in pairwise(ends)]
+    ours = entry_variance(parties, epsilon=1.0, delta=1e-5)
     return float(np.sqrt(_centred(ours, means) / _centred(_equal(widths), means)))
 
 
@@ -80,39 +78,11 @@ def _equal(widths: tuple[int, ...]) -> Array:
     return total
 
 
-def _spec(widths: tuple[int, ...]) -> ReleaseSpec:
-    ends = np.cumsum(widths).tolist()
-    parties = tuple(
-        PartySpec(
-            name=f"party-{end}",
-            signing_key=f"{end:064x}",
-            sealing_key=f"{end:064x}",
-            dataset="data",
-            attributes=tuple(NumericAttribute(name=f"x{i}", lower=0, upper=1) for i in range(end - width, end)),
-        )
-        for width, end in zip(widths, ends, strict=True)
-    )
-    now = datetime.now(UTC)
-    return ReleaseSpec(
-        study="Allocation",
-        created=now,
-        expires=now + timedelta(days=1),
-        mechanism="moments",
-        fraction_bits=14,
-        seed="00" * 32,
-        epsilon=1.0,
-        delta=1e-5,
-        n=1000,
-        parties=parties,
-        proposer="00" * 32,
-    )
-
-
 def main() -> None:
     """Print the table."""
     gains = []
     for name in _TABLES:
-        table = pq.read_table(_DATA / f"{name}.parquet").to_pandas().select_dtypes("number").to_numpy(float)
+        table = pq.read_table(DATA / f"{name}.parquet").to_pandas().select_dtypes("number").to_numpy(float)
         rows = table[np.isfinite(table).all(axis=1)]
         low, high = rows.min(axis=0), rows.max(axis=0)
         varies = high > low
@@ -124,6 +94,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if not _DATA.is_dir():
-        raise SystemExit(f"no tables in {_DATA}; nothing to measure")
+    if not DATA.is_dir():
+        raise SystemExit(f"no tables in {DATA}; nothing to measure")
     main()

@@ -7,7 +7,6 @@ bounds. All calibrations are proved ones. The peers run in an environment of the
 wheels; where that cannot be done, the output and the JSON say why they are absent. Output is Markdown.
 """
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 
 from benchmarks.central_methods import asked, one_column, ratios
 from benchmarks.central_peers import Absent, Peers, built
-from benchmarks.wang2018_data import DATA, Table, load, made_up, names
+from benchmarks.reporting import heading, options, row, write_json
+from benchmarks.wang2018_data import Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
 from party_agent.private.regression.problem import Floats
 
@@ -73,18 +73,14 @@ def run(*, quick: bool, data: Path, peers: Peers | Absent) -> dict[str, Any]:
 def markdown(tables: list[dict[str, Any]]) -> str:
     """A table of docs/central.md; the lowest private ratio in bold."""
     heads = list(tables[0]["cells"][0]["methods"])
-    lines = [_row("table", "n", "d", "ε", *heads), _row(*["---"] * (4 + len(heads)))]
+    lines = heading("table", "n", "d", "ε", *heads)
     for table in tables:
         for cell in table["cells"]:
             medians = {name: cell["methods"][name]["median"] for name in heads}
             best = min(medians[name] for name in heads if name not in WITHOUT_PRIVACY)
             shown = [f"**{m:.3g}**" if m == best else f"{m:.3g}" for m in medians.values()]
-            lines.append(_row(table["table"], f"{table['n']:,}", str(table["d"]), f"{cell['epsilon']:g}", *shown))
+            lines.append(row(table["table"], f"{table['n']:,}", str(table["d"]), f"{cell['epsilon']:g}", *shown))
     return "\n".join(lines)
-
-
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
 
 
 def draw(tables: list[dict[str, Any]], path: Path, *, top: float, log_y: bool) -> None:
@@ -103,10 +99,7 @@ def draw(tables: list[dict[str, Any]], path: Path, *, top: float, log_y: bool) -
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One table and one run, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options("One table and one run, for CI.")
 @click.option("--peers/--no-peers", default=True, help="Build an environment for diffprivlib and OpenDP and run them.")
 def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None, peers: bool) -> None:
     """Run the comparison and print its tables."""
@@ -118,8 +111,7 @@ def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | No
     print("Calibrations here are all proved; scales and bounds come from a public tenth of the rows.")
     print(f"\n## All columns\n\n{markdown(report['tables'])}")
     print(f"\n## The column with the largest public correlation, alone\n\n{markdown(report['one_column'])}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
     if pictures is not None:
         draw(report["tables"], pictures / "central.png", top=100.0, log_y=True)
         draw(report["one_column"], pictures / "central_one_column.png", top=1.5, log_y=False)

@@ -5,7 +5,7 @@ add/remove go by groups of two, as in the product.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -114,8 +114,8 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
         "public rows only": ridge_fit(clipped(data.public_x, data.public_y, row_bound=1e9, label_bound=1e9), 1.0),
     }
     for name, (method, calibration) in PRODUCT.items():
-        asked = Privacy(privacy.epsilon, privacy.delta, privacy.adjacency, calibration)
-        found[name] = product_fit(method)(sample, asked, draw) / scale
+        calibrated = replace(privacy, calibration=calibration)
+        found[name] = product_fit(method)(sample, calibrated, draw) / scale
     rho, measure = rho_of_epsilon(privacy.epsilon, privacy.delta) / 2, FloatingPoint(draw)
     radii = radii_from_public(moments, len(data.y))
     bounded = clipped(data.x, data.y, row_bound=radii.row, label_bound=radii.label)

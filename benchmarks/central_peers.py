@@ -1,10 +1,11 @@
-"""Outside peers of `benchmarks.central`, run as a process in an environment built for them from pinned hashes.
+"""Outside peers of `benchmarks.central`, run as a process in an environment built for them: group `peers` of uv.lock.
 
 diffprivlib 0.6.6 does not import beside the scikit-learn locked for this project, and OpenDP's regression imports all
 of OpenDP; so neither is imported here. Rows go and fits come by files in a temporary folder.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from party_agent.private.regression.problem import Floats
 
-PINS, SCRIPT = (Path(__file__).with_name(name) for name in ("central_peers.txt", "central_peer_fits.py"))
+SCRIPT = Path(__file__).with_name("central_peer_fits.py")
 _BUILD_SECONDS, _FIT_SECONDS = 600, 3600
 _REASON_CHARACTERS = 600
 
@@ -97,15 +98,11 @@ def started(command: Sequence[str]) -> Peers | Absent:
 def built(*, uv: str | None = None) -> Iterator[Peers | Absent]:
     """Peers in an environment of their own, which is deleted afterwards; wheels alone, every hash checked."""
     with TemporaryDirectory() as folder:
-        python = str(Path(folder, "bin", "python"))
-        make = [uv or _uv(), "venv", "--quiet", "--no-project", "--python", sys.executable, folder]
-        wheels = ["--quiet", "--require-hashes", "--only-binary", ":all:", "--python", python]
-        for words in (make, [make[0], "pip", "sync", *wheels, str(PINS)]):
-            done = _run(words, _BUILD_SECONDS)
-            if isinstance(done, Absent):
-                yield done
-                return
-        yield started([python, "-I", str(SCRIPT)])
+        made, project = Path(folder, "made"), str(SCRIPT.parents[1])
+        locked = ["--locked", "--only-group", "peers", "--no-build", "--python", sys.executable, "--project", project]
+        words = [uv or _uv(), "sync", "--quiet", *locked]
+        done = _run(words, _BUILD_SECONDS, environment={**os.environ, "UV_PROJECT_ENVIRONMENT": str(made)})
+        yield done if isinstance(done, Absent) else started([str(made / "bin" / "python"), "-I", str(SCRIPT)])
 
 
 def _uv() -> str:
@@ -113,10 +110,12 @@ def _uv() -> str:
     return str(beside) if beside.exists() else shutil.which("uv") or "uv"
 
 
-def _run(words: Sequence[str], timeout_seconds: int) -> str | Absent:
+def _run(words: Sequence[str], timeout_seconds: int, *, environment: Mapping[str, str] | None = None) -> str | Absent:
     """Its standard output, or why there is none."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=timeout_seconds, check=False, env=environment
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Absent(str(error))
     return Absent(done.stderr.strip()[-_REASON_CHARACTERS:] or "no reason given") if done.returncode else done.stdout

@@ -30,7 +30,8 @@ from benchmarks.release_law import (
     rmgm_gram,
     wishart,
 )
-from benchmarks.wu2022_real import DATA, load, party_sizes, release_spec
+from benchmarks.tables import DATA
+from benchmarks.wu2022_real import load, party_sizes, release_spec
 from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
 from shared.privacy.noise import Sampler, discrete_gaussian
 from shared.protocol.moments import SecondMoments

@@ -31,10 +31,18 @@ def halved(sigma: int, count: int) -> NDArray[np.int64]:
     return discrete_gaussian(max(1, sigma // 2), count)
 
 
+def centred(apart: float, noise: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A linear statistic on both tables, less the value half-way between them: noise, and so far apart without it."""
+    return noise - apart / 2, noise + apart / 2
+
+
 def epsilon_bound(without: NDArray[np.float64], within: NDArray[np.float64], *, alpha: float = ALPHA) -> float:
-    """The epsilon at DELTA that the attack demonstrates; the threshold lies half-way, whatever the data."""
-    runs, threshold = len(without), float(np.mean([without.mean(), within.mean()]))
-    hits, alarms = int(np.sum(within > threshold)), int(np.sum(without > threshold))
+    """The epsilon at DELTA that the attack demonstrates, from its statistic on either table as of `centred`.
+
+    Each rate is bounded by itself, so that the two tables' runs need not be independent.
+    """
+    runs = len(without)
+    hits, alarms = int(np.sum(within > 0)), int(np.sum(without > 0))
     true_rate = beta.ppf(alpha, hits, runs - hits + 1)
     false_rate = beta.ppf(1 - alpha, alarms + 1, runs - alarms)
     separation = max(float(norm.ppf(true_rate) - norm.ppf(false_rate)), 0.0)

@@ -97,7 +97,7 @@ class Exchanging:
         for sender, body in self._bodies.items():
             statement = open_mask(self.exchange, self._masks[sender], sender)
             secret = open_secret(self.exchange, statement, recipient=recipient, key=self.round_keys[recipient])
-            reader = MaskReader(self.exchange, party=sender, secret=secret, read=partial(_part, body))
+            reader = MaskReader(self.exchange, party=sender, secret=secret, read=partial(piece, body))
             check_commitment(self.exchange, statement, reader, secret=secret)
             statements[sender], rows[sender] = statement, reader
         return statements, rows
@@ -166,5 +166,6 @@ def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> 
     )
 
 
-def _part(body: bytes, offset: int, size: int) -> bytes:
+def piece(body: bytes, offset: int, size: int) -> bytes:
+    """What a reader of that body gets."""
     return body[offset : offset + size]

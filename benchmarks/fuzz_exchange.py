@@ -10,12 +10,13 @@ from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 import httpx
 import numpy as np
 
-from benchmarks.exchanged import approved
+from benchmarks.exchanged import approved, piece
 from benchmarks.fuzz_target import Target, signed, unforged
 from party_agent.coordinator_client import HandView, ReleaseView
 from shared.errors import CommingleError
@@ -109,9 +110,7 @@ class Exchanged:
 
     def _read_rows(self, data: bytes) -> None:
         sent = self.sent[self.first]
-        reader = MaskReader(
-            self.exchange, party=self.first, secret=sent.secret, read=lambda start, size: data[start : start + size]
-        )
+        reader = MaskReader(self.exchange, party=self.first, secret=sent.secret, read=partial(piece, data))
         check_commitment(self.exchange, sent.statement, reader, secret=sent.secret)
         unforged(reader(0, _N).tolist(), sent.words.tolist())
 

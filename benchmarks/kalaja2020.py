@@ -7,7 +7,6 @@ rows, and so does this: benchmark only. The captions of its figures were not at 
 which the design lists what it varies. Beyond them all combinations are run. Output is Markdown.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from benchmarks.kalaja2020_settings import (
     in_units,
     predicted,
 )
-from benchmarks.wang2018_data import DATA, FOLDS, Table, load, made_up, names
+from benchmarks.reporting import heading, options, row, write_json
+from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
 from party_agent.private.regression.adassp import SOUND as ADASSP_SOUND
 from party_agent.private.regression.calibration import Calibration
@@ -134,12 +134,12 @@ def markdown(report: dict[str, Any]) -> str:
     lines: list[str] = []
     for title in FIGURES:
         names_of_lines = list(FIGURES[title])
-        lines += [f"### {title}", "", _row("table", "ε", *names_of_lines), _row(*["---"] * (2 + len(names_of_lines)))]
+        lines += [f"### {title}", "", *heading("table", "ε", *names_of_lines)]
         for table in report["tables"]:
             found = {name: dict(points) for name, points in table["figures"][title].items()}
             for epsilon in EPSILONS:
                 values = (f"{found[name][epsilon]:.3g}" if epsilon in found[name] else "-" for name in names_of_lines)
-                lines.append(_row(table["table"], f"{epsilon:g}", *values))
+                lines.append(row(table["table"], f"{epsilon:g}", *values))
         lines.append("")
     plain = ", ".join(f"{table['table']} {table['not_private']:.3g}" for table in report["tables"])
     return "\n".join([*lines, f"Least squares without privacy: {plain}.", "", *_combinations(report)])
@@ -147,11 +147,11 @@ def markdown(report: dict[str, Any]) -> str:
 
 def _combinations(report: dict[str, Any]) -> list[str]:
     """The lowest error of all combinations per table, epsilon and method, and the combination that has it."""
-    lines = ["### All combinations", "", _row("table", "ε", *_BEST), _row(*["---"] * (2 + len(_BEST)))]
+    lines = ["### All combinations", "", *heading("table", "ε", *_BEST)]
     for table in report["tables"]:
         for epsilon in EPSILONS:
             cells = (best(table["combinations"], epsilon, *kind) for kind in _BEST.values())
-            lines.append(_row(table["table"], f"{epsilon:g}", *cells))
+            lines.append(row(table["table"], f"{epsilon:g}", *cells))
     return lines
 
 
@@ -171,10 +171,6 @@ def best(combinations: list[dict[str, Any]], epsilon: float, method: str, noise:
     return f"{error:.3g} ({', '.join(parts)})"
 
 
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
-
-
 def draw(table: dict[str, Any], path: Path) -> None:
     """A panel per figure of one table."""
     panels = []
@@ -187,18 +183,14 @@ def draw(table: dict[str, Any], path: Path) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One table and one run, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options("One table and one run, for CI.")
 def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
     """Run the experiments and print their tables."""
     if not names(data):
         print(f"The tables are not in {data}: a made-up one instead.")
     report = run(quick=quick, data=data)
     print(f"{WARNING}\n\n{markdown(report)}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
     if pictures is not None:
         for table in report["tables"]:
             if table["table"] in (*DRAWN, "made-up"):

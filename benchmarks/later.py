@@ -6,7 +6,6 @@ Rows, public tenth, clipping and error are those of benchmarks.central; all spen
 spends epsilon and delta themselves. Output is Markdown.
 """
 
-import json
 from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
@@ -16,9 +15,11 @@ import click
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.central_methods import Split, split
+from benchmarks.central_methods import Split, row_bound, split
 from benchmarks.later_methods import dd_ssp, tukey_em
-from benchmarks.wang2018_data import DATA, FOLDS, Table, load, made_up, names
+from benchmarks.reporting import heading, row, write_json
+from benchmarks.tables import DATA
+from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_methods import product_fit
 from party_agent.private.regression.boosted_adassp import ROUNDS, boosted_adassp
 from party_agent.private.regression.calibration import Privacy
@@ -50,7 +51,7 @@ LATER = (*BOOSTED, "TukeyEM", "DD-SSP")
 
 def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     """Slopes for the standardised columns."""
-    scale = sqrt(data.x.shape[1])
+    scale = row_bound(data.x.shape[1])
     sample = clipped(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
     found = {name: product_fit(name.lower())(sample, privacy, draw) / scale for name in ("SSP", BASE)}
     for name, (rounds, clip) in BOOSTED.items():
@@ -113,18 +114,18 @@ def markdown(report: dict[str, Any]) -> str:
     """The tables of docs/regression.md: medians, and errors over AdaSSP's; then those over all cells."""
     cells = report["cells"]
     heads = list(cells[0]["methods"])
-    lines = [_row("table", "n", "d", "ε", *heads), _row(*["---"] * (4 + len(heads)))]
+    lines = heading("table", "n", "d", "ε", *heads)
     for cell in cells:
         found = cell["methods"]
         shown = [_over(found[name]) if name in LATER else f"{found[name]['median']:.3g}" for name in heads]
-        lines.append(_row(cell["table"], f"{cell['n']:,}", str(cell["d"]), f"{cell['epsilon']:g}", *shown))
-    lines += ["", _row("method", "error over AdaSSP's", "lower in", "higher in", "cells"), _row(*["---"] * 5)]
+        lines.append(row(cell["table"], f"{cell['n']:,}", str(cell["d"]), f"{cell['epsilon']:g}", *shown))
+    lines += ["", *heading("method", "error over AdaSSP's", "lower in", "higher in", "cells")]
     for name in (name for name in heads if name != BASE):
         logs = np.log([cell["methods"][name]["over_base"] for cell in cells])
         errors = np.array([cell["methods"][name]["log_se"] for cell in cells])
         overall = {"over_base": float(np.exp(logs.mean())), "log_se": sqrt(float(np.sum(errors**2))) / len(cells)}
         lower, higher = (int(np.sum(sign * logs > 2 * errors)) for sign in (-1, 1))
-        lines.append(_row(name, _over(overall), str(lower), str(higher), str(len(cells))))
+        lines.append(row(name, _over(overall), str(lower), str(higher), str(len(cells))))
     return "\n".join(lines)
 
 
@@ -132,10 +133,6 @@ def _over(found: dict[str, float]) -> str:
     """0.85 ± 0.02, of AdaSSP's error."""
     error = float(f"{found['over_base'] * found['log_se']:.1g}")
     return f"{found['over_base']:.3g} ± {error:g}"
-
-
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
 
 
 @click.command()
@@ -148,8 +145,7 @@ def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
         print(f"The tables are not in {data}: a made-up one instead.")
     report = run(quick=quick, data=data)
     print(markdown(report))
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
 
 
 if __name__ == "__main__":

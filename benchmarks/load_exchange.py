@@ -1,17 +1,20 @@
 """A moments release of two members under load, every step of it over the network, from proposal to upload."""
 
+import json
 import os
 import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
 
 import httpx
 import numpy as np
 
+from benchmarks.exchanged import piece
 from shared.mixing.ring import Rows, Words, rows_of, subtracted
 from shared.privacy.noise import discrete_gaussian
 from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
@@ -150,7 +153,7 @@ def _countersign(party: _Party, exchange: Exchange, where: str, deal: str) -> tu
         masks[sender] = open_mask(exchange, _envelope(shown[sender]), sender)
         secret = open_secret(exchange, masks[sender], recipient=party.member.name, key=party.round_key)
         body = party.ask("mask down", "GET", f"{where}/masks/{sender}", None).content
-        rows[sender] = MaskReader(exchange, party=sender, secret=secret, read=_Parts(body))
+        rows[sender] = MaskReader(exchange, party=sender, secret=secret, read=partial(piece, body))
         check_commitment(exchange, masks[sender], rows[sender], secret=secret)
     seen = transcript(exchange, deal=deal, masks=masks)
     signed = countersignature(exchange, party=party.member.name, transcript=seen)
@@ -202,13 +205,5 @@ def _spec(proposer: Member, other: Member) -> ReleaseSpec:
     )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    body: bytes
-
-    def __call__(self, start: int, size: int) -> bytes:
-        return self.body[start : start + size]
-
-
 def _envelope(shown: Any) -> Envelope:  # noqa: ANN401 - JSON
-    return parse_envelope(httpx.Response(200, json=shown).content)
+    return parse_envelope(json.dumps(shown).encode())

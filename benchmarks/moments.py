@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.moments_noise import Array, clipped, entry_variance, moments_release, rmgm_release
 from benchmarks.moments_picture import draw
+from benchmarks.tables import DATA, entry
 from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
 from services.estimation.errors import EstimationError
 from services.simulation.dataset import Dataset, holdout
@@ -24,7 +25,6 @@ from services.simulation.evaluate import Reference, design, reference, response
 from services.simulation.preparing import Wanted, prepare
 from shared.protocol.schema import encoded_columns
 
-_DATA = Path(__file__).parents[2] / "shared" / "data"
 _PRIVACY = {"epsilon": 1.0, "delta": 1e-5}
 _MOMENTS = ("adaptive_ridge", "shrunken", "ols", "constant")
 _RMGM = ("ols", "adaptive_ridge", "shrunken", "constant")
@@ -51,9 +51,9 @@ class Case:
 
 def load(name: str, data: Path) -> Case:
     """A table of the manifest; features in order, as evenly as possible over three parties."""
-    [entry] = [e for e in json.loads((data / "datasets.json").read_text())["datasets"] if e["name"] == name]
-    features = tuple(entry["feature_columns"])
-    dataset = prepare(Wanted(table=data / entry["file"], target=entry["target_column"], parties=3, features=features))
+    about = entry(data, name)
+    features = tuple(about["feature_columns"])
+    dataset = prepare(Wanted(table=data / about["file"], target=about["target_column"], parties=3, features=features))
     training, held_out = (dataset.table.rows(rows) for rows in holdout(dataset.table.n, seed=0))
     parts = {a.name: design(training, (a,)) for a in dataset.features}
     parts[dataset.target] = response(training, dataset, clip=True)[:, None]
@@ -183,7 +183,7 @@ def _columns() -> list[tuple[str, str]]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="The smallest table and few runs, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=_DATA)
+@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=DATA)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to write the files.")
 def main(*, quick: bool, data: Path, out: Path | None) -> None:
     """Print the tables and, if asked, write the files."""

@@ -4,10 +4,10 @@ A release is made by what the product makes it of: `private.masking` reads, enco
 are dealt, masks exchanged and checked, shares computed; the mechanism adds each party's noise; blocks are submitted,
 assembled and published as second moments. All of it but the noise is deterministic, and the release is linear in the
 noise: what each number drawn does to it is found by running the product with that number one and all others nought.
-Each run of an attack then draws these numbers, by the product's sampler, and adds up what they do; the attacks at one
-epsilon look at the same numbers. That nothing is lost by it is checked for SAMPLED whole releases of every table: the
-mechanism asks for the same numbers, once, and the release is the noiseless one plus what the numbers do, integer by
-integer. The variances that follow must be the published ones.
+Each run of an attack then draws these numbers, by the product's sampler, and adds up what they do; both tables of an
+attack, and the attacks at one epsilon, get the same numbers. That nothing is lost by it is checked for SAMPLED whole
+releases of every table: the mechanism asks for the same numbers, once, and the release is the noiseless one plus what
+the numbers do, integer by integer. The variances that follow must be the published ones.
 
 Adversary: sees all published moments; parties inside subtract their own noise. The two tables differ in the last
 subject's rows at one party, or at several: the pair that is easiest to tell apart of all with values at either end or
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, epsilon_bound, halved
+from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.exchanged import Integers, Masking, approved
 from party_agent.private.masking import mask_rows
 from party_agent.private.request import BlockRequest
@@ -123,9 +123,10 @@ class Numbers:
 
     def drawn(self, runs: int, draw: Sampler) -> Floats:
         """All R of them, runs times (runs x R); 0 where they do nothing."""
-        found = np.zeros((runs, len(self.party)))
-        for r in np.flatnonzero(self.effect.any(axis=1)):
-            found[:, r] = draw(int(self.scale[r]), runs)
+        found, acting = np.zeros((runs, len(self.party))), self.effect.any(axis=1)
+        for scale in np.unique(self.scale[acting]):
+            places = np.flatnonzero(acting & (self.scale == scale))
+            found[:, places] = draw(int(scale), runs * len(places)).reshape(runs, -1)
         return found
 
 
@@ -195,20 +196,18 @@ def worst_rows(spec: ReleaseSpec, variance: Floats, changed: tuple[int, ...]) ->
     return grid[first], grid[second]
 
 
-def scores(case: Case, numbers: Numbers, pair: Sequence[Ready], drawn: Sequence[Floats]) -> list[Floats]:
-    """The attack's statistic for either table, once for each row of numbers drawn."""
-    still, variance = [release.still() for release in pair], numbers.variance(case.inside)
-    apart = still[1] - still[0]
+def scores(case: Case, numbers: Numbers, apart: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    """The attack's statistic for either table, once for each row of numbers drawn; `apart` is what parts them."""
+    variance = numbers.variance(case.inside)
     if apart[variance == 0].any():
         raise AssertionError("an entry without noise tells the tables apart")
     weights = np.where(variance > 0, apart / np.maximum(variance, 1), 0)
     pull = np.where(np.isin(numbers.party, case.inside), 0, numbers.effect @ weights)
-    return [entry @ weights + noise @ pull for entry, noise in zip(still, drawn, strict=True)]
+    return centred(float(apart @ weights), drawn @ pull)
 
 
-def check_sampled(release: Ready, numbers: Numbers) -> None:
+def check_sampled(release: Ready, still: Floats, numbers: Numbers) -> None:
     """Raise AssertionError unless whole releases are the noiseless one plus what the numbers drawn do."""
-    still = release.still()
     for _ in range(SAMPLED):
         asked: list[tuple[int, int, int]] = []
         drawn: list[Integers] = []
@@ -229,20 +228,22 @@ def audit_moments(
     """The bounds for the mechanism and for its broken twin."""
     blank = ready(epsilon, np.zeros(_PARTIES * _COLUMNS, np.int64))
     numbers, spec = numbers_of(blank), blank.spec
-    honest, broken = ([numbers.drawn(runs, draw) for _ in range(2)] for draw in (discrete_gaussian, halved))
+    honest, broken = (numbers.drawn(runs, draw) for draw in (discrete_gaussian, halved))
     results = []
     for case in cases:
         pair = [ready(epsilon, row) for row in worst_rows(spec, numbers.variance(case.inside), case.changed)]
-        for release in pair:
-            check_sampled(release, numbers)
+        stills = [release.still() for release in pair]
+        for release, still in zip(pair, stills, strict=True):
+            check_sampled(release, still, numbers)
+        apart = stills[1] - stills[0]
         losses = (plan.loss for place, plan in enumerate(plan_blocks(spec)) if place in case.changed)
         results.append(
             {
                 "mechanism": "moments",
                 "seen_by": case.seen_by,
                 "claimed": sum(losses, start=ZERO).epsilon(DELTA),
-                "demonstrated": epsilon_bound(*scores(case, numbers, pair, honest), alpha=alpha),
-                "with_half_the_noise": epsilon_bound(*scores(case, numbers, pair, broken), alpha=alpha),
+                "demonstrated": epsilon_bound(*scores(case, numbers, apart, honest), alpha=alpha),
+                "with_half_the_noise": epsilon_bound(*scores(case, numbers, apart, broken), alpha=alpha),
             }
         )
     return results

@@ -79,12 +79,12 @@ def clipped(rows: Array, shares: Sequence[PartyShare], row_norm: float | None) -
     return result
 
 
-def moments_release(
+def noisy_moments(
     S: Array, variance: Array, attributes: tuple[Attribute, ...], random: np.random.Generator
-) -> PreparedMoments:
-    """S + noise as a learner reads it."""
+) -> SecondMoments:
+    """S + noise as it is published."""
     upper = np.triu(random.standard_normal(S.shape) * np.sqrt(variance))
-    document = SecondMoments(
+    return SecondMoments(
         release="0" * 64,
         mechanism="moments",
         columns=(INTERCEPT, *(c.name for c in encoded_columns(attributes))),
@@ -94,7 +94,13 @@ def moments_release(
         n=round(S[0, 0]),
         entry_variance=tuple(map(tuple, variance.tolist())),
     )
-    return PreparedMoments.of(document, attributes)
+
+
+def moments_release(
+    S: Array, variance: Array, attributes: tuple[Attribute, ...], random: np.random.Generator
+) -> PreparedMoments:
+    """The same as a learner reads it."""
+    return PreparedMoments.of(noisy_moments(S, variance, attributes, random), attributes)
 
 
 def rmgm_release(

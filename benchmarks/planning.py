@@ -23,7 +23,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.moments_noise import entry_variance
+from benchmarks.moments_noise import entry_variance, noisy_moments
+from benchmarks.tables import DATA, entry
 from services.estimation import FitRequest, PreparedMoments, fit_prepared
 from services.estimation.errors import SingularError
 from services.planning.public_table import encode
@@ -45,7 +46,6 @@ from shared.protocol.spec import INTERCEPT
 Array = NDArray[np.float64]
 Kind = Literal["rmgm", "dgm", "moments"]
 
-_DATA = Path(__file__).parents[2] / "shared" / "data"
 _TABLES = (
     *("bike_hour", "diabetes130", "gpu_sgemm", "kin40k", "protein", "winequality_white"),
     *("tamielectric", "airfoil", "concrete", "insurance_numeric"),
@@ -131,9 +131,9 @@ def synthetic(n: int, columns: int, *, seed: int) -> Case:
 
 def real(name: str, data: Path) -> Case:
     """A table of the data folder, divided as `commingle simulate --parties 3` would."""
-    entry = next(e for e in json.loads((data / "datasets.json").read_text())["datasets"] if e["name"] == name)
-    table, target = data / entry["file"], entry["target_column"]
-    held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(entry["feature_columns"])))
+    about = entry(data, name)
+    table, target = data / about["file"], about["target_column"]
+    held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(about["feature_columns"])))
     shares = tuple(Share(name=party.name, attributes=party.attributes) for party in held.parties)
     return Case(name, held.target, shares, np.hstack([encode(held.table, share) for share in shares]))
 
@@ -174,17 +174,7 @@ def _noisy_moments(case: Case, design: Design, repeats: int) -> Iterator[SecondM
     parties = [PartyShare(share.name, share.attributes) for share in design.shares]
     variance = entry_variance(parties, epsilon=design.epsilon, delta=design.delta)
     for _ in range(repeats):
-        upper = np.triu(draw.normal(size=variance.shape) * np.sqrt(variance))
-        yield SecondMoments(
-            release="0" * 64,
-            mechanism="moments",
-            columns=(INTERCEPT, *(column.name for column in design.columns)),
-            gram=tuple(map(tuple, (design.n * case.moments + upper + np.triu(upper, 1).T).tolist())),
-            noise_variance=(0.0,) * len(variance),
-            rows=design.n,
-            n=design.n,
-            entry_variance=tuple(map(tuple, variance.tolist())),
-        )
+        yield noisy_moments(design.n * case.moments, variance, design.attributes, draw)
 
 
 def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[Row]:
@@ -302,7 +292,7 @@ def draw_picture(rows: list[Row], path: Path) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="One small synthetic table, for CI.")
-@click.option("--data", type=click.Path(path_type=Path), default=_DATA, help="Folder of the real tables.")
+@click.option("--data", type=click.Path(path_type=Path), default=DATA, help="Folder of the real tables.")
 @click.option("--repeats", type=int, default=40, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 @click.option("--picture", type=click.Path(path_type=Path))

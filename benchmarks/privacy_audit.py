@@ -11,19 +11,18 @@ follows a lower bound on the separation mu of the two distributions (Gaussian di
 below 0.001.
 
 The real path is audited: `private.bridge.privatise` on real files with OpenDP's sampler. Privatising is deterministic
-but for the noise it adds, so the noiseless blocks are made once and each run draws only the noise of those entries in
-which they differ: entries are independent, and the others have weight zero in the statistic. That nothing is lost by it
-is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the planned sigma and every
-entry, and what it returns is the noiseless block plus what it was given, integer by integer. A broken mechanism with
-half the noise is audited beside it, to show that the attack notices. `benchmarks.moments_audit` has the attacks on
-moments releases.
+but for the noise it adds, so the noiseless blocks are made once and each run draws, for both tables, only the noise of
+those entries in which they differ: entries are independent, and the others have weight zero in the statistic. That
+nothing is lost by it is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the
+planned sigma and every entry, and what it returns is the noiseless block plus what it was given, integer by integer. A
+broken mechanism with half the noise is audited beside it, to show that the attack notices. `benchmarks.moments_audit`
+has the attacks on moments releases.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, epsilon_bound, halved
+from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.moments_audit import audit_moments
 from party_agent.private.bridge import privatise
 from party_agent.private.request import BlockRequest
@@ -76,35 +75,36 @@ def neighbours(folder: Path) -> Iterator[Table]:
         yield Table(open_source(FileSource(path=str(path))), "id", _ATTRIBUTES)
 
 
-def scores(tables: list[Table], asked: BlockRequest, draw: Sampler, runs: int) -> list[NDArray[np.float64]]:
-    """The attack's statistic for each table, `runs` times."""
-    charges = [Debited("audit", asked.plan.charge.units, table.scan().digest) for table in tables]
+def noiseless(table: Table, asked: BlockRequest) -> NDArray[np.int64]:
+    """A table's block without noise, flat. Raises AssertionError where the product adds anything but noise to it."""
+    charge = Debited("audit", asked.plan.charge.units, table.scan().digest)
 
-    def block(which: int, sampler: Sampler) -> NDArray[np.int64]:
-        return privatise(tables[which], asked, charge=charges[which], draw=sampler).ravel()
+    def block(sampler: Sampler) -> NDArray[np.int64]:
+        return privatise(table, asked, charge=charge, draw=sampler).ravel()
 
-    silent = [block(which, lambda _, count: np.zeros(count, np.int64)) for which in range(len(tables))]
-    apart = silent[1] - silent[0]
-    direction: NDArray[np.float64] = apart / np.linalg.norm(apart)
-    seen = np.flatnonzero(apart)
-    found: list[NDArray[np.float64]] = []
-    for which, still in enumerate(silent):
-        check_sampled(partial(block, which), still, asked.plan.sigma, draw)
-        noise = draw(asked.plan.sigma, runs * len(seen)).reshape(runs, -1)
-        found.append(still @ direction + noise @ direction[seen])
-    return found
+    still = block(lambda _, count: np.zeros(count, np.int64))
+    check_sampled(block, still, asked.plan.sigma)
+    return still
 
 
-def check_sampled(
-    run: Callable[[Sampler], NDArray[np.int64]], still: NDArray[np.int64], sigma: int, draw: Sampler
-) -> None:
+def scores(
+    apart: NDArray[np.int64], *, sigma: int, draw: Sampler, runs: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The attack's statistic on either table, `runs` times; `apart` is the difference of the noiseless blocks."""
+    seen = apart[apart != 0]
+    distance = float(np.linalg.norm(seen))
+    noise = draw(sigma, runs * len(seen)).reshape(runs, -1)
+    return centred(distance, noise @ (seen / distance))
+
+
+def check_sampled(run: Callable[[Sampler], NDArray[np.int64]], still: NDArray[np.int64], sigma: int) -> None:
     """Raise AssertionError unless whole runs of the product add to the noiseless block what the sampler drew, once."""
     drawn: list[NDArray[np.int64]] = []
     asked: list[tuple[int, int]] = []
 
     def recording(scale: int, count: int) -> NDArray[np.int64]:
         asked.append((scale, count))
-        drawn.append(draw(scale, count))
+        drawn.append(discrete_gaussian(scale, count))
         return drawn[-1].copy()
 
     for number in range(SAMPLED):
@@ -117,9 +117,11 @@ def audit(mechanism: Literal["rmgm", "dgm"], epsilon: float, *, runs: int, alpha
     """The bound for the mechanism and for its broken twin."""
     asked = request(mechanism, epsilon)
     with tempfile.TemporaryDirectory() as folder:
-        tables = list(neighbours(Path(folder)))
-        honest = epsilon_bound(*scores(tables, asked, discrete_gaussian, runs), alpha=alpha)
-        broken = epsilon_bound(*scores(tables, asked, halved, runs), alpha=alpha)
+        without, within = (noiseless(table, asked) for table in neighbours(Path(folder)))
+    honest, broken = (
+        epsilon_bound(*scores(within - without, sigma=asked.plan.sigma, draw=draw, runs=runs), alpha=alpha)
+        for draw in (discrete_gaussian, halved)
+    )
     return {
         "mechanism": mechanism,
         "seen_by": "anyone",

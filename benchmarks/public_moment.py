@@ -6,7 +6,6 @@ rho-zCDP for each of two measurements, replace-one neighbours. DP-OLSE as publis
 it has no guarantee. Output is Markdown.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.public_moment_designs import Rows, condition, synthetic, wine, wine_table
-from benchmarks.wang2018_data import DATA
+from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_panels import Panel, draw_panels
 from party_agent.private.regression.dp_olse import dp_olse, radii_from_public, radii_from_rows
 from party_agent.private.regression.dp_pmtolse import dp_pmtolse
@@ -28,6 +27,7 @@ from party_agent.private.regression.problem import Floats, clipped
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)
 METHODS = ("DP-OLSE, private radii", "DP-OLSE, public radii", "DP-PMTOLSE, published", "DP-PMTOLSE, tight")
+_CONDITIONS = ("condition_before", "condition_after", "least_before", "least_after")
 _RHO = "\N{GREEK SMALL LETTER RHO}"
 WARNING = (
     "Benchmark only: the radii of 'DP-OLSE, private radii' (the paper's) and the z-scores of wine are read from\n"
@@ -140,8 +140,7 @@ def _before_and_after(x: Floats, public: PublicMoments) -> tuple[float, ...]:
 
 
 def _medians(values: Sequence[tuple[float, ...]]) -> dict[str, float]:
-    heads = ("condition_before", "condition_after", "least_before", "least_after")
-    return dict(zip(heads, np.median(values, axis=0).tolist(), strict=True))
+    return dict(zip(_CONDITIONS, np.median(values, axis=0).tolist(), strict=True))
 
 
 def run(*, quick: bool, data: Path) -> dict[str, Any]:
@@ -180,26 +179,21 @@ def wine_figures(table: tuple[Floats, Floats], *, publics: Sequence[int], trials
 
 def markdown(report: dict[str, Any]) -> str:
     """The tables of docs/public_moment.md."""
-    heads = ("condition_before", "condition_after", "least_before", "least_after")
-    lines = [_row("rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed"), _row(*["---"] * 5)]
+    lines = heading("rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed")
     named = [(f"synthetic, {c['public']} public", c) for c in report["conditions"]]
     named += [(f"wine, {c['normalisation']}", c) for c in report["wine_conditions"]]
-    lines += [_row(name, *(f"{c[h]:.3g}" for h in heads)) for name, c in named]
+    lines += [row(name, *(f"{c[h]:.3g}" for h in _CONDITIONS)) for name, c in named]
     for number in ("1", "4", "4, without row norm"):
         cells = report["figures"].get(number, [])
         if not cells:
             continue
-        lines += ["", f"Figure {number}, median error:", "", _row(_RHO, "n", "OLS", *METHODS), _row(*["---"] * 7)]
+        lines += ["", f"Figure {number}, median error:", "", *heading(_RHO, "n", "OLS", *METHODS)]
         found = {(c["rho"], c["n"], c["method"]): c["median"] for c in cells}
         for rho, n in dict.fromkeys((c["rho"], c["n"]) for c in cells):
-            lines.append(_row(f"{rho:g}", f"{n:,}", *(f"{found[rho, n, m]:.3g}" for m in ("OLS", *METHODS))))
+            lines.append(row(f"{rho:g}", f"{n:,}", *(f"{found[rho, n, m]:.3g}" for m in ("OLS", *METHODS))))
     if "4" not in report["figures"]:
         lines.append("\nWhite wine is not at hand: figures 4 and 5 left out.")
     return "\n".join(lines)
-
-
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
 
 
 def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[str, Any]:
@@ -240,16 +234,12 @@ def draw(report: dict[str, Any], folder: Path) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few trials, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options("Few trials, for CI.")
 def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
     """Run the experiments and print their tables."""
     report = run(quick=quick, data=data)
     print(f"{WARNING}\n\n{markdown(report)}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
     if pictures is not None:
         draw(report, pictures)
 

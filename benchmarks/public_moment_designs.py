@@ -1,13 +1,12 @@
 """The two designs of the public second moment paper: public and private rows, and what a fit is judged against."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.random import Generator
 
+from benchmarks.tables import columns, entries
 from party_agent.private.regression.problem import Floats
 
 D = 10
@@ -48,14 +47,7 @@ def synthetic(draw: Generator, *, n: int, public: int) -> Rows:
 
 def wine_table(data: Path) -> tuple[Floats, Floats] | None:
     """White wine, or None where it is not at hand."""
-    manifest = data / "datasets.json"
-    if not manifest.exists():
-        return None
-    entries = json.loads(manifest.read_text(encoding="utf-8"))["datasets"]
-    entry = next(e for e in entries if e["name"] == "winequality_white")
-    table = pq.read_table(data / entry["file"])
-    x = np.column_stack([table[c].to_numpy() for c in entry["feature_columns"]]).astype(np.float64)
-    return x, table[entry["target_column"]].to_numpy().astype(np.float64)
+    return columns(data, "winequality_white") if entries(data) else None
 
 
 def wine(table: tuple[Floats, Floats], draw: Generator, *, row_norm: bool) -> Rows:

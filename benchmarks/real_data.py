@@ -16,7 +16,8 @@ from typing import Any
 
 import click
 
-_DATA = Path(__file__).parents[2] / "shared" / "data"
+from benchmarks.tables import DATA, entry
+
 _MAIN = "from shared.runtime.cli import main; main()"
 _EPSILONS = ("1", "3", "100")
 _SHOWN = ("ols", "debiased", "measurement_error", "shrunken", "constant")
@@ -31,11 +32,9 @@ class Case:
 
 
 def _single(name: str, data: Path) -> Case:
-    manifest = json.loads((data / "datasets.json").read_text())
-    entry = next(e for e in manifest["datasets"] if e["name"] == name)
-    features = ",".join(entry["feature_columns"])
-    table = str(data / entry["file"])
-    return Case(name, ("--table", table, "--target", entry["target_column"], "--features", features, "--parties", "3"))
+    about = entry(data, name)
+    features, table = ",".join(about["feature_columns"]), str(data / about["file"])
+    return Case(name, ("--table", table, "--target", about["target_column"], "--features", features, "--parties", "3"))
 
 
 def _numeric(name: str, lower: float, upper: float) -> dict[str, Any]:
@@ -112,7 +111,7 @@ def markdown(reports: dict[str, dict[str, Any]]) -> str:
 
 
 @click.command()
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=_DATA)
+@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), default=DATA)
 @click.option("--only", multiple=True, help="Names of the tables to run.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path))

@@ -15,7 +15,8 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.wang2018_data import DATA, FOLDS, Table, load, made_up, names
+from benchmarks.reporting import heading, options, row, write_json
+from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_efficiency import SIZES, efficiency
 from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors
 from benchmarks.wang2018_panels import Panel, draw_panels
@@ -83,16 +84,12 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The tables of docs/wang2018.md."""
-    lines = [_row("table", "n", "d", *_COLUMNS), _row(*["---"] * (3 + len(_COLUMNS)))]
+    lines = heading("table", "n", "d", *_COLUMNS)
     lines += [
-        _row(r["table"], f"{r['n']:,}", str(r["d"]), *(_cell(r["methods"][m]) for m in _COLUMNS))
+        row(r["table"], f"{r['n']:,}", str(r["d"]), *(_cell(r["methods"][m]) for m in _COLUMNS))
         for r in report["table3"]
     ]
-    lines += [
-        "",
-        _row("table", "method", "ours", "published", "runs inside", "his code", "its runs inside"),
-        _row(*["---"] * 7),
-    ]
+    lines += ["", *heading("table", "method", "ours", "published", "runs inside", "his code", "its runs inside")]
     for r in report["table3"]:
         for name in _COLUMNS:
             cell = r["methods"][name]
@@ -100,30 +97,30 @@ def markdown(report: dict[str, Any]) -> str:
                 theirs, variant = cell["published"], r["methods"].get(f"{name}, his code")
                 spread = f"{theirs['mse']:.3g} ± {theirs['sd']:.2g}"
                 his = ("", "") if variant is None else (f"{variant['mse']:.3g}", f"{variant['runs_inside']:.0%}")
-                lines.append(_row(r["table"], name, f"{cell['mse']:.3g}", spread, f"{cell['runs_inside']:.0%}", *his))
+                lines.append(row(r["table"], name, f"{cell['mse']:.3g}", spread, f"{cell['runs_inside']:.0%}", *his))
     compared = [c for r in report["table3"] for n, c in r["methods"].items() if n in _COLUMNS and "inside" in c]
     lines.append(
         f"\n{sum(c['inside'] for c in compared)} of {len(compared)} cells are inside ± 3 published deviations.\n"
     )
     lines += _variants(report["table3"])
     heads = list(report["efficiency"][0]["mean_squared_error"])
-    lines += [_row("n", *heads), _row(*["---"] * (1 + len(heads)))]
+    lines += heading("n", *heads)
     for cell in report["efficiency"]:
         errors = cell["mean_squared_error"]
         ratios = (f"{errors[name] / errors['OLS']:.3g}" for name in heads[1:])
-        lines.append(_row(f"{cell['n']:,}", f"{errors['OLS']:.3g}", *ratios))
+        lines.append(row(f"{cell['n']:,}", f"{errors['OLS']:.3g}", *ratios))
     return "\n".join(lines)
 
 
 def _variants(rows: list[dict[str, Any]]) -> list[str]:
     """How well each variant of two methods meets its published column, and what the published ± is made of."""
-    lines = [_row("variant", "inside ± 3", "between our least and most run", "outside ± 3"), _row(*["---"] * 4)]
+    lines = heading("variant", "inside ± 3", "between our least and most run", "outside ± 3")
     for name in sorted({"ObjPert", "SSP", *HIS_CODE}):
         cells = {r["table"]: r["methods"][name] for r in rows if "published" in r["methods"][name]}
         outside = [table for table, cell in cells.items() if not cell["inside"]]
         between = sum(c["least"] <= c["published"]["mse"] <= c["most"] for c in cells.values())
         inside = f"{len(cells) - len(outside)} of {len(cells)}"
-        lines.append(_row(name, inside, str(between), ", ".join(outside)))
+        lines.append(row(name, inside, str(between), ", ".join(outside)))
     fixed = [r["methods"][name] for r in rows for name in FIXED if "published" in r["methods"][name]]
     # summary's deviation divides by ten folds, Matlab's by nine
     ratios = [c["published"]["sd"] / (c["sd"] * sqrt(FOLDS / (FOLDS - 1))) for c in fixed]
@@ -137,10 +134,6 @@ def _cell(found: dict[str, Any]) -> str:
     ours = f"{found['mse']:.3g}"
     theirs = found.get("published")
     return ours if theirs is None else f"{ours} / {theirs['mse']:.3g}{'' if found['inside'] else ' **!**'}"
-
-
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
 
 
 def draw(report: dict[str, Any], folder: Path) -> None:
@@ -176,18 +169,14 @@ def draw(report: dict[str, Any], folder: Path) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One table and few runs, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options("One table and few runs, for CI.")
 def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
     """Run the experiments and print their tables."""
     if not names(data):
         print(f"The tables of the paper are not in {data}: a made-up one instead.")
     report = run(quick=quick, data=data)
     print(f"{WARNING}\n\n{markdown(report)}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
     if pictures is not None:
         draw(report, pictures)
 

@@ -1,6 +1,5 @@
 """The regression tables of Wang 2018 with their ten folds, and a made-up one for machines without them."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,9 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.tables import columns, entries
 from party_agent.private.regression.problem import Floats
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 FOLDS = 10
 
 
@@ -31,19 +30,13 @@ class Table:
 
 def names(data: Path) -> list[str]:
     """Those at hand, few rows first; empty where the folder is absent."""
-    manifest = data / "datasets.json"
-    entries = json.loads(manifest.read_text(encoding="utf-8"))["datasets"] if manifest.exists() else []
-    chosen = [entry for entry in entries if "wang2018" in entry["families"]]
+    chosen = [entry for entry in entries(data) if "wang2018" in entry["families"]]
     return [str(entry["name"]) for entry in sorted(chosen, key=lambda entry: int(entry["rows"]))]
 
 
 def load(data: Path, name: str) -> Table:
     """One table."""
-    manifest = json.loads((data / "datasets.json").read_text(encoding="utf-8"))
-    entry = next(e for e in manifest["datasets"] if e["name"] == name)
-    columns = pq.read_table(data / entry["file"])
-    x = np.column_stack([columns[c].to_numpy() for c in entry["feature_columns"]]).astype(np.float64)
-    y = columns[entry["target_column"]].to_numpy().astype(np.float64)
+    x, y = columns(data, name)
     folds = pq.read_table(data / "wang2018_folds.parquet", filters=[("dataset", "=", name)])
     fold = np.empty(len(y), np.int64)
     fold[folds["row"].to_numpy()] = folds["fold"].to_numpy()

@@ -21,9 +21,9 @@ from typing import Any, Literal
 import click
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.tables import DATA, columns, entries
 from party_agent.private.mixing import bounded_rows
 from party_agent.private.rows import RawBatch
 from party_agent.private.whitening import make_whitening
@@ -37,11 +37,12 @@ from shared.protocol.plan import plan_block
 from shared.protocol.schema import Attribute, NumericAttribute
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.study import Member, Study, StudyParty, build_spec
+from shared.protocol.whitening import Whitening
 
 Array = NDArray[np.float64]
-_DATA = Path(__file__).parents[2] / "shared" / "data"
 _NOBODY = Fingerprint("0" * 64)
 _PARTIES = 3
+_MECHANISMS: tuple[Literal["rmgm", "dgm"], ...] = ("rmgm", "dgm")
 _WHITENED = {"whitened, radius 0.5": 0.5, "whitened, radius 1": 1.0, "whitened, radius 1.41": sqrt(2)}
 _ESTIMATORS = ("ols", "measurement_error", "shrunken")
 
@@ -86,10 +87,7 @@ def synthetic(n: int) -> Design:
 
 def wine(data: Path) -> Design:
     """249 public and 4,649 private rows, as in the paper."""
-    entry = next(e for e in json.loads((data / "datasets.json").read_text())["datasets"] if "white" in e["name"])
-    table = pq.read_table(data / entry["file"])
-    rows = np.column_stack([table[c].to_numpy() for c in (*entry["feature_columns"], entry["target_column"])])
-    rows = np.random.default_rng(0).permutation(rows.astype(np.float64))
+    rows = np.random.default_rng(0).permutation(np.column_stack(columns(data, "winequality_white")))
     return Design("winequality_white", rows[:249], rows[249:])
 
 
@@ -99,14 +97,14 @@ def specification(
     """The spec of one release, the attributes dealt out in order."""
     shares = [tuple(map(int, part)) for part in np.array_split(np.arange(design.private.shape[1]), _PARTIES)]
     parties = []
-    for number, columns in enumerate(shares):
-        attributes = tuple(design.schema[j] for j in columns)
+    for number, places in enumerate(shares):
+        attributes = tuple(design.schema[j] for j in places)
         terms: dict[str, Any] = {}
         if variant in _WHITENED:
-            whitening = _whitening(design.public, columns, attributes, _WHITENED[variant] * sqrt(len(columns)))
+            whitening = _whitening(design.public, places, attributes, _WHITENED[variant] * sqrt(len(places)))
             terms = {"whitening": whitening, "row_norm": 1.0}
         elif variant == "row norm":  # as long as the public rows are on average
-            terms["row_norm"] = float(sqrt((encoded(design, design.public)[:, columns] ** 2).sum(axis=1).mean()))
+            terms["row_norm"] = float(sqrt((encoded(design, design.public)[:, places] ** 2).sum(axis=1).mean()))
         parties.append(StudyParty(name=f"p{number}", dataset="d", attributes=attributes, **terms))
     study = Study(
         study="s",
@@ -159,8 +157,8 @@ def measure(design: Design, spec: ReleaseSpec, *, repeats: int) -> dict[str, Any
     return {"feature_root": float(np.median(roots)), **{n: {"error": e, "r2": r} for n, (e, r) in medians.items()}}
 
 
-def _whitening(public: Array, columns: tuple[int, ...], attributes: tuple[Attribute, ...], radius: float) -> Any:  # noqa: ANN401 - a mypy-known model
-    batch = RawBatch({a.name: pa.array(public[:, j]) for a, j in zip(attributes, columns, strict=True)}, len(public))
+def _whitening(public: Array, places: tuple[int, ...], attributes: tuple[Attribute, ...], radius: float) -> Whitening:
+    batch = RawBatch({a.name: pa.array(public[:, j]) for a, j in zip(attributes, places, strict=True)}, len(public))
     return make_whitening(lambda _: iter([batch]), attributes, ridge=1e-6, radius=radius).whitening
 
 
@@ -170,20 +168,20 @@ def _with_ones(x: Array) -> Array:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="One epsilon and two repeats, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=_DATA)
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
     """Print the table and, if asked, write it as JSON."""
     designs = [synthetic(2_000 if quick else 20_000)]
-    if (data / "datasets.json").exists():
+    if entries(data):
         designs.append(wine(data))
     else:
         print(f"winequality_white left out: no data in {data}")
     results = []
     print(f"{'':56}{'root':>7}" + "".join(f"{name + ': error, R2':>30}" for name in _ESTIMATORS))
-    for design, mechanism, epsilon in product(designs, ("rmgm", "dgm"), (10.0,) if quick else (1.0, 3.0, 10.0, 30.0)):
+    for design, mechanism, epsilon in product(designs, _MECHANISMS, (10.0,) if quick else (1.0, 3.0, 10.0, 30.0)):
         for variant in ("plain", "row norm", *_WHITENED):
-            spec = specification(design, variant, mechanism=mechanism, epsilon=epsilon, k=200)  # type: ignore[arg-type] # a literal out of product
+            spec = specification(design, variant, mechanism=mechanism, epsilon=epsilon, k=200)
             found = measure(design, spec, repeats=2 if quick else 20)
             results.append(
                 {"table": design.name, "mechanism": mechanism, "epsilon": epsilon, "variant": variant, **found}

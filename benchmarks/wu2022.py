@@ -7,7 +7,6 @@ product's own code makes. Fits of Commingle are the product's. The real tables a
 Output is Markdown. The full run takes some minutes on one core.
 """
 
-import json
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from benchmarks import wu2022_real
 from benchmarks.release_law import drawn_moments, exact_moments, private_moments
+from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wu2022_methods import DELTA
 from benchmarks.wu2022_pictures import draw_eigenvalues, draw_synthetic
 from benchmarks.wu2022_synthetic import cells, eigenvalues, example, our_weights
@@ -87,24 +87,24 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The tables of docs/wu2022.md."""
-    lines = ["### Synthetic: mean error ‖ŵ-w‖", "", _heads("n", "ε", "‖w‖", *_SYNTHETIC, "best k", "planned k")]
+    lines = ["### Synthetic: mean error ‖ŵ-w‖", "", *heading("n", "ε", "‖w‖", *_SYNTHETIC, "best k", "planned k")]
     for cell in report["synthetic"]:
         found = cell["methods"]
         means = [f"{found[name]['mean']:.3g}" for name in _SYNTHETIC]
         ks = (str(found["RMGM-OLS best k"]["k"]), str(cell["commingle_k"]))
-        lines.append(_row(f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['norm_of_w']:.3f}", *means, *ks))
+        lines.append(row(f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['norm_of_w']:.3f}", *means, *ks))
     lines += [
         "",
         "### Real tables: mean test MSE, in thousandths",
         "",
-        _heads("table", "n", "ε", *_REAL, "best k", "planned k"),
+        *heading("table", "n", "ε", *_REAL, "best k", "planned k"),
     ]
     for table in report["real"]:
         for cell in table["cells"]:
             found = cell["methods"]
             means = [f"{1000 * found[name]['mean']:.3g}" for name in _REAL]
             ks = (str(found["RMGM-OLS best k"]["k"]), str(cell["commingle_k"]))
-            lines.append(_row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *means, *ks))
+            lines.append(row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *means, *ks))
     if not report["real"]:
         lines.append("\nThe real tables are not at hand: left out.")
     check = report["law_check"]
@@ -115,25 +115,13 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
-
-
-def _heads(*names: str) -> str:
-    return f"{_row(*names)}\n|{'---|' * len(names)}"
-
-
 @click.command()
-@click.option("--quick", is_flag=True, help="Small sizes, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=wu2022_real.DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options("Small sizes, for CI.")
 def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
     """Run the experiments and print their tables."""
     report = run(quick=quick, data=data)
     print(markdown(report))
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    write_json(report, json_file)
     if pictures is not None:
         draw_synthetic(pictures / "wu2022_synthetic.png", report["synthetic"])
         shown = report["eigenvalues"]

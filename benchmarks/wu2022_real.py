@@ -5,7 +5,6 @@ Test MSE is in units of the scaled label, predictions clamped to [-1, 1]. Commin
 bounds, encodes them to [-1, 1] itself, plans k, and fits `shrunken`, its default for predictions, with an intercept.
 """
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from math import sqrt
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from benchmarks.release_law import (
     Array,
@@ -24,6 +22,7 @@ from benchmarks.release_law import (
     proposed,
     rmgm_gram,
 )
+from benchmarks.tables import columns
 from benchmarks.wu2022_methods import DELTA, GRID, dgm_ols, noise_variances, ols
 from services.estimation import FitRequest, PreparedMoments, fit_prepared
 from shared.protocol.moments import SecondMoments
@@ -31,7 +30,6 @@ from shared.protocol.schema import NumericAttribute
 from shared.protocol.spec import ReleaseSpec
 from shared.protocol.study import Study, StudyParty
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 TABLES: Mapping[str, int] = {"insurance_numeric": 5, "bike_hour": 5, "gpu_sgemm": 5, "superconductor_500": 10}
 EPSILONS = (0.1, 0.3, 1.0)
 ESTIMATORS = ("shrunken", "constant")
@@ -39,10 +37,7 @@ ESTIMATORS = ("shrunken", "constant")
 
 def load(data: Path, name: str) -> Array:
     """Features and label, (n, p), each scaled to [0, 1] by its least and greatest value."""
-    manifest = json.loads((data / "datasets.json").read_text(encoding="utf-8"))
-    entry = next(e for e in manifest["datasets"] if e["name"] == name)
-    table = pq.read_table(data / entry["file"], columns=[*entry["feature_columns"], entry["target_column"]])
-    values = np.column_stack([np.asarray(column, dtype=np.float64) for column in table.columns])
+    values = np.column_stack(columns(data, name))
     low, high = values.min(axis=0), values.max(axis=0)
     varying = high > low
     return np.asarray((values[:, varying] - low[varying]) / (high - low)[varying])

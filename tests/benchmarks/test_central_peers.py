@@ -1,5 +1,6 @@
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks import central_peer_fits
 from benchmarks.central import run
 from benchmarks.central_methods import asked, one_column, ratios
-from benchmarks.central_peers import PINS, Absent, Fit, Peers, built, started
+from benchmarks.central_peers import SCRIPT, Absent, Fit, Peers, built, started
 from benchmarks.wang2018_data import made_up
 
 # answers as the real script does, without its libraries
@@ -64,13 +65,12 @@ def test_absent_where_uv_is_not_installed(tmp_path: Path) -> None:
         assert "nowhere" in found.reason
 
 
-def test_every_pin_is_one_version_with_hashes() -> None:
-    lines = PINS.read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and line[0].isalpha()]
-    assert {"diffprivlib==0.6.6", "opendp==0.16.0"} <= {pin.split()[0] for pin in pins}
-    assert all("==" in pin and pin.endswith("\\") for pin in pins)
-    wanted = PINS.with_suffix(".in").read_text(encoding="utf-8").split()
-    assert set(wanted) <= {pin.split()[0] for pin in pins}
+def test_every_peer_is_pinned_to_one_version_that_is_locked_with_hashes() -> None:
+    root = SCRIPT.parents[1]
+    pins = tomllib.loads((root / "pyproject.toml").read_text())["dependency-groups"]["peers"]
+    assert {"diffprivlib==0.6.6", "opendp==0.16.0"} <= set(pins)
+    locked = {f"{p['name']}=={p['version']}": p for p in tomllib.loads((root / "uv.lock").read_text())["package"]}
+    assert all(wheel["hash"].startswith("sha256:") for pin in pins for wheel in locked[pin]["wheels"])
 
 
 def test_diffprivlib_gets_public_bounds_and_rows_within_them() -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks.public_moment import main, over_public_rows, over_rows, synthetic_conditions, wine_conditions
 from benchmarks.public_moment_designs import WINE_PUBLIC, condition, synthetic, wine, wine_table
-from benchmarks.wang2018_data import DATA
+from benchmarks.tables import DATA
 
 
 def test_synthetic_rows_have_the_condition_number_of_the_paper() -> None:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.tables import DATA
 from benchmarks.wang2018 import main, summary, table3_row
-from benchmarks.wang2018_data import DATA, load, made_up, names
+from benchmarks.wang2018_data import load, made_up, names
 from benchmarks.wang2018_efficiency import D, efficiency, simulated
 from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors, published
 from party_agent.private.regression.problem import clipped
