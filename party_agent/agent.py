@@ -1,7 +1,7 @@
 """What an agent does with each release it is named in. `step` is one look at everything; it can crash anywhere.
 
 Here it decides: budget is reserved before an approval is signed (protocol.md section 6). What follows once every party
-has approved is a `contribution`.
+has approved is in `contribution`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,22 +12,18 @@ from functools import partial
 import structlog
 from numpy.random import Generator, default_rng
 
-from party_agent.contribution import Contribution, data_digest
-from party_agent.coordinator_client import CoordinatorClient, ReleaseView
-from party_agent.datasets import Dataset, Datasets
+from party_agent.contribution import Contributor, data_digest
+from party_agent.coordinator_client import ReleaseView
+from party_agent.datasets import Dataset
 from party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
-from party_agent.exchange import Exchanges
-from party_agent.home import Coordinator, Home, Identity
-from party_agent.jobs import Jobs, Stage
-from party_agent.ledger import Charge, ChargeState, Ledger, Refused
+from party_agent.home import Coordinator
+from party_agent.jobs import Stage
+from party_agent.ledger import Charge, ChargeState, Refused
 from party_agent.linkage import receive_linkage_key
-from party_agent.outbox import Outbox
 from party_agent.policy import Finding, Situation, Usage, approves_itself, examine
-from party_agent.proposals import Decision, Proposal, Proposals
+from party_agent.proposals import Decision, Proposal
 from party_agent.regression.requests import Requests
-from party_agent.store import Store
 from shared.privacy.accounting import ZERO, Loss, Rho
-from shared.privacy.noise import Sampler
 from shared.protocol.alignment import alignment_digest
 from shared.protocol.documents import decode
 from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
@@ -47,7 +43,6 @@ from shared.protocol.statements import (
     require_about,
 )
 from shared.runtime import faults
-from shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
 _DAY = timedelta(days=1)
@@ -61,22 +56,10 @@ _OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | Bloc
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """A party's agent, put together by `cli`."""
+class Agent(Contributor):
+    """A party's agent, put together by `compose`: a contributor that decides what to contribute to."""
 
-    home: Home
-    identity: Identity
     coordinator: Coordinator
-    client: CoordinatorClient
-    store: Store
-    ledger: Ledger
-    datasets: Datasets
-    proposals: Proposals
-    outbox: Outbox
-    exchanges: Exchanges
-    jobs: Jobs
-    clock: Clock
-    draw: Sampler
     generator: Callable[[], Generator] = default_rng  # seeded by the operating system
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
@@ -330,30 +313,13 @@ class Agent:
 
     def _contribute(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
         try:
-            self._contribution.advance(view, spec)
+            self.advance(view, spec)
         except DataError:
             self.reject(spec.digest, "data_changed")
             raise
         except LostError:
             self.reject(spec.digest, "block_lost")
             raise
-
-    @property
-    def _contribution(self) -> Contribution:
-        return Contribution(
-            home=self.home,
-            identity=self.identity,
-            client=self.client,
-            store=self.store,
-            ledger=self.ledger,
-            datasets=self.datasets,
-            proposals=self.proposals,
-            outbox=self.outbox,
-            exchanges=self.exchanges,
-            jobs=self.jobs,
-            clock=self.clock,
-            draw=self.draw,
-        )
 
     def _finish(self, view: ReleaseView, release: str) -> None:
         charge = self.ledger.charge(release)

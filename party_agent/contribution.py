@@ -46,8 +46,8 @@ Word = TypeVar("Word", np.int64, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
-    """One party's contributions. What a failure means for a release is for `agent` to decide."""
+class Contributor:
+    """One party, as far as it contributes. What a failure means for a release is for `agent` to decide."""
 
     home: Home
     identity: Identity

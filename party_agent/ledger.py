@@ -90,7 +90,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Debit:
-    """Proof of a committed debit: what `private.bridge.privatise` asks for. Only `Ledger` makes one.
+    """Proof of a committed debit: what every way out of the private room asks for. Only `Ledger` makes one.
 
     Attributes:
         attempt: which drawing of noise this debit is for.

@@ -35,6 +35,9 @@ ALTER TABLE charges ADD COLUMN delta REAL NOT NULL DEFAULT 0.0;
 ALTER TABLE charges ADD COLUMN kind TEXT NOT NULL DEFAULT 'release';
 CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL);
 """,
+    """
+ALTER TABLE regressions ADD COLUMN method TEXT;
+""",
 )
 """What each version adds to the one before. An older ledger is brought up when it is opened, in one transaction."""
 

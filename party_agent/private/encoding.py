@@ -1,5 +1,6 @@
 """Raw columns to fixed-point integers (protocol.md section 1). Errors name a column and a count, never a value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from party_agent.errors import DataError
-from party_agent.private.rows import Cells
+from party_agent.private.rows import Cells, RawReader
 from shared.privacy.fixed_point import SCALE, quantise
 from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 
@@ -50,6 +51,19 @@ def encode_attribute(attribute: Attribute, values: Cells) -> EncodedAttribute:
         return EncodedAttribute(indicators.astype(np.int64) * SCALE)
     signs = np.where(codes == 0, -SCALE, SCALE)
     return EncodedAttribute(np.where(codes < 0, 0, signs)[:, None], missing=missing)
+
+
+def encode_rows(read: RawReader, attributes: Sequence[Attribute]) -> NDArray[np.int64]:
+    """Every row of a source (m x columns integers), for PUBLIC rows: without subjects, order or digest.
+
+    Raises:
+        DataError: as `encode_attribute`.
+    """
+    batches = [
+        np.hstack([encode_attribute(a, batch.columns[a.name]).columns for a in attributes])
+        for batch in read([a.name for a in attributes])
+    ]
+    return np.vstack(batches) if batches else np.empty((0, 1), np.int64)
 
 
 def as_text(name: str, values: Cells) -> Cells:

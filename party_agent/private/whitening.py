@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party_agent.errors import DataError
-from party_agent.private.encoding import encode_attribute
+from party_agent.private.encoding import encode_rows
 from party_agent.private.rows import RawReader
 from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
 from shared.privacy.whitening import WHITENED_LIMIT, IntegerMap
@@ -53,7 +53,7 @@ def make_whitening(
         DataError: rows that do not fit the schema, or fewer than two.
         ParameterError: the result would be too large or too near to singular; a larger ridge helps.
     """
-    q = _encoded(read, attributes)
+    q = encode_rows(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
         raise DataError(f"{len(q)} public rows say nothing about a covariance", remedy="Give more public rows.")
     x = q / SCALE
@@ -79,11 +79,3 @@ def _covariance(rows: Array | NDArray[np.int64]) -> Array:
 def _condition(rows: NDArray[np.int64]) -> float | None:
     values = np.linalg.eigvalsh(_covariance(rows))
     return float(values[-1] / values[0]) if values[0] > _ROUNDING * values[-1] else None
-
-
-def _encoded(read: RawReader, attributes: tuple[Attribute, ...]) -> NDArray[np.int64]:
-    batches = [
-        np.hstack([encode_attribute(a, batch.columns[a.name]).columns for a in attributes])
-        for batch in read([a.name for a in attributes])
-    ]
-    return np.vstack(batches) if batches else np.empty((0, 1), np.int64)

@@ -18,9 +18,8 @@ from party_agent.options import home_option
 from party_agent.private.regression.public_rows import public_moments
 from party_agent.private.sources import FileSource, open_source
 from party_agent.regression.outlook import told
-from party_agent.regression.plan import Plan, plan_regression
+from party_agent.regression.plan import Plan, attributes_of, plan_regression
 from shared.protocol.documents import decode, encode
-from shared.protocol.errors import SpecError
 from shared.protocol.regression import CalibrationName, PublicSecondMoments, RegressionMethod, RegressionRequest
 from shared.protocol.schema import Attribute, parse_attributes
 from shared.runtime.cli import emit, json_option
@@ -81,23 +80,23 @@ def regress(
     """
     place = Home(home)
     attributes, n = _registered(place, dataset)
-    names = _features(features, target, attributes)
-    rows = _public(public, target, names, attributes, row_norm)
     fields = {
         "dataset": dataset,
         "target": target,
-        "features": names,
+        "features": _features(features, target, attributes),
         "method": method,
         "calibration": calibration,
         "epsilon": epsilon,
         "delta": delta,
         "row_norm": row_norm,
         "label_bound": label_bound,
-        "public": rows and rows.model_dump(mode="json"),
         "nonce": secrets.token_hex(32),
     }
-    request = _request(fields)
-    _tell(plan_regression(request, attributes, n), yes=yes)
+    request = decode(RegressionRequest, json.dumps(fields).encode())
+    if public is not None:  # after the bounds that they are computed with have been checked
+        request = request.model_copy(update={"public": _moments(public, request, attributes)})
+    allowed = place.policy().regressions.methods
+    _tell(plan_regression(request, attributes, n, among=allowed), yes=yes)
     value = ask(place, "POST", "/v1/regressions", body=encode(request))
     _hand_over(value, out, as_json=as_json)
 
@@ -143,24 +142,10 @@ def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, 
     return tuple(names) or tuple(name for name in known if name != target)
 
 
-def _public(
-    file: Path | None,
-    target: str,
-    features: tuple[str, ...],
-    attributes: tuple[Attribute, ...],
-    row_norm: float | None,
-) -> PublicSecondMoments | None:
-    if file is None:
-        return None
-    known = {attribute.name: attribute for attribute in attributes}
-    if not {target, *features} <= known.keys():
-        raise SpecError("the data set lacks the target or a feature", remedy="See commingle party datasets list.")
-    read = open_source(FileSource(path=str(file)))
-    return public_moments(read, known[target], tuple(known[name] for name in features), row_norm=row_norm)
-
-
-def _request(fields: dict[str, Any]) -> RegressionRequest:
-    return decode(RegressionRequest, json.dumps(fields).encode())
+def _moments(file: Path, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
+    """Second moments of a file of PUBLIC rows, encoded and clipped as the request says."""
+    target, features = attributes_of(request, attributes)
+    return public_moments(open_source(FileSource(path=str(file))), target, features, row_norm=request.row_norm)
 
 
 def _tell(plan: Plan, *, yes: bool) -> None:

@@ -4,10 +4,11 @@ The prediction is first order in the noise, at features that explain half of the
 floating-point methods, which `auto` never takes. Measured beside it: benchmarks/regression_choice.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import erf, inf, log, sqrt
 from types import MappingProxyType
+from typing import get_args
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from party_agent.private.regression.dp_pmtolse import share_of
 from party_agent.private.regression.measuring import multiplier_within
 from party_agent.private.regression.pmt import tail
 from party_agent.private.regression.problem import Floats
+from shared.protocol.errors import SpecError
 from shared.protocol.regression import RegressionMethod
 from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute
 
@@ -85,12 +87,25 @@ def predict(method: RegressionMethod, design: Design, privacy: Privacy) -> Outlo
     return None if error is None else Outlook(error(design, privacy), design.signal)
 
 
-def choose(design: Design, privacy: Privacy) -> Choice:
-    """The method with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
+def choose(
+    design: Design, privacy: Privacy, *, among: Collection[RegressionMethod] = get_args(RegressionMethod)
+) -> Choice:
+    """The method among these with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
 
     dp_pmtolse is looked at where there are more public rows than columns.
+
+    Raises:
+        SpecError: none of them is one that can be chosen.
     """
-    able = [name for name in _PREDICTED if name != "dp_pmtolse" or design.public_rows > len(design.moment)]
+    able = [
+        name
+        for name in _PREDICTED
+        if name in among and (name != "dp_pmtolse" or design.public_rows > len(design.moment))
+    ]
+    if not able:
+        raise SpecError(
+            "auto has no method to choose from", remedy="Name one with --method, or allow one in policy.json."
+        )
     errors = {name: _PREDICTED[name](design, privacy) for name in able}
     best = min(errors, key=errors.__getitem__)
     told = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())

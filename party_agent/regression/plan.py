@@ -1,7 +1,8 @@
 """From a request and a public schema to what will be computed, what it costs and what it will be worth; pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
@@ -56,19 +57,33 @@ class Plan:
         )
 
 
-def plan_regression(request: RegressionRequest, attributes: Iterable[Attribute], n: int) -> Plan:
-    """What this request comes to on a data set of `n` rows with these attributes.
-
-    Raises:
-        SpecError: an attribute that is not there, a target of several columns, moments of another shape, too many rows.
-        ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
-    """
+def attributes_of(
+    request: RegressionRequest, attributes: Iterable[Attribute]
+) -> tuple[Attribute, tuple[Attribute, ...]]:
+    """Target and features of a request among a data set's attributes. Raises SpecError where one is not there."""
     known = {attribute.name: attribute for attribute in attributes}
     if missing := [name for name in (request.target, *request.features) if name not in known]:
         raise SpecError(
             f"the data set has no attribute {missing[0]!r}", remedy="List them: commingle party datasets list"
         )
-    target, features = known[request.target], tuple(known[name] for name in request.features)
+    return known[request.target], tuple(known[name] for name in request.features)
+
+
+def plan_regression(
+    request: RegressionRequest,
+    attributes: Iterable[Attribute],
+    n: int,
+    *,
+    among: Collection[RegressionMethod] = get_args(RegressionMethod),
+) -> Plan:
+    """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
+
+    Raises:
+        SpecError: an attribute that is not there, a target of several columns, moments of another shape, too many rows,
+            or no method to choose from.
+        ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
+    """
+    target, features = attributes_of(request, attributes)
     if len(target.columns) > 1:
         raise SpecError(f"{target.name} has three levels or more", remedy="Choose a numeric or two-valued target.")
     if n >= _MOST_ROWS:
@@ -76,7 +91,7 @@ def plan_regression(request: RegressionRequest, attributes: Iterable[Attribute],
     public = _public(request, columns=1 + sum(len(f.columns) for f in features))
     rough = Privacy(request.epsilon, request.delta)
     design = _design(request, features, public, n)
-    choice = choose(design, rough) if request.method == "auto" else Choice(request.method, "asked for")
+    choice = choose(design, rough, among=among) if request.method == "auto" else Choice(request.method, "asked for")
     method = _EVERY[choice.method]
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")

@@ -1,14 +1,16 @@
 """The regressions this party was asked for and paid for, as they were asked."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
+from typing import get_args
 
 from party_agent.errors import UnknownError
 from party_agent.ledger import Charge
 from party_agent.store import Store
 from shared.protocol.documents import decode, encode
-from shared.protocol.regression import RegressionRequest
+from shared.protocol.regression import RegressionMethod, RegressionRequest
 from shared.protocol.statements import SignedDocument
 
 
@@ -31,10 +33,11 @@ class Requests:
 
     store: Store
 
-    def add(self, db: Connection, request: RegressionRequest, *, created: datetime) -> None:
-        """Note a request, in the transaction that debits its charge."""
+    def add(self, db: Connection, request: RegressionRequest, *, method: RegressionMethod, created: datetime) -> None:
+        """Note a request and the method it is debited for, in the transaction that debits its charge."""
         at = created.astimezone(UTC).isoformat()
-        db.execute("INSERT INTO regressions VALUES (?, ?, ?)", (request.id, at, encode(request)))
+        row = (request.id, at, encode(request), method)
+        db.execute("INSERT INTO regressions (id, created, request, method) VALUES (?, ?, ?, ?)", row)
 
     def get(self, identifier: str) -> RegressionRequest:
         """One of them. Raises UnknownError."""
@@ -43,6 +46,12 @@ class Requests:
         if row is None:
             raise UnknownError("no such regression", remedy="List them: commingle party regressions")
         return decode(RegressionRequest, row["request"])
+
+    def debited_for(self, identifier: str) -> Collection[RegressionMethod]:
+        """The method that was paid for; all of them for a request noted before methods were."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT method FROM regressions WHERE id = ?", (identifier,)).fetchone()
+        return (row["method"],) if row and row["method"] else get_args(RegressionMethod)
 
     def all(self) -> list[str]:
         """Their ids, newest first."""

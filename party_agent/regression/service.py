@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from sqlite3 import Connection
 from threading import RLock
+from typing import TypeVar
 
 import structlog
 
@@ -31,6 +32,7 @@ from shared.protocol.regression import KIND, RegressionRequest, RegressionResult
 from shared.protocol.statements import SignedDocument
 from shared.runtime import faults
 
+Answer = TypeVar("Answer", Charge, Debit)
 _log = structlog.get_logger()
 _STUDY = "regression"
 _one_table_in_memory = RLock()  # and nobody goes on with what somebody else is computing
@@ -93,9 +95,12 @@ class Regressions:
         if known is not None and known.state is ChargeState.STORED:
             return self.get(request.id)
         dataset = self.agent.datasets.get(request.dataset)
-        plan = plan_regression(request, dataset.attributes, dataset.n)
+        if known is not None:
+            self._require_finishable(known, request, dataset)
+        among = self.agent.home.policy().regressions.methods if known is None else self.requests.debited_for(request.id)
+        plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
         table = dataset.table((plan.task.target, *plan.task.features))
-        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, plan, dataset)
+        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
         faults.reach("party.regression.debited")
         estimate = self._estimate(request.id, plan, table, debit)
         faults.reach("party.regression.drawn")
@@ -116,28 +121,30 @@ class Regressions:
                 request.id,
                 plan.task.loss.rho,
                 dataset=dataset.name,
-                data_sha256=_data_digest(dataset, plan),
+                data_sha256=_data_digest(dataset, request),
                 study=_STUDY,
                 expires=now + _DAY,
                 delta=plan.task.loss.delta,
                 kind="regression",
             )
-            if isinstance(reserved, Refused):
-                raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
-            self.requests.add(db, request, created=now)
+            _granted(reserved)
+            self.requests.add(db, request, method=plan.name, created=now)
             return _granted(ledger.debit_in(db, request.id, approvals=request.id, table=dataset.digest, now=now))
 
-    def _redraw(self, charge: Charge, plan: Plan, dataset: Dataset) -> Debit:
+    def _require_finishable(self, charge: Charge, request: RegressionRequest, dataset: Dataset) -> None:
+        """Give up what can never be finished: the rows, or an attribute, are not there any more."""
         if charge.state is not ChargeState.DEBITED:
             raise ConflictError(
                 f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
             )
-        if _data_digest(dataset, plan) != charge.data_sha256:
+        if _data_digest(dataset, request) != charge.data_sha256:
             self._give_up(charge.release)
             raise DataChangedError(
                 "the data set was registered again with other rows since the regression was paid for",
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
+
+    def _redraw(self, charge: Charge, dataset: Dataset) -> Debit:
         return _granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
 
     def _examine(self, request: RegressionRequest, plan: Plan) -> tuple[Finding, ...]:
@@ -204,11 +211,11 @@ class Regressions:
         )
 
 
-def _granted(debit: Debit | Refused) -> Debit:
-    if isinstance(debit, Refused):
-        raise ConflictError(debit.reason, remedy="See commingle party ledger.")
-    return debit
+def _granted(answer: Answer | Refused) -> Answer:
+    if isinstance(answer, Refused):
+        raise ConflictError(answer.reason, remedy="See commingle party ledger.")
+    return answer
 
 
-def _data_digest(dataset: Dataset, plan: Plan) -> str:
-    return dataset.digest.of(a.name for a in (plan.task.target, *plan.task.features))
+def _data_digest(dataset: Dataset, request: RegressionRequest) -> str:
+    return dataset.digest.of((request.target, *request.features))

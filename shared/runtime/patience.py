@@ -3,45 +3,46 @@
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Timer
+from threading import Lock, Timer
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import httpx
 
 _CONNECTED = frozenset({"connection.connect_tcp.complete", "connection.start_tls.complete"})
-_SENDING = "http11.send_request_headers.started"
-# a request that is not sent to its end may have been answered before
-_ASKED = frozenset({"http11.send_request_body.complete", "http11.send_request_body.failed"})
-_ANSWERED = frozenset({"http11.receive_response_headers.complete", "http11.receive_response_headers.failed"})
 _connections: WeakKeyDictionary[httpx.Client, list[Any]] = WeakKeyDictionary()
+_guard = Lock()  # a client may be used by several threads, each of which connects
 
 
 class Watch:
     """To be handed to a request as httpcore's `trace` extension, which tells what happens to it.
 
-    The request is sent within `sending_seconds`, and from its end to the end of the answer's head pass
-    `answering_seconds` at most; then the client's connections are cut, all of them, as nobody says which one the
-    request is on. Whoever waits on one sees it broken.
+    The request is sent within `sending_seconds`, from its end to the end of the answer's head pass
+    `answering_seconds` at most, and from there to the end of its body `reading_seconds`, whatever comes meanwhile.
+    Then the client's connections are cut, all of them, as nobody says which one the request is on. Whoever waits on
+    one sees it broken.
     """
 
-    def __init__(self, client: httpx.Client, *, sending_seconds: float, answering_seconds: float) -> None:
+    def __init__(
+        self, client: httpx.Client, *, sending_seconds: float, answering_seconds: float, reading_seconds: float
+    ) -> None:
         self._streams = _connections.setdefault(client, [])
-        self._sending_seconds = sending_seconds
-        self._answering_seconds = answering_seconds
+        self._seconds_from = {
+            "http11.send_request_headers.started": sending_seconds,
+            "http11.send_request_body.complete": answering_seconds,
+            "http11.send_request_body.failed": answering_seconds,  # it may have been answered before its end
+            "http11.receive_response_headers.complete": reading_seconds,
+        }
         self._timer: Timer | None = None
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         """Something happened."""
         if event in _CONNECTED:
-            self._streams[:] = [s for s in self._streams if s.get_extra_info("socket").fileno() >= 0]
-            self._streams.append(info["return_value"])
-        elif event == _SENDING:
-            self._start(self._sending_seconds)
-        elif event in _ASKED:
-            self._start(self._answering_seconds)
-        elif event in _ANSWERED:
-            self.stop()
+            with _guard:
+                self._streams[:] = [s for s in self._streams if s.get_extra_info("socket").fileno() >= 0]
+                self._streams.append(info["return_value"])
+        elif event in self._seconds_from:
+            self._start(self._seconds_from[event])
 
     def stop(self) -> None:
         """Nobody waits any more."""
@@ -55,7 +56,8 @@ class Watch:
         self._timer.start()
 
     def _cut(self) -> None:
-        for stream in self._streams:
-            with suppress(OSError):  # closed meanwhile
-                # not SSLSocket's own, after which the socket would be read as plain text
-                socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
+        with _guard:
+            for stream in self._streams:
+                with suppress(OSError):  # closed meanwhile
+                    # not SSLSocket's own, after which the socket would be read as plain text
+                    socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)

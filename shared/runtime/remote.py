@@ -40,7 +40,8 @@ def call(
 
     `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
     `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read. What is sent and what is
-    read may each take `patience_seconds`, and a second more for every 64 KiB.
+    read may each take `patience_seconds`, and a second more for every 64 KiB; a body that stops within a piece is
+    waited for as if it were of `largest_bytes`.
 
     Raises:
         UnreachableError: no connection, no answer in time, or a gateway says the service is away.
@@ -55,6 +56,7 @@ def call(
         headers=headers,
         params=params,
         timeout_seconds=timeout_seconds,
+        largest_bytes=largest_bytes,
         patience_seconds=patience_seconds,
     ) as answer:
         return check(_whole(answer, largest_bytes, patience_seconds), str(client.base_url))
@@ -64,7 +66,7 @@ def download(
     client: httpx.Client, path: str, *, largest_bytes: int, patience_seconds: float = PATIENCE_SECONDS
 ) -> Iterator[bytes]:
     """What a GET returns, piece by piece, for what is too large for memory. Limits and errors are those of `call`."""
-    with _asking(client, "GET", path, patience_seconds=patience_seconds) as answer:
+    with _asking(client, "GET", path, largest_bytes=largest_bytes, patience_seconds=patience_seconds) as answer:
         if not answer.is_success:
             check(_whole(answer, LARGEST_ANSWER_BYTES, patience_seconds), str(client.base_url))
         yield from _pieces(answer, largest_bytes, patience_seconds)
@@ -159,6 +161,7 @@ def _asking(
     headers: Mapping[str, str] | None = None,
     params: Mapping[str, str | int] | None = None,
     timeout_seconds: float | None = None,
+    largest_bytes: int,
     patience_seconds: float,
 ) -> Iterator[httpx.Response]:
     """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, also for that."""
@@ -172,6 +175,7 @@ def _asking(
             client,
             sending_seconds=patience_seconds + size / _SLOWEST,
             answering_seconds=patience_seconds + (timeout.read or 0.0),
+            reading_seconds=patience_seconds + largest_bytes / _SLOWEST,
         )
         request.extensions["trace"] = watch
         try:

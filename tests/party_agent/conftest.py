@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from shared.runtime import faults
 from tests.party_agent.consortium import Consortium, consortium_of
 
 
@@ -13,6 +14,13 @@ def fresh_logging() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """No fault point stays armed for the next test."""
+    yield
+    faults.arm(lambda _: None)
 
 
 @pytest.fixture

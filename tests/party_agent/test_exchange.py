@@ -1,11 +1,9 @@
 """Whole moments releases over the fake coordinator: what is opened is right, and nothing is made twice."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from time import sleep
 
 import httpx
 import numpy as np
@@ -14,15 +12,11 @@ from numpy.typing import NDArray
 
 from party_agent.audit import export_audit
 from party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
-from party_agent.loop import Loop
 from shared.protocol.audit import verify_party_audit
 from shared.protocol.block import check_block
 from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import Envelope, open_envelope, seal
-from shared.protocol.errors import ExchangeError
-from shared.protocol.exchange.deal import deal
+from shared.protocol.dsse import open_envelope
 from shared.protocol.exchange.documents import DealPackage, MaskStatement
-from shared.protocol.exchange.mask import MaskSealer, MaskSecret
 from shared.protocol.exchange.sealing import RoundKey
 from shared.protocol.matrix import assemble
 from shared.protocol.mechanisms.moments import open_matrix
@@ -30,55 +24,20 @@ from shared.protocol.plan import plan_block
 from shared.protocol.rounds import Tick
 from shared.protocol.statements import BlockStatement, open_spec
 from shared.runtime import faults
-from shared.runtime.errors import NonsenseError, UnreachableError
+from shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
-from tests.party_agent.fake_coordinator import end, no_fault, unreachable
-from tests.party_agent.test_crashes import approved_by_all, change_table, reason_of, spent, state_of
+from tests.party_agent.exchanging import countersigned, crash_at, cut_at, dealt, finish, in_earnest, masked, signed
+from tests.party_agent.fake_coordinator import end
+from tests.party_agent.test_crashes import change_table, reason_of, spent, state_of
 
 REACHES = 43
 """How often the clinic of a pair comes by a fault point in a moments round."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    faults.arm(in_earnest)
 
 
 def exact(sigma: int, count: int) -> NDArray[np.int64]:
     """No noise at all, to see what it is added to."""
     del sigma
     return np.zeros(count, np.int64)
-
-
-def dealt(pair: Consortium) -> str:
-    """A release that both have approved and the coordinator has dealt for."""
-    return approved_by_all(pair, mechanism="moments")
-
-
-def masked(pair: Consortium) -> str:
-    """The same, with both masks sent."""
-    release = dealt(pair)
-    for name in pair.homes:
-        pair.step(name)
-    assert set(pair.coordinator.releases[release].masks) == set(pair.homes)
-    return release
-
-
-def countersigned(pair: Consortium) -> str:
-    """The same, with both countersignatures sent."""
-    release = masked(pair)
-    for name in pair.homes:
-        pair.step(name)
-    assert set(pair.coordinator.releases[release].countersignatures) == set(pair.homes)
-    return release
-
-
-def finish(consortium: Consortium, release: str) -> None:
-    for _ in range(6):
-        for name in consortium.homes:
-            consortium.step(name)
-    assert consortium.state(release) == "published"
 
 
 def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
@@ -172,11 +131,7 @@ def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) 
 
 
 def test_table_is_never_read_again_once_it_is_masked(pair: Consortium) -> None:
-    release = dealt(pair)
-    pair.coordinator.before = unreachable("PUT", "/masks/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
+    release = signed(pair)
     pair.table("clinic").unlink()
     finish(pair, release)
 
@@ -191,10 +146,7 @@ def test_data_set_registered_again_after_the_mask_changes_nothing(pair: Consorti
 
 def test_table_that_changed_between_debit_and_mask_is_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
     release = dealt(pair)
-    cut_at("party.debited")
-    with pytest.raises(CrashError):
-        pair.step("clinic")
-    faults.arm(in_earnest)
+    crash_at(pair, "party.debited")
     before = spent(pair)
     change_table(pair, "value")
     with pytest.raises(DataChangedError):
@@ -204,29 +156,6 @@ def test_table_that_changed_between_debit_and_mask_is_withdrawn_and_the_charge_s
     assert (reason_of(pair, release), pair.state(release)) == ("data_changed", "aborted")
     assert pair.coordinator.received == {}
     assert not (pair.homes["clinic"].exchanges / release).exists()
-
-
-@dataclass
-class Cut:
-    """Power is cut when a point is reached by its name, or any for the n-th time."""
-
-    point: str | int
-    reached: list[str] = field(default_factory=list)
-
-    def __call__(self, name: str) -> None:
-        self.reached.append(name)
-        if self.point in {name, len(self.reached)}:
-            raise CrashError
-
-
-def cut_at(point: str | int) -> Cut:
-    cut = Cut(point)
-    faults.arm(cut)
-    return cut
-
-
-def in_earnest(_: str) -> None:
-    """Nothing is cut."""
 
 
 def round_with_power_cuts(pair: Consortium, nth: int) -> tuple[str, list[str]]:
@@ -308,141 +237,6 @@ def test_stale_view_without_deal_or_masks_does_nothing(pair: Consortium) -> None
     finish(pair, release)
 
 
-@pytest.mark.parametrize("stage", [dealt, masked, countersigned])
-def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
-    if stage is dealt:
-        release = dealt(pair)
-        pair.coordinator.before = unreachable("PUT", "/masks/")
-        with pytest.raises(UnreachableError):
-            pair.step("clinic")
-        pair.coordinator.before = no_fault
-    else:
-        release = stage(pair)
-    sent = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
-    pair.coordinator.deal(release)
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        pair.step("clinic")
-    assert pair.coordinator.received == sent
-    assert state_of(pair, release) == "debited"
-
-
-def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> None:
-    release = dealt(pair)
-    cut_at("party.deal.received")
-    with pytest.raises(CrashError):
-        pair.step("clinic")
-    faults.arm(in_earnest)
-    pair.coordinator.deal(release)
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        pair.step("clinic")
-    assert state_of(pair, release) == "reserved"
-
-
-def test_package_of_another_party_is_refused(pair: Consortium) -> None:
-    release = dealt(pair)
-    found = pair.coordinator.releases[release]
-    found.packages = {**found.packages, "clinic": found.packages["insurer"]}
-    with pytest.raises(ExchangeError, match="not the one that was signed"):
-        pair.step("clinic")
-    assert state_of(pair, release) == "reserved"
-
-
-def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Consortium) -> None:
-    release = masked(pair)
-    found = pair.coordinator.releases[release]
-    body = found.masked["insurer"]
-    found.masked["insurer"] = bytes([body[0] ^ 1]) + body[1:]
-    with pytest.raises(ExchangeError, match="altered"):
-        pair.step("clinic")
-    assert "clinic" not in found.countersignatures
-    found.masked["insurer"] = body
-    finish(pair, release)
-
-
-def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
-    release = masked(pair)
-    pair.coordinator.releases[release].masked["insurer"] *= 2
-    with pytest.raises(NonsenseError, match="more than the"):
-        pair.step("clinic")
-    assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
-
-
-class Dripping(httpx.SyncByteStream):
-    """A body that comes byte by byte, and does not end."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            yield b"x"
-            sleep(0.01)
-
-
-def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -> None:
-    slow, other = (pair.propose(mechanism="moments", title=title) for title in ("slow", "other"))
-    for name in [*pair.homes] * 2:
-        pair.step(name)
-
-    def drip(request: httpx.Request) -> httpx.Response | None:
-        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/masks/insurer") else None
-
-    pair.coordinator.before = drip
-    with pair.agent("clinic") as agent:
-        object.__setattr__(agent.client, "patience_seconds", 0.2)
-        Loop(agent).turn()
-        assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
-    assert not (pair.homes["clinic"].exchanges / slow / "insurer.mask").exists()
-    signed = {release: set(pair.coordinator.releases[release].countersignatures) for release in (slow, other)}
-    assert signed == {slow: set(), other: {"clinic"}}
-    pair.coordinator.before = no_fault
-    for release in signed:
-        finish(pair, release)
-
-
-def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:
-    """What a party that helps the coordinator would sign beside its mask."""
-    exchange, found = pair.coordinator.exchange(release), pair.coordinator.releases[release]
-    sealer = MaskSealer(exchange, party=party, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
-    columns = exchange.columns(party)
-    body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
-    assert found.deal is not None
-    statement = sealer.statement(found.deal.digest)
-    return seal(statement, kind="mask", key=pair.homes[party].identity().signing_key), body
-
-
-def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
-    release = masked(pair)
-    found = pair.coordinator.releases[release]
-    pair.step("insurer")
-    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
-    pair.step("clinic")
-    assert set(found.countersignatures) == {"clinic", "insurer"}
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
-
-
-def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
-    release = countersigned(pair)
-    found = pair.coordinator.releases[release]
-    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
-
-
-def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:
-    release = masked(pair)
-    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
-    said = decode(MaskStatement, found.masks["insurer"].payload_bytes)
-    other = seal(
-        deal(exchange, entropy=np.random.default_rng(1).bytes).statement, kind="deal", key=pair.coordinator.key
-    )
-    moved = said.model_copy(update={"deal": other.digest})
-    found.masks["insurer"] = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
-    with pytest.raises(ExchangeError, match="not those of one deal"):
-        pair.step("clinic")
-    assert "clinic" not in found.countersignatures
-
-
 def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
     first = dealt(pair)
     pair.step("clinic")
@@ -486,11 +280,7 @@ def test_lost_round_key_gives_the_release_up(pair: Consortium, stage: Callable[[
 
 
 def test_mask_lost_before_it_was_sent_gives_the_release_up_and_is_not_made_again(pair: Consortium) -> None:
-    release = dealt(pair)
-    pair.coordinator.before = unreachable("PUT", "/masks/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
+    release = signed(pair)
     (pair.homes["clinic"].exchanges / release / "clinic.mask").write_bytes(b"damaged")
     with pytest.raises(LostError):
         pair.step("clinic")

@@ -60,7 +60,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: Store) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 2}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 3}
 
 
 def test_files_can_be_read_by_their_owner_only(store: Store, tmp_path: Path) -> None:
@@ -146,6 +146,21 @@ def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(names(store)) == 80
+
+
+def test_regressions_of_the_second_version_are_kept_without_a_method(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    db = sqlite3.connect(path)
+    db.executescript("".join(_SCHEMAS[:2]))
+    db.execute("INSERT INTO regressions VALUES ('i', '2026-01-02', 'r')")
+    db.execute("PRAGMA user_version = 2")
+    db.commit()
+    db.close()
+    store = Store(path)
+    with store.reading() as reading:
+        row = reading.execute("SELECT * FROM regressions").fetchone()
+        assert dict(row) == {"id": "i", "created": "2026-01-02", "request": "r", "method": None}
+    store.close()
 
 
 def test_ledger_of_the_first_version_is_brought_up_with_its_charges(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """DP-OLSE: the baseline of the public second moment paper, without a transform (methods.md D).
 
 The paper takes its clipping radii from the private rows' own second moments, which is NOT PRIVATE. `radii_from_rows`
-does that, for benchmarks only; the product takes radii from public numbers.
+does that, for benchmarks only.
 """
 
 from dataclasses import dataclass
@@ -30,34 +30,29 @@ GUARANTEE = (
 
 @dataclass(frozen=True, slots=True)
 class Radii:
-    """Where rows and labels are clipped: `row_bound` and `label_bound` of the sample.
-
-    Attributes:
-        reads_private_rows: whether the rows decided. The product refuses such radii.
-    """
+    """Where rows and labels are clipped: `row_bound` and `label_bound` of the sample."""
 
     row: float
     label: float
-    reads_private_rows: bool
 
 
 def radii_from_rows(x: Floats, y: Floats, *, eta: float = ETA) -> Radii:
     """The paper's radii, from the rows' own second moments. NOT PRIVATE: benchmarks only."""
     trace = float(np.sum(x**2)) / len(x)
-    return Radii(*_radii(trace, float(np.mean(y**2)), x.shape, eta), reads_private_rows=True)
+    return _radii(trace, float(np.mean(y**2)), x.shape, eta)
 
 
 def radii_from_public(public: PublicMoments, n: int, *, eta: float = ETA) -> Radii:
     """The same from public second moments and the public number of private rows."""
     shape = (n, len(public.features))
-    return Radii(*_radii(float(np.trace(public.features)), public.label, shape, eta), reads_private_rows=False)
+    return _radii(float(np.trace(public.features)), public.label, shape, eta)
 
 
-def _radii(trace: float, label: float, shape: tuple[int, ...], eta: float) -> tuple[float, float]:
+def _radii(trace: float, label: float, shape: tuple[int, ...], eta: float) -> Radii:
     """sqrt(Tr(Sigma) + d ln(2n/eta)) and sqrt(sigma^2 + ln(2n/eta))."""
     n, d = shape
     spread = tail(n, eta) - 1
-    return sqrt(trace + d * spread), sqrt(label + spread)
+    return Radii(sqrt(trace + d * spread), sqrt(label + spread))
 
 
 def dp_olse_loss(rho: float) -> Loss:

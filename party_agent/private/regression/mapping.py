@@ -2,7 +2,7 @@
 
 Every map here takes its numbers from `Scales`. Row by row it then reads nothing but the row itself, so it costs
 nothing beyond the method that follows. `scales_from_rows` takes the numbers from the private rows: that is what the
-papers do, it is not private, and it is for benchmarks only (`Scales.reads_private_rows`).
+papers do, it is not private, and it is for benchmarks only. The product maps rows by the bounds of their schema.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,6 @@ class Scales:
         label_mean: subtracted from the label.
         label_max: what the label is then divided by (after the row's norm, if that divides it).
         row_max: largest norm of a standardised row; used by `maximum` only.
-        reads_private_rows: whether they were taken from the rows. The product refuses such scales.
     """
 
     means: Floats
@@ -45,7 +44,6 @@ class Scales:
     label_mean: float
     label_max: float
     row_max: float
-    reads_private_rows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +54,11 @@ class Mapped:
         x: n x d, or n x (d + 1) with the intercept column first.
         y: n.
         row_bound: 1, or sqrt(2) where an intercept column of ones stands beside rows of norm 1.
-        reads_private_rows: as `Scales`.
     """
 
     x: Floats
     y: Floats
     row_bound: float
-    reads_private_rows: bool
 
 
 def map_rows(x: Floats, y: Floats, *, mapping: Mapping, scales: Scales, intercept: bool) -> Mapped:
@@ -74,11 +70,11 @@ def map_rows(x: Floats, y: Floats, *, mapping: Mapping, scales: Scales, intercep
     if intercept:
         rows = np.column_stack([np.ones(len(rows)), rows])
     if mapping is Mapping.MAXIMUM:
-        return Mapped(rows, labels, sqrt(2) if intercept else 1.0, scales.reads_private_rows)
+        return Mapped(rows, labels, sqrt(2) if intercept else 1.0)
     norms = _row_norms(rows)
     if mapping is Mapping.PER_ROW_WITH_LABEL:
         labels = labels / norms
-    return Mapped(rows / norms[:, None], labels, 1.0, scales.reads_private_rows)
+    return Mapped(rows / norms[:, None], labels, 1.0)
 
 
 def scales_from_rows(x: Floats, y: Floats, *, mapping: Mapping, intercept: bool, centre_label: bool = True) -> Scales:
@@ -87,21 +83,9 @@ def scales_from_rows(x: Floats, y: Floats, *, mapping: Mapping, intercept: bool,
     sds = np.where(sds > 0, sds, 1.0)
     label_mean = float(y.mean()) if centre_label else 0.0
     norms = _row_norms((x - means) / sds)
-    rough = Scales(means, sds, label_mean, 1.0, float(norms.max()), reads_private_rows=True)
+    rough = Scales(means, sds, label_mean, 1.0, float(norms.max()))
     largest = float(np.abs(map_rows(x, y, mapping=mapping, scales=rough, intercept=intercept).y).max())
-    return Scales(means, sds, label_mean, largest or 1.0, rough.row_max, reads_private_rows=True)
-
-
-def scales_from_bounds(lower: Floats, upper: Floats, *, label_lower: float, label_upper: float) -> Scales:
-    """Centres and half-widths of public bounds (d each), so that values within them come into [-1, 1]."""
-    return Scales(
-        means=(lower + upper) / 2,
-        sds=(upper - lower) / 2,
-        label_mean=(label_lower + label_upper) / 2,
-        label_max=(label_upper - label_lower) / 2,
-        row_max=sqrt(len(lower)),
-        reads_private_rows=False,
-    )
+    return Scales(means, sds, label_mean, largest or 1.0, rough.row_max)
 
 
 def clip_above(x: Floats, ceilings: Floats) -> Floats:

@@ -1,10 +1,9 @@
 """Second moments of PUBLIC rows. Nothing here may ever be given a private row: they are published as they are."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from party_agent.errors import DataError
-from party_agent.private.encoding import encode_attribute
+from party_agent.private.encoding import encode_rows
 from party_agent.private.rows import RawReader
 from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
 from shared.protocol.regression import PublicSecondMoments
@@ -19,11 +18,7 @@ def public_moments(
     Raises:
         DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
     """
-    batches = [
-        [encode_attribute(a, batch.columns[a.name]).columns for a in (target, *features)]
-        for batch in read([target.name, *(a.name for a in features)])
-    ]
-    q: NDArray[np.int64] = np.vstack([np.hstack(b) for b in batches]) if batches else np.empty((0, 2), np.int64)
+    q = encode_rows(read, (target, *features))
     if len(q) == 0 or not q[:, 0].any():
         raise DataError(
             "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."

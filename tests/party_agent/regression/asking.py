@@ -48,9 +48,11 @@ def clinic(root: Path, *, policy: Policy = GENEROUS, epsilon_cap: float = 10.0, 
     return consortium
 
 
-def register(consortium: Consortium, agent: Agent, *, replace: bool = False) -> None:
+def register(
+    consortium: Consortium, agent: Agent, *, replace: bool = False, attributes: tuple[Attribute, ...] = ATTRIBUTES
+) -> None:
     source = FileSource(path=str(consortium.table("clinic")))
-    wanted = DatasetRequest(name="main", source=source, subject_id="subject", attributes=ATTRIBUTES)
+    wanted = DatasetRequest(name="main", source=source, subject_id="subject", attributes=attributes)
     agent.datasets.register(wanted, replace=replace)
 
 

@@ -12,6 +12,8 @@ from party_agent.private.regression.measuring import FloatingPoint
 from party_agent.private.regression.problem import clipped
 from party_agent.private.regression.ssp import ssp
 from party_agent.regression.outlook import Design, assumed_moment, choose, predict, told
+from shared.protocol.errors import SpecError
+from shared.protocol.regression import RegressionMethod
 from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))
@@ -83,6 +85,18 @@ def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_mo
     assert choose(design(100_000, narrow=0.05, public_rows=200), privacy).method == "dp_pmtolse"
     assert choose(design(100_000, narrow=0.05, public_rows=4), privacy).method == "boosted_adassp"
     assert choose(design(100_000, public_rows=200), privacy).method == "ssp"
+
+
+def test_choice_is_the_best_of_what_is_allowed() -> None:
+    privacy, few = Privacy(1.0, 1e-6), design(1_000)
+    assert choose(few, privacy).method == "boosted_adassp"
+    choice = choose(few, privacy, among={"ssp", "adassp", "objpert"})
+    assert choice.method == "adassp"
+    assert "boosted_adassp" not in choice.reason
+    useless: list[tuple[RegressionMethod, ...]] = [(), ("objpert",), ("dp_pmtolse",)]
+    for nothing in useless:
+        with pytest.raises(SpecError, match="no method to choose from"):
+            choose(few, privacy, among=nothing)
 
 
 def test_choice_reads_nothing_but_public_numbers_and_says_them() -> None:

@@ -12,12 +12,14 @@ from click.testing import CliRunner, Result
 
 from party_agent.app import Desk, create_app
 from party_agent.cli import party
+from party_agent.policy import Policy, RegressionPolicy
 from party_agent.tokens import create_token
 from services.client.cli import verify
 from shared.errors import CommingleError
 from shared.protocol.documents import encode
 from shared.protocol.errors import SignatureError, VerificationError
 from shared.runtime import faults
+from shared.runtime.cli import main
 from tests.party_agent.consortium import Consortium, CrashError, write_csv
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.services.in_process import InProcess
@@ -151,6 +153,30 @@ def test_public_rows_go_into_the_request_as_moments(hospital: Consortium, tmp_pa
     assert said["request"]["public"]["rows"] == 100
     assert said["request"]["public"]["features"][0][0] == 1.0
     assert said["result"]["method"] == "dp_pmtolse"
+
+
+@pytest.mark.parametrize("row_norm", ["0", "-1", "nan", "inf", "1e300"])
+def test_row_norm_that_makes_no_sense_is_one_error_whether_or_not_there_are_public_rows(
+    hospital: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str], row_norm: str
+) -> None:
+    public, home = write_csv(tmp_path / "public.csv", table(100, seed=9)), hospital.homes["clinic"].root
+    asked = ["party", "regress", "--home", home, "--dataset", "main", "--target", "charges", "--epsilon", 1]
+    for more in ([], ["--public", public]):
+        with pytest.raises(SystemExit) as ended:
+            main([str(part) for part in (*asked, "--row-norm", row_norm, *more)])
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out) == (1, "")
+        assert said.err.startswith("Error: not a valid RegressionRequest: row_norm: Input should be ")
+        assert "Traceback" not in said.err
+    with hospital.agent("clinic") as agent:
+        assert agent.ledger.charges() == []
+
+
+def test_forecast_is_of_the_method_that_the_policy_lets_auto_take(tmp_path: Path) -> None:
+    rules = RegressionPolicy(methods=frozenset({"ssp", "adassp"}), max_epsilon=3.0)
+    done = regress(clinic(tmp_path, policy=Policy(regressions=rules)), "--epsilon", "0.1", "--json")
+    assert done.stderr.startswith("adassp: least predicted error")
+    assert json.loads(done.stdout)["result"]["method"] == "adassp"
 
 
 def test_small_table_is_told_to_be_hopeless_before_anything_is_spent(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from numpy.random import Generator, default_rng
+from structlog.testing import capture_logs
 
 from party_agent.agent import Agent
 from party_agent.audit import export_audit
@@ -34,6 +35,7 @@ from shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
 from tests.party_agent.fake_coordinator import unreachable
 from tests.party_agent.regression.asking import (
+    ATTRIBUTES,
     EVERYTHING,
     GENEROUS,
     ROWS,
@@ -262,6 +264,21 @@ def test_data_set_registered_again_after_an_interruption_gives_the_regression_up
         assert only_charge(agent).state is ChargeState.WITHDRAWN
 
 
+def test_regression_whose_attribute_is_gone_is_given_up_and_told_once(hospital: Consortium) -> None:
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(request())
+    with hospital.agent("clinic") as agent, capture_logs() as logs:
+        register(hospital, agent, replace=True, attributes=tuple(a for a in ATTRIBUTES if a.name != "smoker"))
+        loop = Loop(agent)
+        for _ in range(2):
+            loop.turn()
+            loop._releases.clear()  # no waiting
+        assert only_charge(agent).state is ChargeState.WITHDRAWN
+        with pytest.raises(ConflictError, match="its charge stays"):
+            Regressions(agent).ask(request())
+    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["data-changed"]
+
+
 @pytest.mark.parametrize(
     ("rules", "changes", "rule"),
     [
@@ -355,6 +372,37 @@ def test_auto_says_why_it_chose(hospital: Consortium) -> None:
         result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
     assert result.method == "boosted_adassp"
     assert result.reason.startswith("least predicted error at n = 3000, 3 columns and epsilon 0.1")
+
+
+def test_auto_takes_only_what_the_policy_allows(tmp_path: Path) -> None:
+    hospital = with_policy(tmp_path, regressions={"methods": ["ssp", "adassp"]})
+    with hospital.agent("clinic") as agent:
+        result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
+    assert result.method == "adassp"
+    assert "boosted_adassp" not in result.reason
+
+
+def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
+    with with_policy(tmp_path, regressions={"methods": ["objpert"]}).agent("clinic") as agent:
+        with pytest.raises(SpecError, match="no method to choose from"):
+            Regressions(agent).ask(request(method="auto"))
+        assert agent.ledger.charges() == []
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "of an older agent"])
+def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: Consortium, noted: bool) -> None:
+    asked = request(method="auto", epsilon=0.1)
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(asked)
+    narrower = Policy(regressions=RegressionPolicy(methods=frozenset({"ssp"})))
+    hospital.homes["clinic"].save_policy(narrower)
+    with hospital.agent("clinic") as agent:
+        if not noted:
+            with agent.store.transaction() as db:
+                db.execute("UPDATE regressions SET method = NULL")
+        result = result_of(Regressions(agent).ask(asked))
+        assert only_charge(agent).loss == result.privacy.loss
+    assert result.method == "boosted_adassp"
 
 
 _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0), (0, 0, 1e-308)), label=1.0)

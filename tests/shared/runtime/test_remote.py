@@ -188,6 +188,13 @@ def test_answer_that_drips_ends_with_the_patience() -> None:
     assert sent.size < 1000
 
 
+def test_body_whose_pieces_never_come_to_an_end_ends_with_the_patience() -> None:
+    drips = hostile(b"0", pause_seconds=0.01, chunked=False)  # the size of a chunk, digit by digit
+    with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
+        call(http, "GET", "/", timeout_seconds=5, largest_bytes=1 << 10, patience_seconds=0.3)
+    assert sent.size < 1000
+
+
 def test_head_that_drips_ends_with_the_patience() -> None:
     never = b"HTTP/1.1 200 OK\r\nX-Long: "
     drips = hostile(b"x", pause_seconds=0.01, head=never, chunked=False)

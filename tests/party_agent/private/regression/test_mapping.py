@@ -11,7 +11,6 @@ from party_agent.private.regression.mapping import (
     ceilings_from_rows,
     clip_above,
     map_rows,
-    scales_from_bounds,
     scales_from_rows,
     unstandardised,
 )
@@ -37,7 +36,6 @@ def test_mapped_rows_and_labels_are_within_their_bounds(seed: int, mapping: Mapp
     assert mapped.x.shape == (50, 3 + intercept)
     assert float(np.linalg.norm(mapped.x, axis=1).max()) == pytest.approx(mapped.row_bound)
     assert float(np.abs(mapped.y).max()) == pytest.approx(1)
-    assert mapped.reads_private_rows
 
 
 @given(SEEDS, st.sampled_from([Mapping.MAXIMUM, Mapping.PER_ROW_WITH_LABEL]), st.booleans())
@@ -67,34 +65,21 @@ def test_coefficients_after_dividing_rows_but_not_labels_are_refused() -> None:
 
 
 @pytest.mark.parametrize("mapping", Mapping)
-def test_row_mapped_by_public_scales_does_not_depend_on_the_other_rows(mapping: Mapping) -> None:
+def test_row_mapped_by_given_scales_does_not_depend_on_the_other_rows(mapping: Mapping) -> None:
     x, y = table(2)
-    scales = scales_from_bounds(np.full(3, -100.0), np.full(3, 100.0), label_lower=-50, label_upper=50)
+    scales = Scales(means=np.zeros(3), sds=np.full(3, 100.0), label_mean=0.0, label_max=50.0, row_max=sqrt(3))
     whole, alone = (map_rows(x[:m], y[:m], mapping=mapping, scales=scales, intercept=True) for m in (50, 1))
     assert np.array_equal(whole.x[0], alone.x[0])
     assert whole.y[0] == alone.y[0]
-    assert not whole.reads_private_rows
-
-
-def test_values_within_public_bounds_come_into_the_ball() -> None:
-    scales = scales_from_bounds(np.array([0.0, 10.0]), np.array([4.0, 30.0]), label_lower=0, label_upper=2)
-    corners = np.array([[0, 10], [4, 30], [2, 20]], np.float64)
-    mapped = map_rows(corners, np.array([0.0, 2.0, 1.0]), mapping=Mapping.MAXIMUM, scales=scales, intercept=False)
-    assert np.allclose(mapped.x, np.array([[-1, -1], [1, 1], [0, 0]]) / sqrt(2))
-    assert mapped.y.tolist() == [-1, 1, 0]
 
 
 def test_constant_columns_and_rows_of_zeros_are_no_fault() -> None:
     x, y = np.full((4, 2), 3.0), np.full(4, 2.0)
     for mapping in Mapping:
-        mapped = map_rows(x, y, mapping=mapping, scales=Scales(*_flat(x, y, mapping)), intercept=False)
+        scales = scales_from_rows(x, y, mapping=mapping, intercept=False)
+        mapped = map_rows(x, y, mapping=mapping, scales=scales, intercept=False)
         assert np.array_equal(mapped.x, np.zeros((4, 2)))
         assert np.array_equal(mapped.y, np.zeros(4))
-
-
-def _flat(x: Floats, y: Floats, mapping: Mapping) -> tuple[Floats, Floats, float, float, float, bool]:
-    s = scales_from_rows(x, y, mapping=mapping, intercept=False)
-    return s.means, s.sds, s.label_mean, s.label_max, s.row_max, s.reads_private_rows
 
 
 def test_clipping_is_one_sided_at_mean_plus_c_sds() -> None:

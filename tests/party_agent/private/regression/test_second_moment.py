@@ -89,16 +89,11 @@ def test_baselines_noise_has_the_scales_of_its_radii(distance: Distance) -> None
     np.testing.assert_allclose(noise.deviations, np.array(expected) / sqrt(2 * RHO), rtol=1e-12)
 
 
-def test_only_radii_taken_from_the_rows_say_so_and_depend_on_them() -> None:
+def test_radii_taken_from_the_rows_depend_on_them_and_public_ones_on_public_numbers() -> None:
     x, y, _ = ill_conditioned(300)
-    assert radii_from_rows(x, y).reads_private_rows
     assert radii_from_rows(2 * x, y).row > radii_from_rows(x, y).row
-    public = radii_from_public(PUBLIC, 300)
-    assert not public.reads_private_rows
-    assert public == Radii(
-        sqrt(np.trace(PUBLIC.features) + 10 * (tail(300) - 1)),
-        sqrt(PUBLIC.label + tail(300) - 1),
-        reads_private_rows=False,
+    assert radii_from_public(PUBLIC, 300) == Radii(
+        sqrt(np.trace(PUBLIC.features) + 10 * (tail(300) - 1)), sqrt(PUBLIC.label + tail(300) - 1)
     )
 
 

@@ -1,0 +1,146 @@
+"""A dealer, a fellow party or a network that cheats in the exchange of a moments release (docs/adr/0011)."""
+
+from collections.abc import Callable, Iterator
+from time import sleep
+
+import httpx
+import numpy as np
+import pytest
+
+from party_agent.loop import Loop
+from shared.protocol.documents import decode
+from shared.protocol.dsse import Envelope, seal
+from shared.protocol.errors import ExchangeError
+from shared.protocol.exchange.deal import deal
+from shared.protocol.exchange.documents import MaskStatement
+from shared.protocol.exchange.mask import MaskSealer, MaskSecret
+from shared.runtime.errors import NonsenseError
+from tests.party_agent.consortium import Consortium
+from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
+from tests.party_agent.fake_coordinator import no_fault
+from tests.party_agent.test_crashes import state_of
+
+
+@pytest.mark.parametrize("stage", [signed, masked, countersigned])
+def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
+    release = stage(pair)
+    sent = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
+    pair.coordinator.deal(release)
+    with pytest.raises(ExchangeError, match="second, different deal"):
+        pair.step("clinic")
+    assert pair.coordinator.received == sent
+    assert state_of(pair, release) == "debited"
+
+
+def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> None:
+    release = dealt(pair)
+    crash_at(pair, "party.deal.received")
+    pair.coordinator.deal(release)
+    with pytest.raises(ExchangeError, match="second, different deal"):
+        pair.step("clinic")
+    assert state_of(pair, release) == "reserved"
+
+
+def test_package_of_another_party_is_refused(pair: Consortium) -> None:
+    release = dealt(pair)
+    found = pair.coordinator.releases[release]
+    found.packages = {**found.packages, "clinic": found.packages["insurer"]}
+    with pytest.raises(ExchangeError, match="not the one that was signed"):
+        pair.step("clinic")
+    assert state_of(pair, release) == "reserved"
+
+
+def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Consortium) -> None:
+    release = masked(pair)
+    found = pair.coordinator.releases[release]
+    body = found.masked["insurer"]
+    found.masked["insurer"] = bytes([body[0] ^ 1]) + body[1:]
+    with pytest.raises(ExchangeError, match="altered"):
+        pair.step("clinic")
+    assert "clinic" not in found.countersignatures
+    found.masked["insurer"] = body
+    finish(pair, release)
+
+
+def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
+    release = masked(pair)
+    pair.coordinator.releases[release].masked["insurer"] *= 2
+    with pytest.raises(NonsenseError, match="more than the"):
+        pair.step("clinic")
+    assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
+
+
+class Dripping(httpx.SyncByteStream):
+    """A body that comes byte by byte, and does not end."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b"x"
+            sleep(0.01)
+
+
+def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -> None:
+    slow, other = (pair.propose(mechanism="moments", title=title) for title in ("slow", "other"))
+    for name in [*pair.homes] * 2:
+        pair.step(name)
+
+    def drip(request: httpx.Request) -> httpx.Response | None:
+        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/masks/insurer") else None
+
+    pair.coordinator.before = drip
+    with pair.agent("clinic") as agent:
+        object.__setattr__(agent.client, "patience_seconds", 0.2)
+        Loop(agent).turn()
+        assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
+    assert not (pair.homes["clinic"].exchanges / slow / "insurer.mask").exists()
+    signed = {release: set(pair.coordinator.releases[release].countersignatures) for release in (slow, other)}
+    assert signed == {slow: set(), other: {"clinic"}}
+    pair.coordinator.before = no_fault
+    for release in signed:
+        finish(pair, release)
+
+
+def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:
+    """What a party that helps the coordinator would sign beside its mask."""
+    exchange, found = pair.coordinator.exchange(release), pair.coordinator.releases[release]
+    sealer = MaskSealer(exchange, party=party, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
+    columns = exchange.columns(party)
+    body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
+    assert found.deal is not None
+    statement = sealer.statement(found.deal.digest)
+    return seal(statement, kind="mask", key=pair.homes[party].identity().signing_key), body
+
+
+def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
+    release = masked(pair)
+    found = pair.coordinator.releases[release]
+    pair.step("insurer")
+    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    pair.step("clinic")
+    assert set(found.countersignatures) == {"clinic", "insurer"}
+    with pytest.raises(ExchangeError, match="saw another exchange"):
+        pair.step("clinic")
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
+    release = countersigned(pair)
+    found = pair.coordinator.releases[release]
+    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    with pytest.raises(ExchangeError, match="saw another exchange"):
+        pair.step("clinic")
+    assert "clinic" not in pair.coordinator.received
+
+
+def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:
+    release = masked(pair)
+    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
+    said = decode(MaskStatement, found.masks["insurer"].payload_bytes)
+    other = seal(
+        deal(exchange, entropy=np.random.default_rng(1).bytes).statement, kind="deal", key=pair.coordinator.key
+    )
+    moved = said.model_copy(update={"deal": other.digest})
+    found.masks["insurer"] = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
+    with pytest.raises(ExchangeError, match="not those of one deal"):
+        pair.step("clinic")
+    assert "clinic" not in found.countersignatures
