@@ -55,6 +55,7 @@ from shared.runtime.tls import ServerTls, ca_option, tls_options, trust
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
 
 _FOLLOW_SECONDS = 0.5
+_TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
 url_option = click.option(
@@ -309,7 +310,10 @@ def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
 def _client(url: str, key: SigningKey, ca_file: Path | None) -> Iterator[httpx.Client]:
     """Calls to the running coordinator, signed with its own key."""
     auth = RequestSigner(key, audience=key.fingerprint)
-    with reaching(url), httpx.Client(base_url=url, auth=auth, verify=trust(ca_file)) as client:
+    with (
+        reaching(url),
+        httpx.Client(base_url=url, auth=auth, timeout=_TIMEOUT_SECONDS, verify=trust(ca_file)) as client,
+    ):
         yield client
 
 

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from coordinator.blobs import Blobs
-from coordinator.errors import StateError, UnknownError
+from coordinator.errors import OtherBytesError, StateError, UnknownError
 from coordinator.store.rows import Files, Release
 from coordinator.store.store import Store, Transaction
-from shared.protocol.dsse import Verified
+from shared.protocol.dsse import Envelope, Verified
 from shared.protocol.keys import SigningKey, VerifyingKey
 from shared.protocol.rounds import Event, Refused, Round, advance
 from shared.protocol.spec import PartySpec, ReleaseSpec
@@ -57,6 +57,15 @@ def advanced(current: Round, event: Event, coordinator: Coordinator) -> Round:
     if isinstance(after, Refused):
         raise StateError(after.reason, remedy="GET the release to see where it stands; propose a new one if it ended.")
     return after
+
+
+def repeated(recorded: Envelope | None, offered: Envelope, *, what: str) -> bool:
+    """Whether this very document is recorded already. Raises OtherBytesError where another one is in its place."""
+    if recorded is not None and recorded.digest != offered.digest:
+        raise OtherBytesError(
+            f"another {what} is recorded already", remedy="Send the very bytes that were sent before."
+        )
+    return recorded is not None
 
 
 def record(

@@ -2,8 +2,7 @@
 
 import structlog
 
-from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
-from coordinator.errors import OtherBytesError
+from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
 from shared.protocol.dsse import Envelope, Verified
 from shared.protocol.rounds import Alignment, Approve, Reject
 from shared.protocol.spec import ReleaseSpec
@@ -32,10 +31,10 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
     alignment = open_alignment(request.alignment, share, spec=release)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        recorded = found.shares[party]
-        if recorded.approval is not None and recorded.alignment is not None:
-            same = (recorded.approval.digest, recorded.alignment.digest) == (approval.digest, alignment.digest)
-            return _repeated(same=same, what=f"another approval by {party}")
+        recorded, what = found.shares[party], f"approval by {party}"
+        again = repeated(recorded.approval, request.approval, what=what)
+        if again and repeated(recorded.alignment, request.alignment, what=what):
+            return False
         stated = Alignment(alignment.document.subjects, alignment.document.digest)
         after = advanced(found.round, Approve(party, stated), coordinator)
         tx.releases.save_approval(release, party, request.approval, request.alignment, stated)
@@ -54,9 +53,8 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
     rejection = open_rejection(envelope, share_of(_spec(coordinator, release), party), spec=release)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        recorded = found.shares[party].rejection
-        if recorded is not None:
-            return _repeated(same=recorded.digest == rejection.digest, what=f"another rejection by {party}")
+        if repeated(found.shares[party].rejection, envelope, what=f"rejection by {party}"):
+            return False
         after = advanced(found.round, Reject(party, rejection.document.reason), coordinator)
         tx.releases.save_rejection(release, party, envelope)
         record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
@@ -68,9 +66,3 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
 def _spec(coordinator: Coordinator, release: str) -> Verified[ReleaseSpec]:
     with coordinator.store.read() as tx:
         return spec_of(require_release(tx, release))
-
-
-def _repeated(*, same: bool, what: str) -> bool:
-    if not same:
-        raise OtherBytesError(f"{what} is recorded already", remedy="Send the very bytes that were sent before.")
-    return False

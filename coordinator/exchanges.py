@@ -7,9 +7,9 @@ from typing import BinaryIO
 
 import structlog
 
-from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
+from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
 from coordinator.dealing import exchange_of
-from coordinator.errors import NotDealtError, OtherBytesError, StateError
+from coordinator.errors import NotDealtError, StateError
 from coordinator.store.rows import Release
 from shared.protocol.dsse import Envelope, Verified
 from shared.protocol.errors import ExchangeError
@@ -37,13 +37,12 @@ def expect_mask(coordinator: Coordinator, release: str, party: str, envelope: En
     """Check everything that can be checked before the body is read.
 
     Raises:
-        UnknownError, SignatureError, DocumentError, ExchangeError, OtherBytesError, StateError, NotDealtError: it is
-            refused.
+        UnknownError, SignatureError, DocumentError, ExchangeError, OtherBytesError, StateError: it is refused.
     """
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
-    if not _recorded(found.shares[party].mask, envelope, f"mask by {party}"):
+    if not repeated(found.shares[party].mask, envelope, what=f"mask by {party}"):
         _require_running(coordinator, found)
     exchange = exchange_of(found)
     statement = open_mask(exchange, envelope, party)
@@ -69,7 +68,7 @@ def store_mask(coordinator: Coordinator, expected: ExpectedMask, file: BinaryIO)
     faults.reach("coordinator.mask.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if _recorded(found.shares[party].mask, envelope, f"mask by {party}"):
+        if repeated(found.shares[party].mask, envelope, what=f"mask by {party}"):
             return False
         _require_running(coordinator, found)
         tx.releases.save_mask(release, party, envelope)
@@ -108,7 +107,7 @@ def countersign(coordinator: Coordinator, release: str, party: str, envelope: En
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
-    if not _recorded(found.shares[party].countersignature, envelope, what):
+    if not repeated(found.shares[party].countersignature, envelope, what=what):
         _require_running(coordinator, found)
     exchange = exchange_of(found)
     signed = open_countersignature(exchange, envelope, party)
@@ -116,7 +115,7 @@ def countersign(coordinator: Coordinator, release: str, party: str, envelope: En
         raise ExchangeError(f"{party} saw another exchange", remedy="Propose a new release.")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if _recorded(found.shares[party].countersignature, envelope, what):
+        if repeated(found.shares[party].countersignature, envelope, what=what):
             return False
         _require_running(coordinator, found)
         tx.releases.save_countersignature(release, party, envelope)
@@ -162,14 +161,6 @@ def _check_body(expected: ExpectedMask, file: BinaryIO) -> None:
         raise ExchangeError(
             "the uploaded bytes are not those of the signed statement", remedy="Send the stored bytes of the mask."
         )
-
-
-def _recorded(recorded: Envelope | None, offered: Envelope, what: str) -> bool:
-    if recorded is not None and recorded.digest != offered.digest:
-        raise OtherBytesError(
-            f"another {what} is recorded already", remedy="Send the very bytes that were sent before."
-        )
-    return recorded is not None
 
 
 def _require_running(coordinator: Coordinator, found: Release) -> None:

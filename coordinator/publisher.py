@@ -5,8 +5,10 @@ round of work, whichever replica does it. A deal may take minutes (docs/operatio
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic
+from typing import TypeAlias
 
 import structlog
 
@@ -25,6 +27,23 @@ _DOUBLINGS = 10
 _LOST_AFTER = 6  # looks at a block that is not there: a minute, in which a directory may settle
 _CLEANING_SECONDS = 3600.0
 _log = structlog.get_logger()
+
+Step: TypeAlias = Callable[[Coordinator, str], None]
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What went wrong with one step on one release since it last went well.
+
+    Attributes:
+        failures: of any kind.
+        lost: those of them for want of a block.
+        not_before: when it may be tried again, by the publisher's timer.
+    """
+
+    failures: int = 0
+    lost: int = 0
+    not_before: float = 0.0
 
 
 class Publisher:
@@ -46,8 +65,7 @@ class Publisher:
         self._coordinator = coordinator
         self._interval_seconds = interval_seconds
         self._timer = timer
-        self._failures: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
+        self._troubles: dict[tuple[Step, str], _Trouble] = {}  # a step is one thread's: none is shared
         self._clean_at = timer()
         self._stopping = Event()
         self._threads: list[tuple[Thread, Event]] = []  # each with what wakes it
@@ -120,24 +138,26 @@ class Publisher:
             longest = max(self._interval_seconds, _LONGEST_WAIT_SECONDS)
             woken.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
 
-    def _attempt(self, step: Callable[[Coordinator, str], None], release: str) -> None:
-        if self._stopping.is_set() or self._timer() < self._not_before.get(release, 0.0):
+    def _attempt(self, step: Step, release: str) -> None:
+        trouble = self._troubles.get((step, release)) or _Trouble()
+        if self._stopping.is_set() or self._timer() < trouble.not_before:
             return
         try:
-            self._do(step, release)
+            self._do(step, release, trouble)
         except Exception as error:  # noqa: BLE001 - a poison release must not stop the others
-            failures = self._failures[release] = self._failures.get(release, 0) + 1
-            pause = min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), _LONGEST_PAUSE_SECONDS)
-            self._not_before[release] = self._timer() + pause
+            trouble.failures += 1
+            pause = min(self._interval_seconds * 2 ** min(trouble.failures, _DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+            trouble.not_before = self._timer() + pause
+            self._troubles[step, release] = trouble
             _log.error("work on a release failed", release=release, error=type(error).__name__, again_in_seconds=pause)
         else:
-            self._failures.pop(release, None)
-            self._not_before.pop(release, None)
+            self._troubles.pop((step, release), None)
 
-    def _do(self, step: Callable[[Coordinator, str], None], release: str) -> None:
+    def _do(self, step: Step, release: str, trouble: _Trouble) -> None:
         try:
             step(self._coordinator, release)
         except LostBlobError:
-            if self._failures.get(release, 0) + 1 < _LOST_AFTER:
+            trouble.lost += 1
+            if trouble.lost < _LOST_AFTER:
                 raise
             abandon(self._coordinator, release)

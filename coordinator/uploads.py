@@ -7,8 +7,7 @@ from typing import BinaryIO
 import structlog
 
 from coordinator.cleaning import require_blobs
-from coordinator.coordinator import Coordinator, advanced, record, require_release, share_of, spec_of
-from coordinator.errors import OtherBytesError
+from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
 from coordinator.exchanges import agreed_transcript
 from coordinator.store.rows import Release
 from shared.protocol.block import check_block, largest_body
@@ -45,7 +44,7 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
     spec = spec_of(found)
     share = share_of(spec, party)
     statement = open_block_statement(envelope, share, spec=release)
-    if not _recorded(found, party, statement):
+    if not repeated(found.shares[party].statement, envelope, what=f"block by {party}"):
         advanced(found.round, StoreBlock(party), coordinator)
         _check_approvals(found, spec, statement.document)
         if statement.document.transcript != agreed_transcript(found):
@@ -79,7 +78,7 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
     faults.reach("coordinator.block.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if _recorded(found, party, expected.statement):
+        if repeated(found.shares[party].statement, expected.statement.envelope, what=f"block by {party}"):
             return False
         after = advanced(found.round, StoreBlock(party), coordinator)
         require_blobs(coordinator, [digest])
@@ -89,15 +88,6 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
     faults.reach("coordinator.block.committed")
     _log.info("block stored", release=release, party=party, state=after.state)
     return True
-
-
-def _recorded(found: Release, party: str, statement: Verified[BlockStatement]) -> bool:
-    recorded = found.shares[party].statement
-    if recorded is not None and recorded.digest != statement.digest:
-        raise OtherBytesError(
-            f"another block by {party} is recorded already", remedy="Send the very bytes that were sent before."
-        )
-    return recorded is not None
 
 
 def _check_approvals(found: Release, spec: Verified[ReleaseSpec], statement: BlockStatement) -> None:

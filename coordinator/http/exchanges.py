@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from coordinator.coordinator import Coordinator, require_release
+from coordinator.coordinator import Coordinator
 from coordinator.dealing import hand_of
 from coordinator.exchanges import countersign, expect_mask, open_mask_body, store_mask
 from coordinator.http.access import Gate
 from coordinator.http.bodies import takes
 from coordinator.http.published import pieces_of
-from coordinator.http.views import HandView, ReleaseView, release_view
+from coordinator.http.releases import shown
+from coordinator.http.views import HandView, ReleaseView
 from shared.protocol.dsse import Envelope, parse_envelope
 
 OCTETS = "application/octet-stream"
@@ -24,10 +25,6 @@ _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": _CONTENT}}
 def exchanges_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
     """`/v1/releases/{id}/deal/{party}`, `/masks/{party}` and `/countersignatures/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
-
-    def show(release: str) -> ReleaseView:
-        with coordinator.store.read() as tx:
-            return release_view(require_release(tx, release))
 
     @router.get("/{release}/deal/{party}", dependencies=[Depends(gate.party)])
     def show_hand(release: str, party: str) -> HandView:
@@ -56,7 +53,7 @@ def exchanges_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
         """That a party has checked every mask: a signed document of kind `countersignature`."""
         new = countersign(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return show(release)
+        return shown(coordinator, release)
 
     _add_upload(router, coordinator, gate)
     return router

@@ -22,10 +22,6 @@ def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) 
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
-    def show(release: str) -> ReleaseView:
-        with coordinator.store.read() as tx:
-            return release_view(require_release(tx, release))
-
     @router.post("", status_code=201, openapi_extra=takes(Envelope))
     def propose_release(body: Annotated[bytes, Depends(gate.proposer_body)], response: Response) -> ReleaseView:
         """Propose a release: a signed document of kind `spec`, by this coordinator or a member."""
@@ -44,7 +40,7 @@ def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) 
     @router.get("/{release}")
     def show_release(release: str) -> ReleaseView:
         """One release with every signed document about it."""
-        return show(release)
+        return shown(coordinator, release)
 
     @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
     def approve_release(
@@ -54,7 +50,7 @@ def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) 
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
         publisher.wake()  # the last one is what a deal waits for
         response.status_code = 201 if new else 200
-        return show(release)
+        return shown(coordinator, release)
 
     @router.put("/{release}/rejections/{party}", status_code=201, openapi_extra=takes(Envelope))
     def reject_release(
@@ -63,6 +59,13 @@ def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) 
         """A party's signed rejection, or its withdrawal after an approval."""
         new = reject(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return show(release)
+        return shown(coordinator, release)
 
     return router
+
+
+def shown(coordinator: Coordinator, release: str) -> ReleaseView:
+    """A release as answered. Raises UnknownError."""
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    return release_view(found)  # with a forecast, which may take longer than a transaction should

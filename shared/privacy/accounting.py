@@ -32,6 +32,12 @@ class Rho:
     def __float__(self) -> float:
         return self.units / RHO_UNITS
 
+    @property
+    def rounded_up(self) -> float:
+        """The least float that is not below it."""
+        nearest = float(self)
+        return nearest if nearest * RHO_UNITS >= self.units else nextafter(nearest, inf)
+
     def epsilon(self, delta: float) -> float:
         """The (epsilon, delta) view of this loss (Canonne, Kamath, Steinke 2020)."""
         return epsilon_of_rho(float(self), delta)

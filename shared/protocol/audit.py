@@ -41,6 +41,16 @@ _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionRes
     "rejection": Rejection,
     "regression": RegressionResult,
 }
+# the state of its charge in which a party signs each document
+_SIGNED_WHILE: Mapping[str, str] = {
+    "approval": "reserved",
+    "alignment": "reserved",
+    "mask": "debited",
+    "countersignature": "debited",
+    "block": "stored",
+    "regression": "stored",
+}
+_BY_MEMBERS = frozenset({*_SIGNED_WHILE, "rejection"})
 # where a charge may go from each state (protocol.md section 6); a redraw repeats `debited`
 _MOVES: Mapping[str | None, frozenset[str]] = {
     None: frozenset({"reserved"}),
@@ -180,7 +190,7 @@ class _Memberships:
         present = party in self.keys and party not in self.revoked
         fresh = bool(party and key) and key not in self.seen
         if event.release is not None:
-            _require(not (party in self.revoked and event.kind in _SIGNED), otherwise)
+            _require(not (party in self.revoked and event.kind in _BY_MEMBERS), otherwise)
         elif event.kind == "revocation":
             _require(present and self.keys[party][-1] == key, otherwise)
             self.revoked.add(party)
@@ -367,9 +377,7 @@ def _moved(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> tu
 def _require_order(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> None:
     """Approvals are signed once budget is reserved, masks once it is debited, what is published once it is stored."""
     state = known[0] if known else None
-    due = {"approval": "reserved", "alignment": "reserved", "mask": "debited", "countersignature": "debited"}
-    due |= {"block": "stored", "regression": "stored"}
-    expected = due.get(str(entry.document))
+    expected = _SIGNED_WHILE.get(str(entry.document))
     _require(expected in {None, state}, f"entry {number + 1}: the {entry.document} was signed while {state}")
 
 

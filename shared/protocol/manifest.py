@@ -96,7 +96,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
         def loss(rho: Rho) -> Loss:
-            return Loss(rho=float(rho), epsilon=rho.epsilon(spec.delta))
+            return Loss(rho=rho.rounded_up, epsilon=rho.epsilon(spec.delta))
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 

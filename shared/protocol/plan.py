@@ -43,7 +43,6 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         SpecError: epsilon so small that the noise leaves exact arithmetic.
     """
     mechanism = mechanism_of(spec)
-
     target = Rho(int(calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta) * RHO_UNITS))
     moved = mechanism.squared_sensitivity(spec, party, spec.adjacency)
     sigma = least_sigma(squared_sensitivity=moved, rho=target)

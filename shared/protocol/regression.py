@@ -224,9 +224,9 @@ def _require_units(result: RegressionResult) -> None:
     expected = len(regression_columns(result.features))
     _require(len(result.coefficients) == expected, "the coefficients are not those of the features")
     computed = coefficients_of(tuple(c.encoded for c in result.coefficients), result.target, result.features)
+    scale = max(abs(c.original) for c in computed)
     for claimed, right in zip(result.coefficients, computed, strict=True):
         same = (claimed.name, claimed.label) == (right.name, right.label)
-        scale = max(abs(c.original) for c in computed)
         close = isclose(claimed.original, right.original, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE * scale)
         _require(same and close, f"the coefficient of {claimed.name} does not follow from its encoded value")
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import PostgresServer
 from tests.coordinator.command import Command
+from tests.coordinator.exchanging import Exchanging, dealt
 from tests.coordinator.honest import Honest, Hub
 
 
@@ -41,6 +42,11 @@ def hub(open_hub: Callable[[], Hub]) -> Hub:
 @pytest.fixture
 def parties(hub: Hub) -> tuple[Honest, Honest]:
     return hub.enrolled("clinic"), hub.enrolled("registry")
+
+
+@pytest.fixture
+def exchanging(hub: Hub, parties: tuple[Honest, Honest]) -> Exchanging:
+    return dealt(hub, parties)
 
 
 @pytest.fixture

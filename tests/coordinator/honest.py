@@ -36,6 +36,8 @@ from shared.protocol.statements import (
     Enrolment,
     Rejection,
     RejectionReason,
+    Rotation,
+    RotationRequest,
     SignedDocument,
     approval_set_digest,
     open_approval,
@@ -166,6 +168,16 @@ class Honest:
 
 def key_of(name: str) -> SigningKey:
     return SigningKey(sha256(name.encode()).digest())
+
+
+def rotation(
+    old: SigningKey, new: SigningKey, *, party: str = "clinic", by: tuple[SigningKey, SigningKey] | None = None
+) -> RotationRequest:
+    document = Rotation(
+        party=party, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
+    )
+    by_old, by_new = (seal(document, kind="rotation", key=key) for key in by or (old, new))
+    return RotationRequest(by_old=by_old, by_new=by_new)
 
 
 @dataclass

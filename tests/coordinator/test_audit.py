@@ -25,12 +25,11 @@ from shared.protocol.audit import (
 from shared.protocol.documents import decode, encode
 from shared.protocol.dsse import seal
 from shared.protocol.errors import VerificationError
-from shared.protocol.keys import SigningKey
-from shared.protocol.statements import Rotation, RotationRequest, SignedDocument
+from shared.protocol.statements import SignedDocument
 from shared.protocol.verification import PublishedRelease, verify_release
 from tests.coordinator.command import Command
 from tests.coordinator.exchanging import dealt
-from tests.coordinator.honest import START, Honest, Hub, Proposed, key_of
+from tests.coordinator.honest import START, Honest, Hub, Proposed, key_of, rotation
 
 
 def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:
@@ -120,29 +119,20 @@ def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Hon
 
 def test_history_tells_who_joined_changed_keys_and_left(hub: Hub, parties: tuple[Honest, Honest]) -> None:
     clinic, registry = parties
-    rotation = rotated(hub, clinic, key_of("clinic, second key"))
+    new = key_of("clinic, second key")
+    rotate(hub.coordinator, "clinic", rotation(clinic.key, new))
     hub.clock.move(hours=1)
     revoke(hub.coordinator, "registry")
     history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
     assert [(event.kind, event.party, event.document) for event in history.events] == [
         ("enrolment", "clinic", clinic.key.fingerprint),
         ("enrolment", "registry", registry.key.fingerprint),
-        ("rotation", "clinic", rotation.fingerprint),
+        ("rotation", "clinic", new.fingerprint),
         ("revocation", "registry", registry.key.fingerprint),
     ]
     assert history.events[3].at == "2026-03-01T13:00:00+00:00"
-    assert history.members["clinic"] == (clinic.key.fingerprint, rotation.fingerprint)
+    assert history.members["clinic"] == (clinic.key.fingerprint, new.fingerprint)
     assert history.revoked == {"registry"}
-
-
-def rotated(hub: Hub, party: Honest, new: SigningKey) -> SigningKey:
-    old = party.key
-    document = Rotation(
-        party=party.name, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=hub.clock()
-    )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (old, new))
-    rotate(hub.coordinator, party.name, RotationRequest(by_old=by_old, by_new=by_new))
-    return new
 
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -166,6 +156,9 @@ OUT_OF_ORDER: dict[str, list[tuple[str, str, str | None, str | None]]] = {
     ],
     "approval after the end": [
         ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("approval", "clinic", C, C),
+    ],
+    "countersignature after the end": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("countersignature", "clinic", C, C),
     ],
     "something else": [("promotion", "clinic", A, None)],
 }  # fmt: skip

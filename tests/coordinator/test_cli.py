@@ -1,6 +1,9 @@
 import json
+import socket
 import stat
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -113,6 +116,24 @@ def test_coordinator_that_does_not_answer_is_one_clear_message(command: Command,
     code, _, err = command("releases", "--home", tmp_path, "--coordinator", "http://127.0.0.1:9")
     assert code == 1
     assert "no answer from http://127.0.0.1:9" in err
+
+
+@pytest.mark.slow
+def test_coordinator_that_takes_its_time_is_waited_for(command: Command, tmp_path: Path) -> None:
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            time.sleep(6)  # httpx by itself gives up after five
+            connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{"items":[],"next":null}')
+
+    command.json("init", "--home", tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert command.json("releases", "--home", tmp_path, "--coordinator", url) == {"items": []}
+        thread.join(20)
 
 
 def test_every_command_shows_examples(command: Command) -> None:

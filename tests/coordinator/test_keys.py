@@ -6,24 +6,13 @@ import pytest
 from coordinator.errors import UnknownError
 from coordinator.keys import revoke
 from shared.protocol.documents import encode
-from shared.protocol.dsse import seal
 from shared.protocol.keys import SigningKey
-from shared.protocol.statements import Rotation, RotationRequest
+from shared.protocol.statements import RotationRequest
 from shared.protocol.verification import verify_release
-from tests.coordinator.honest import START, Honest, Hub, key_of, problem
+from tests.coordinator.honest import Honest, Hub, key_of, problem, rotation
 
 Parties = tuple[Honest, Honest]
 NEW = key_of("clinic, second key")
-
-
-def rotation(
-    old: SigningKey, new: SigningKey, *, party: str = "clinic", by: tuple[SigningKey, SigningKey] | None = None
-) -> RotationRequest:
-    document = Rotation(
-        party=party, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
-    )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in by or (old, new))
-    return RotationRequest(by_old=by_old, by_new=by_new)
 
 
 def rotate(hub: Hub, request: RotationRequest, *, signer: SigningKey, party: str = "clinic") -> httpx.Response:

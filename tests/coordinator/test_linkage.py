@@ -9,8 +9,7 @@ from coordinator.keys import rotate
 from shared.protocol.dsse import Envelope, seal
 from shared.protocol.keys import SigningKey
 from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage
-from shared.protocol.statements import Rotation, RotationRequest
-from tests.coordinator.honest import START, Honest, Hub, key_of, problem
+from tests.coordinator.honest import START, Honest, Hub, key_of, problem, rotation
 
 
 def identity(party: Honest, *, key: SigningKey | None = None, **changes: str) -> Envelope:
@@ -68,11 +67,7 @@ def test_second_identity_under_one_key_cannot_bring_another_sealing_key(
     clinic, _ = parties
     publish(hub, "clinic", identity(clinic), key=clinic.key)
     new = key_of("clinic, second key")
-    document = Rotation(
-        party="clinic", old_key=clinic.key.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
-    )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (clinic.key, new))
-    rotate(hub.coordinator, "clinic", RotationRequest(by_old=by_old, by_new=by_new))
+    rotate(hub.coordinator, "clinic", rotation(clinic.key, new))
     assert hub.http.get("/v1/parties/clinic").json()["identity"] is None  # the old one is under the old key
     renewed = Honest("clinic", new)
     first, second = (identity(renewed, sealing_key=key * 32) for key in ("22", "33"))

@@ -48,6 +48,14 @@ def on(hub: Hub, blobs: BlobDirectory) -> Coordinator:
     return replace(hub.coordinator, blobs=blobs)
 
 
+def bodies(hub: Hub, proposed: Proposed) -> list[str]:
+    """Digests of the blocks that are in."""
+    with hub.store.read() as tx:
+        release = tx.releases.get(proposed.id)
+    assert release is not None
+    return [share.body for share in release.shares.values() if share.body is not None]
+
+
 def verified(hub: Hub, proposed: Proposed) -> None:
     manifest, matrix, moments = (
         hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
@@ -95,10 +103,7 @@ def test_two_replicas_publish_once(hub: Hub, open_hub: Callable[[], Hub], partie
 def test_poison_release_delays_itself_alone_and_ever_longer(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     poisoned, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
     blobs = CountingBlobs(tmp_path / "blobs")
-    with hub.store.read() as tx:
-        release = tx.releases.get(poisoned.id)
-    assert release is not None
-    blobs.broken = {share.body for share in release.shares.values() if share.body is not None}
+    blobs.broken = set(bodies(hub, poisoned))
     seconds = 0.0
     publisher = Publisher(on(hub, blobs), interval_seconds=1.0, timer=lambda: seconds)
     publisher.run_once()
@@ -142,13 +147,8 @@ def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp
 
 def test_block_that_stays_lost_ends_the_round_with_a_reason(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     lost, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
-    with hub.store.read() as tx:
-        release = tx.releases.get(lost.id)
-    assert release is not None
-    body = release.shares["clinic"].body
-    assert body is not None
-    kept = tmp_path / "blobs" / body[:2] / body
-    kept.rename(tmp_path / "aside")
+    body = bodies(hub, lost)[0]
+    (tmp_path / "blobs" / body[:2] / body).rename(tmp_path / "aside")
     seconds = 0.0
     publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
     publisher.run_once()
@@ -161,6 +161,25 @@ def test_block_that_stays_lost_ends_the_round_with_a_reason(hub: Hub, parties: P
     assert hub.state(lost) == "aborted"
     assert "a block is gone from the coordinator's blob directory" in hub.show(lost)["reason"]
     assert hub.kinds(lost)[-1] == "aborted"
+
+
+def test_faults_before_a_block_was_lost_do_not_hasten_the_end(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    proposed = hub.complete(parties)
+    body, blobs, seconds = bodies(hub, proposed)[0], CountingBlobs(tmp_path / "blobs"), 0.0
+    blobs.broken = {body}
+    publisher = Publisher(on(hub, blobs), interval_seconds=1.0, timer=lambda: seconds)
+    for seconds in range(100):  # noqa: B007 - the publisher's timer
+        publisher.run_once()
+    assert blobs.opened == 6
+    blobs.broken = set()
+    aside = (tmp_path / "blobs" / body[:2] / body).rename(tmp_path / "aside")
+    seconds = 1000.0
+    publisher.run_once()
+    assert (blobs.opened, hub.state(proposed)) == (7, "collecting")
+    aside.rename(tmp_path / "blobs" / body[:2] / body)
+    seconds = 2000.0
+    publisher.run_once()
+    assert hub.state(proposed) == "published"
 
 
 def test_block_that_comes_back_within_a_minute_is_published(hub: Hub, parties: Parties, tmp_path: Path) -> None:

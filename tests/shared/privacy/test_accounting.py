@@ -1,4 +1,5 @@
 from fractions import Fraction
+from math import inf, nextafter
 
 import opendp.prelude as dp
 import pytest
@@ -23,6 +24,13 @@ def exact_loss(squared: int, sigma: int) -> Fraction:
 def test_gaussian_loss_is_rounded_up_by_less_than_one_unit(squared: int, sigma: int) -> None:
     loss = Fraction(gaussian_loss(squared_sensitivity=squared, sigma=sigma).units, RHO_UNITS)
     assert 0 <= loss - exact_loss(squared, sigma) < Fraction(1, RHO_UNITS)
+
+
+@given(st.integers(0, 1 << 100).map(Rho))
+def test_stated_float_is_the_least_that_is_not_below_the_loss(rho: Rho) -> None:
+    exact = Fraction(rho.units, RHO_UNITS)
+    assert Fraction(rho.rounded_up) >= exact
+    assert Fraction(nextafter(rho.rounded_up, -inf)) < exact
 
 
 @given(SENSITIVITIES, RHOS)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import CommingleError
-from shared.privacy.accounting import SIGMA_LIMIT
+from shared.privacy.accounting import RHO_UNITS, SIGMA_LIMIT
 from shared.protocol.documents import WireModel, decode, encode
 from shared.protocol.dsse import Envelope
 from shared.protocol.errors import DocumentError, SpecError
@@ -391,7 +392,8 @@ def test_privacy_statement_keeps_every_promise_of_the_spec(mechanism: str, adjac
     k = 50 if mechanism == "rmgm" else None
     spec = parse({**VALID, "mechanism": mechanism, "adjacency": adjacency, "epsilon": epsilon, "k": k})
     statement = privacy_statement(spec)
-    for party in statement.per_party:
+    for party, plan in zip(statement.per_party, plan_blocks(spec), strict=True):
+        assert Fraction(party.loss.own.rho) >= Fraction(plan.loss.units, RHO_UNITS)
         assert party.loss.own.epsilon <= epsilon * (1 + 1e-12)
         assert party.loss.own.epsilon >= epsilon * 0.999  # no noise is wasted on rounding
         assert party.loss.replace_one.rho >= party.loss.own.rho
