@@ -8,7 +8,7 @@ import numpy as np
 from services.analysis.errors import NoSignalError
 from services.estimation.errors import FeaturesError
 from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.system import System, build_system, centre
+from services.estimation.system import build_system, centre
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
 
@@ -63,7 +63,7 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
     system = build_system(prepared, columns[0], columns, intercept=True)
     c = centre(system)
     per_subject = prepared.rows / prepared.n
-    total, V = c.X / c.rows * per_subject, noise(system)[1:-1, 1:-1] * per_subject
+    total, V = c.X / c.rows * per_subject, c.V * per_subject
     root, buried = nearest_possible(total - V, V)
     values = root.T @ root
     empty = np.diag(values) <= _ROUNDING * np.diag(total)
@@ -73,11 +73,6 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
             remedy="Leave it out, or use a release with a larger epsilon.",
         )
     return Covariance(system.terms[1:], total, V, values, root, buried, c.rows)
-
-
-def noise(system: System) -> Array:
-    """V over terms and label, (p_x + 1, p_x + 1): the covariance of the noise in one published row."""
-    return np.block([[system.V_xx, system.v_xy[:, None]], [system.v_xy[None], np.atleast_2d(system.v_yy)]])
 
 
 def nearest_possible(C: Array, V: Array) -> tuple[Array, int]:

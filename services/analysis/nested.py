@@ -85,7 +85,7 @@ def compare(
             "the smaller model must use some but not all features of the larger and no others",
             remedy=f"Choose it among: {', '.join(big.features)}.",
         )
-    request = FitRequest(target=target, features=tuple(smaller)) if smaller else _mean(target)
+    request = FitRequest(target=target, features=tuple(smaller), estimator=None if smaller else "constant")
     small = fit_prepared(prepared, request)
     index = np.array([i for i, term in enumerate(big.terms) if term not in small.terms])
     statistic = wald(big.coefficients[index], big.covariance[np.ix_(index, index)])
@@ -112,7 +112,3 @@ def wald(b: Array, covariance: Array) -> float:
         return float("nan")
     t = b / errors
     return float(t @ np.linalg.solve(covariance / np.outer(errors, errors), t)) / len(b)
-
-
-def _mean(target: str) -> FitRequest:
-    return FitRequest(target=target, estimator="constant")

@@ -10,7 +10,7 @@ from services.analysis.moments import Covariance, columns_of, estimate
 from services.analysis.result import Result
 from services.display.table import Column, Table
 from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import IntervalFor
+from services.estimation.request import IntervalFor, require_interval
 
 _SINGULAR = 1e-10  # of a correlation matrix
 _NOISY_ROWS = frozenset({"rmgm", "dgm"})
@@ -56,8 +56,9 @@ def partial_correlations(
 
     Raises:
         NoSignalError: the noise leaves no variance in some direction, or a column follows from the others.
-        EstimationError: an unknown attribute.
+        EstimationError: an unknown attribute or interval.
     """
+    require_interval(interval_for)
     covariance = estimate(prepared, columns_of(prepared, attributes))
     units = covariance.deviations
     R = covariance.values / np.outer(units, units)

@@ -192,7 +192,7 @@ def _path(
         coefficients=np.array(inside) @ system.to_original.T + system.shift,
         r_squared=r_squared,
         best=int(np.argmax(np.where(np.isnan(r_squared), -np.inf, r_squared))),
-        noise_penalty=noise_penalty(problem) / l1_ratio if l1_ratio else None,
+        noise_penalty=_noise_penalty(problem) / l1_ratio if l1_ratio else None,
         n=prepared.n,
         rows=prepared.rows,
         warnings=(*problem.covariance.warnings, *plain.warnings),
@@ -212,9 +212,10 @@ def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) 
 
 def _with_intercept(problem: _Problem, slopes: Array) -> Array:
     """Slopes on columns of variance 1 in the system's units, behind the intercept they imply."""
-    c, b = problem.signal.centred, slopes / problem.units
-    mean = problem.system.xy[0] / c.weight
-    return np.append(mean - (0.0 if c.means is None else c.means @ b), b)
+    c = problem.signal.centred
+    b = c.centring.T @ (slopes / problem.units)
+    b[0] += c.label_mean
+    return b
 
 
 def _expected(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
@@ -234,18 +235,15 @@ def _expected(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array,
     return value
 
 
-def noise_penalty(problem: _Problem) -> float:
+def _noise_penalty(problem: _Problem) -> float:
     """What holds down the largest of q correlations of noise with probability 0.95: z of their standard deviations.
 
     The moments G_x. c of the constant fit, c = (-mean, 0, ..., 0, 1), have the covariance Omega of `covariance.meat`.
     """
     c, deviations = problem.signal.centred, problem.covariance.deviations
     system = problem.system
-    mean = np.zeros(len(system.xy))
-    mean[0] = system.xy[0] / c.weight
-    Omega = meat(system, residual(system, mean), "noisy_regressors", "table")
-    T = np.column_stack([np.zeros(len(c.g)) if c.means is None else -c.means, np.eye(len(c.g))])
-    errors = np.sqrt(np.diag(T @ Omega @ T.T)) / (c.rows * system.n / system.rows)
+    Omega = meat(system, residual(system, -c.about_mean[:-1]), "noisy_regressors", "table")
+    errors = np.sqrt(np.diag(c.centring @ Omega @ c.centring.T)) / (c.rows * system.n / system.rows)
     z = float(ndtri(1 - _FAILURE / 2 / len(errors)))
     return z * float((errors / (deviations[:-1] * deviations[-1])).max())
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 from services.analysis.errors import InstrumentsError
-from services.analysis.moments import noise
 from services.analysis.nested import Comparison, compare
 from services.analysis.result import Result
 from services.display.table import Table
@@ -19,7 +17,7 @@ from services.estimation.fitting import fit_prepared
 from services.estimation.linear_algebra import inverse
 from services.estimation.prepared import Array, PreparedMoments
 from services.estimation.request import FitRequest, IntervalFor
-from services.estimation.result import Fit, t_values
+from services.estimation.result import Fit
 from services.estimation.system import System, build_system
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
@@ -49,6 +47,11 @@ class TwoStageFit(Result):
     endogenous: tuple[str, ...]
     instruments: tuple[str, ...]
     first_stages: tuple[Comparison, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the fit."""
+        return self.fit.warnings
 
     def table(self) -> Table:
         """That of the fit, with the first stages below."""
@@ -122,22 +125,15 @@ def _second_stage(
         for names in (features, outside)
     )
     b, cov = solve(system, x, z, request.interval_for)
-    coefficients = (system.to_original @ b + system.shift)[x]
-    cov = (system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)]
-    errors, degrees = np.sqrt(np.maximum(np.diag(cov), 0.0)), prepared.rows - len(x)
-    reach = stdtrit(degrees, (1 + request.confidence_level) / 2) * errors
     return Fit(
         estimator="two_stage",
         target=request.target,
         features=features,
         intercept=True,
         terms=tuple(system.terms[i] for i in x),
-        coefficients=coefficients,
-        covariance=cov,
-        standard_errors=errors,
-        p_values=2 * stdtr(degrees, -np.abs(t_values(coefficients, errors))),
-        intervals=np.column_stack([coefficients - reach, coefficients + reach]),
-        degrees_of_freedom=degrees,
+        coefficients=(system.to_original @ b + system.shift)[x],
+        covariance=(system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)],
+        degrees_of_freedom=prepared.rows - len(x),
         confidence_level=request.confidence_level,
         interval_for=request.interval_for,
         n=prepared.n,
@@ -156,13 +152,12 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise that is two-stage least squares.
     Cov(b) = J Omega_zz J^T with the Omega of `covariance.meat`; rmgm adds sigma^2 J S_zz J^T for the population.
     """
-    G = np.block([[system.xx, system.xy[:, None]], [system.xy[None], np.atleast_2d(system.yy)]])
-    S = G - system.rows * noise(system)
+    S = system.xx - system.rows * system.V_xx
     B, within = S[np.ix_(z, x)], np.ix_(z, z)
-    BW = B.T @ inverse(G[within])
+    BW = B.T @ inverse(system.xx[within])
     J = inverse(BW @ B) @ BW
-    b, cov = np.zeros(len(system.xy)), np.zeros_like(system.xx)
-    b[x] = J @ S[z, -1]
+    b, cov = np.zeros(len(system.xy)), np.zeros_like(S)
+    b[x] = J @ (system.xy - system.rows * system.v_xy)[z]
     r = residual(system, b)
     # meat divides by the rows less all terms, instruments included
     freedom = system.degrees_of_freedom / (system.rows - len(x))

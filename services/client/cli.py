@@ -109,8 +109,12 @@ def verify(directory: Path, coordinator_key: str | None, party_key: str | None, 
     checked with it. The exit code is 0 only if everything holds.
     """
     if directory.is_file():
+        if coordinator_key is not None:
+            raise click.UsageError("--coordinator-key is for a release; a regression is pinned with --party-key.")
         _verify_regression(directory, party_key, as_json=as_json)
         return
+    if party_key is not None:
+        raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
     release = Release.load(directory, trusted_coordinator=coordinator_key)
     evidence = confirm_evidence(directory, release)
     emit(

@@ -1,4 +1,4 @@
-"""A coordinator's key as people hand it on."""
+"""A key of a coordinator or a party as people hand it on."""
 
 import re
 

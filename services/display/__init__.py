@@ -1,1 +1,1 @@
-"""Results as tables: in a notebook, as a data frame. Nothing here computes."""
+"""Results as tables and as JSON: in a notebook, as a data frame, on the wire. Nothing here computes."""

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from services.errors import MissingExtraError
 
 if TYPE_CHECKING:  # table.py offers this function on every result
@@ -19,4 +21,5 @@ def to_frame(table: "Table") -> Any:  # noqa: ANN401 - pandas is optional, so it
     except ImportError:
         raise MissingExtraError("pandas", extra="notebook") from None
     index = pd.Index(table.labels, name=table.heading)
-    return pd.DataFrame({column.heading: column.numbers for column in table.columns}, index=index)
+    numbers = np.column_stack([column.numbers for column in table.columns])
+    return pd.DataFrame(numbers, index=index, columns=[column.heading for column in table.columns])  # two may be alike

@@ -4,7 +4,6 @@ import math
 
 from services.estimation.diagnostics import Diagnostics
 from services.estimation.estimators import ESTIMATORS
-from services.estimation.estimators.adaptive_ridge import damping
 from services.estimation.signal import Signal
 from services.estimation.system import System
 
@@ -16,16 +15,17 @@ def cautions(
     system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
 ) -> tuple[str, ...]:
     """Warnings about one fit; `determined` says whether the estimator's operator is positive definite."""
+    chosen = ESTIMATORS[estimator]
     noisy = bool(system.V_xx.any())
     found = []
-    if ESTIMATORS[estimator].uses_features:
+    if chosen.uses_features:
         found += useless(system, diagnostics)
     if estimator == "ols" and noisy:
         found.append(
             "The noise in the release pulls the coefficients of ols towards zero. Its intervals describe the noisy "
             "release: they do not cover the coefficients of the private table. Use measurement_error for those."
         )
-    if ESTIMATORS[estimator].errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
+    if chosen.errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
         found.append(
             "Some combination of the features carries hardly any signal above the noise "
             f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and standard errors are unreliable. "
@@ -36,9 +36,9 @@ def cautions(
             "More noise was subtracted than the release contains in some direction: these coefficients mean nothing "
             "and get no standard errors. Use measurement_error."
         )
-    if ESTIMATORS[estimator].errors == "none":
+    if chosen.errors == "none":
         found.append(biased(estimator))
-    if estimator == "adaptive_ridge" and (damped := damping(signal)) > 0:
+    if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
         found.append(f"The features were damped by {damped / system.n:.3g} n to keep the noise out.")
     return tuple(found)
 

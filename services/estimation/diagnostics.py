@@ -11,7 +11,7 @@ from services.estimation.linear_algebra import largest_eigenvalue
 from services.estimation.noisy_moments.signal import noise_bound
 from services.estimation.prepared import Array
 from services.estimation.signal import Signal
-from services.estimation.system import Centred, System
+from services.estimation.system import System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,22 +82,11 @@ def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, error
     cross = c.yy - float(slopes @ c.g)
     ratio = loss / label
     if system.entries is not None:
-        centring = _about_mean(c, system)
-        variance = system.entries.form_variance(
-            np.outer(r.direction, r.direction) - ratio * np.outer(centring, centring)
-        )
+        d = c.about_mean
+        variance = system.entries.form_variance(np.outer(r.direction, r.direction) - ratio * np.outer(d, d))
         return 1 - ratio, math.sqrt(variance) / label
     variance = 2 / k * (r.total**2 - 2 * ratio * cross**2 + (ratio * c.yy) ** 2)
     return 1 - ratio, math.sqrt(max(0.0, variance)) / label
-
-
-def _about_mean(c: Centred, system: System) -> Array:
-    """D, (p_x + 1,) with d^T S d = S_yy about the mean of the label, or S_yy itself without intercept."""
-    d = np.zeros(len(system.xy) + 1)
-    d[-1] = 1.0
-    if c.means is not None:
-        d[0] = -float(system.xy[0]) / c.weight
-    return d
 
 
 def _finite(value: float) -> float | None:

@@ -1,7 +1,6 @@
 """One fit: cut the moments, solve, say how sure, in original units."""
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from services.estimation.covariance import covariance, residual
 from services.estimation.diagnostics import diagnose
@@ -16,9 +15,9 @@ from services.estimation.errors import (
 )
 from services.estimation.estimators import ESTIMATORS, Estimator
 from services.estimation.kinds import KINDS, Kind
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import FitRequest
-from services.estimation.result import Fit, t_values
+from services.estimation.prepared import PreparedMoments
+from services.estimation.request import FitRequest, require_interval
+from services.estimation.result import Fit
 from services.estimation.system import build_system
 from shared.protocol.moments import SecondMoments
 from shared.protocol.schema import Attribute, CategoricalAttribute
@@ -54,21 +53,14 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     errors = estimator.errors if determined and not damped else "none"
     cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
     diagnostics = diagnose(system, signal, H, b, estimator.errors)
-    coefficients = system.to_original @ b + system.shift
-    cov = system.to_original @ cov @ system.to_original.T
-    standard_errors = np.sqrt(np.maximum(np.diag(cov), 0.0))
-    reach = stdtrit(system.degrees_of_freedom, (1 + request.confidence_level) / 2) * standard_errors
     return Fit(
         estimator=name,
         target=target,
         features=features,
         intercept=request.intercept,
         terms=system.terms,
-        coefficients=coefficients,
-        covariance=cov,
-        standard_errors=standard_errors,
-        p_values=_p_values(coefficients, standard_errors, system.degrees_of_freedom),
-        intervals=np.column_stack([coefficients - reach, coefficients + reach]),
+        coefficients=system.to_original @ b + system.shift,
+        covariance=system.to_original @ cov @ system.to_original.T,
         degrees_of_freedom=system.degrees_of_freedom,
         confidence_level=request.confidence_level,
         interval_for=covered,
@@ -79,12 +71,6 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         warnings=kind.cautions(system, signal, name, diagnostics, determined=determined),
         schema=tuple(prepared.attributes[name] for name in features),
     )
-
-
-def _p_values(coefficients: Array, standard_errors: Array, degrees: int) -> Array:
-    """Two-sided tail of t."""
-    tails: Array = 2 * stdtr(degrees, -np.abs(t_values(coefficients, standard_errors)))
-    return tails
 
 
 def _estimator(kind: Kind, name: str) -> Estimator:
@@ -105,8 +91,7 @@ def _check(request: FitRequest, name: str, estimator: Estimator) -> None:
         raise ConfidenceError(
             f"a confidence level of {request.confidence_level} is not between 0 and 1", remedy="Use 0.95."
         )
-    if request.interval_for not in {"table", "population"}:
-        raise ConfidenceError(f"no interval is for {request.interval_for!r}", remedy="Use 'table' or 'population'.")
+    require_interval(request.interval_for)
 
 
 def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator) -> tuple[str, tuple[str, ...]]:

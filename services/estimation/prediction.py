@@ -41,10 +41,9 @@ def _columns(attribute: Attribute, values: Values) -> list[Array]:
     if isinstance(attribute, NumericAttribute):
         return [_numbers(attribute.name, values)]
     levels = np.asarray(values).astype(str)
-    unknown = sorted(set(levels.tolist()) - set(attribute.levels))
-    if unknown:
+    if not set(levels.tolist()) <= set(attribute.levels):
         raise RowsError(
-            f"{attribute.name!r} has no level {unknown[0]!r}",
+            f"{attribute.name!r} holds something that is not one of its levels",
             remedy=f"Its levels are: {', '.join(attribute.levels)}.",
         )
     return [(levels == level).astype(np.float64) for level in attribute.levels[1:]]

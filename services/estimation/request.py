@@ -1,7 +1,9 @@
 """What is asked of a release: which fit, and how sure of it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from services.estimation.errors import ConfidenceError
 
 IntervalFor = Literal["table", "population"]
 Coverage = Literal["table", "population", "release", "none"]
@@ -28,3 +30,9 @@ class FitRequest:
     intercept: bool = True
     confidence_level: float = 0.95
     interval_for: IntervalFor = "table"
+
+
+def require_interval(interval_for: str) -> None:
+    """Raises ConfidenceError unless it is one of `IntervalFor`."""
+    if interval_for not in get_args(IntervalFor):
+        raise ConfidenceError(f"no interval is for {interval_for!r}", remedy="Use 'table' or 'population'.")

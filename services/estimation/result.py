@@ -1,12 +1,13 @@
 """A fitted linear model in original units."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
+from services.display.plain import plain
 from services.display.table import Shown, Table
 from services.estimation.diagnostics import Diagnostics
 from services.estimation.notebook import draw, fit_table
@@ -27,9 +28,8 @@ class Fit(Shown):
     Attributes:
         features: attributes in use; none for `constant`.
         terms: p_x labels, the intercept first if there is one.
-        coefficients, standard_errors, p_values: (p_x,). Errors are NaN where there are none.
-        covariance: (p_x, p_x).
-        intervals: (p_x, 2), t quantiles with `degrees_of_freedom`, at `confidence_level`.
+        coefficients: (p_x,).
+        covariance: (p_x, p_x), of the coefficients; NaN where there is none, and so is all that follows from it.
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
         n: subjects.
@@ -45,9 +45,6 @@ class Fit(Shown):
     terms: tuple[str, ...]
     coefficients: Array
     covariance: Array
-    standard_errors: Array
-    p_values: Array
-    intervals: Array
     degrees_of_freedom: int
     confidence_level: float
     interval_for: Coverage
@@ -59,9 +56,26 @@ class Fit(Shown):
     schema: tuple[Attribute, ...] = field(repr=False)
 
     @property
+    def standard_errors(self) -> Array:
+        """(p_x,)."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    @property
     def t_values(self) -> Array:
-        """Coefficient over standard error, (p_x,)."""
-        return t_values(self.coefficients, self.standard_errors)
+        """Coefficient over standard error, (p_x,); infinite where an error is 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.coefficients / self.standard_errors
+
+    @property
+    def p_values(self) -> Array:
+        """Two-sided tail of t with `degrees_of_freedom`, (p_x,)."""
+        return np.asarray(2 * stdtr(self.degrees_of_freedom, -np.abs(self.t_values)))
+
+    @property
+    def intervals(self) -> Array:
+        """(p_x, 2), t quantiles with `degrees_of_freedom`, at `confidence_level`."""
+        reach = stdtrit(self.degrees_of_freedom, (1 + self.confidence_level) / 2) * self.standard_errors
+        return np.column_stack([self.coefficients - reach, self.coefficients + reach])
 
     def predict(self, rows: Mapping[str, Values]) -> Array:
         """Expected target, (m,), for m rows in original units: numbers, or levels as strings, by attribute name.
@@ -87,24 +101,8 @@ class Fit(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: lists, and None for what is not a finite number."""
-        arrays = ("coefficients", "standard_errors", "p_values", "intervals", "covariance")
-        plain = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
-        rest = ("n", "rows", "mechanism")
-        return {
-            **{name: getattr(self, name) for name in (*plain, *rest)},
-            **{name: list(getattr(self, name)) for name in ("features", "terms", "warnings")},
-            **{name: _json(getattr(self, name).tolist()) for name in (*arrays, "t_values")},
-            "diagnostics": self.diagnostics.to_dict(),
-        }
-
-
-def t_values(coefficients: Array, standard_errors: Array) -> Array:
-    """Coefficient / standard error, (p_x,); infinite where an error is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return coefficients / standard_errors
-
-
-def _json(value: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    return value if math.isfinite(value) else None
+        asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
+        release = ("n", "rows", "mechanism")
+        found = ("features", "terms", "warnings", "coefficients", "standard_errors", "p_values", "intervals")
+        names = (*asked, *release, *found, "covariance", "t_values")
+        return {**{name: plain(getattr(self, name)) for name in names}, "diagnostics": self.diagnostics.to_dict()}

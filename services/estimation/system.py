@@ -60,6 +60,7 @@ class Centred:
         V, v: (q, q) and (q,), of the features, and of each with the label.
         root: (q, r), V = root root^T.
         means: (q,) row of the intercept, over its own moment; None without intercept.
+        label_mean: the same of the label; 0 without intercept.
         weight: moment of the intercept.
         rows: degrees of freedom left in X: k - 1, or k.
     """
@@ -71,16 +72,30 @@ class Centred:
     v: Array
     root: Array
     means: Array | None
+    label_mean: float
     weight: float
     rows: int
 
+    @property
+    def centring(self) -> Array:
+        """T (q, p_x), the terms' intercept partialled out: X = T G_xx T^T."""
+        features = np.eye(len(self.g))
+        return features if self.means is None else np.column_stack([-self.means, features])
+
+    @property
+    def about_mean(self) -> Array:
+        """The c of the label about its mean, (p_x + 1,): g = T G_x. c and yy = c^T G c."""
+        direction = np.append(np.zeros(self.centring.shape[1]), 1.0)
+        direction[0] -= self.label_mean
+        return direction
+
     def with_intercept(self, inverse: Array) -> Array:
         """H (p_x, p_x) with H G_xy = the coefficients of `inverse` @ g and their intercept."""
-        if self.means is None:
-            return inverse
-        row = -self.means @ inverse
-        corner = 1 / self.weight - row @ self.means
-        return np.block([[np.atleast_2d(corner), row[None]], [row[:, None], inverse]])
+        T = self.centring
+        H = T.T @ inverse @ T
+        if self.means is not None:
+            H[0, 0] += 1 / self.weight
+        return H
 
 
 def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
@@ -135,7 +150,7 @@ def centre(system: System) -> Centred:
     """X = G_xx - G_x1 G_1x / G_11 and likewise g and yy, with k - 1 degrees of freedom."""
     if not system.intercept:
         blocks = system.xx, system.xy, system.yy, system.V_xx, system.v_xy, system.root[:-1]
-        return Centred(*blocks, means=None, weight=0.0, rows=system.rows)
+        return Centred(*blocks, means=None, label_mean=0.0, weight=0.0, rows=system.rows)
     weight = float(system.xx[0, 0])
     means = system.xx[0, 1:] / weight
     label = float(system.xy[0])
@@ -147,6 +162,7 @@ def centre(system: System) -> Centred:
         v=system.v_xy[1:],
         root=system.root[1:-1],
         means=means,
+        label_mean=label / weight,
         weight=weight,
         rows=system.rows - 1,
     )

@@ -1,7 +1,7 @@
 """Which analyses the learner is asked for, on the wire."""
 
 from abc import abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -9,14 +9,10 @@ from services import analysis
 from services.analysis.paths import MAX_PENALTIES
 from services.analysis.result import Result
 from services.estimation import PreparedMoments
-from services.learner.views import Asked, Name
-from shared.protocol.spec import MAX_COLUMNS
+from services.estimation.request import IntervalFor
+from services.learner.views import FEATURES, TARGET, Asked, Name, Names
 
-Names = Annotated[list[Name], Field(max_length=MAX_COLUMNS)]
 Penalties = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=MAX_PENALTIES)]
-IntervalFor = Literal["table", "population"]
-_TARGET = Field(description="name of a numeric or binary attribute")
-_FEATURES = Field(None, description="names of attributes; all but the target where left out")
 _PENALTIES = Field(None, description="on features and a target of variance 1; a grid of 50 where left out")
 
 
@@ -29,10 +25,10 @@ class AnalysisBody(Asked):
 
 
 class RidgePathBody(AnalysisBody):
-    """Ridge regressions."""
+    """Ridge regressions over a row of penalties."""
 
-    target: Name = _TARGET
-    features: Names | None = _FEATURES
+    target: Name = TARGET
+    features: Names | None = FEATURES
     penalties: Penalties | None = _PENALTIES
 
     def run(self, prepared: PreparedMoments) -> Result:
@@ -41,10 +37,10 @@ class RidgePathBody(AnalysisBody):
 
 
 class LassoPathBody(AnalysisBody):
-    """Lasso, or elastic net where l1_ratio is below 1."""
+    """Lasso, or elastic net where l1_ratio is below 1, over a row of penalties."""
 
-    target: Name = _TARGET
-    features: Names | None = _FEATURES
+    target: Name = TARGET
+    features: Names | None = FEATURES
     l1_ratio: float = Field(1.0, gt=0, le=1)
     penalties: Penalties | None = _PENALTIES
 
@@ -67,7 +63,7 @@ class PcaBody(AnalysisBody):
 
 
 class PartialCorrelationsBody(AnalysisBody):
-    """Partial correlations."""
+    """Correlation of every pair of columns, all others held fixed."""
 
     attributes: Names | None = Field(None, description="all where left out")
     interval_for: IntervalFor = "table"
@@ -80,7 +76,7 @@ class PartialCorrelationsBody(AnalysisBody):
 class TwoStageBody(AnalysisBody):
     """Two-stage least squares."""
 
-    target: Name = _TARGET
+    target: Name = TARGET
     endogenous: Names = Field(description="features that may be correlated with the error")
     instruments: Names = Field(description="attributes that act on the target through the endogenous features only")
     exogenous: Names = Field([], description="other features")
@@ -101,13 +97,23 @@ class TwoStageBody(AnalysisBody):
 
 
 class CompareBody(AnalysisBody):
-    """Two nested models."""
+    """Wald's test of what a larger model has beyond a smaller one."""
 
-    target: Name = _TARGET
-    larger: Names | None = _FEATURES
+    target: Name = TARGET
+    larger: Names | None = FEATURES
     smaller: Names = Field(description="some of the larger model's features; none for the mean alone")
     interval_for: IntervalFor = "population"
 
     def run(self, prepared: PreparedMoments) -> Result:
         """The test."""
         return analysis.compare(prepared, self.target, self.larger, self.smaller, interval_for=self.interval_for)
+
+
+ANALYSES: dict[str, type[AnalysisBody]] = {
+    "ridge-path": RidgePathBody,
+    "lasso-path": LassoPathBody,
+    "pca": PcaBody,
+    "partial-correlations": PartialCorrelationsBody,
+    "two-stage": TwoStageBody,
+    "compare": CompareBody,
+}

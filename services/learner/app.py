@@ -10,15 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 from services.errors import MissingExtraError, NotPublishedError, UnknownReleaseError
 from services.estimation import Fit, FitRequest, fit_prepared
 from services.estimation.errors import EstimationError, RowsError
-from services.learner.analyses import (
-    AnalysisBody,
-    CompareBody,
-    LassoPathBody,
-    PartialCorrelationsBody,
-    PcaBody,
-    RidgePathBody,
-    TwoStageBody,
-)
+from services.learner.analyses import ANALYSES, AnalysisBody
 from services.learner.catalogue import Catalogue
 from services.learner.edge import BodyLimit, Metrics
 from services.learner.errors import BusyError, CursorError
@@ -136,39 +128,17 @@ def _add_plans(app: FastAPI) -> None:
 
 
 def _add_analyses(app: FastAPI, catalogue: Catalogue) -> None:
-    def answer(release: str, body: AnalysisBody) -> dict[str, Any]:
-        held = catalogue.take(release)
-        return {"release": held.id, "coordinator_pinned": held.pinned, **body.run(held.prepared).to_dict()}
+    def add(kind: str, asked: type[AnalysisBody]) -> None:
+        def analyse(release: str, body: AnalysisBody) -> dict[str, Any]:
+            held = catalogue.take(release)
+            return {"release": held.id, "coordinator_pinned": held.pinned, **body.run(held.prepared).to_dict()}
 
-    @app.post("/v1/releases/{release}/analyses/ridge-path", tags=["analyses"])
-    def ridge_path(release: str, body: RidgePathBody) -> dict[str, Any]:
-        """Ridge regressions over a row of penalties."""
-        return answer(release, body)
+        analyse.__annotations__["body"] = asked  # the class that FastAPI validates and describes
+        path, name = f"/v1/releases/{{release}}/analyses/{kind}", kind.replace("-", "_")
+        app.post(path, tags=["analyses"], name=name, description=asked.__doc__)(analyse)
 
-    @app.post("/v1/releases/{release}/analyses/lasso-path", tags=["analyses"])
-    def lasso_path(release: str, body: LassoPathBody) -> dict[str, Any]:
-        """Lasso, or elastic net, over a row of penalties."""
-        return answer(release, body)
-
-    @app.post("/v1/releases/{release}/analyses/pca", tags=["analyses"])
-    def pca(release: str, body: PcaBody) -> dict[str, Any]:
-        """Principal components."""
-        return answer(release, body)
-
-    @app.post("/v1/releases/{release}/analyses/partial-correlations", tags=["analyses"])
-    def partial_correlations(release: str, body: PartialCorrelationsBody) -> dict[str, Any]:
-        """Correlation of every pair of columns, all others held fixed."""
-        return answer(release, body)
-
-    @app.post("/v1/releases/{release}/analyses/two-stage", tags=["analyses"])
-    def two_stage(release: str, body: TwoStageBody) -> dict[str, Any]:
-        """Two-stage least squares."""
-        return answer(release, body)
-
-    @app.post("/v1/releases/{release}/analyses/compare", tags=["analyses"])
-    def compare(release: str, body: CompareBody) -> dict[str, Any]:
-        """Wald's test of what a larger model has beyond a smaller one."""
-        return answer(release, body)
+    for kind, asked in ANALYSES.items():
+        add(kind, asked)
 
 
 def _add_operations(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:

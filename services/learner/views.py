@@ -6,13 +6,15 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from services.client.answers import ReleaseSummary
 from services.estimation import ESTIMATORS, FitRequest
+from services.estimation.request import IntervalFor
 from services.learner.shelf import Held
 from shared.planning.errors import PlanningError
 from shared.planning.task import R_SQUARED, Assumptions
+from shared.protocol.documents import explain
 from shared.protocol.manifest import PrivacyStatement
 from shared.protocol.schema import Attribute, encoded_columns
 from shared.protocol.spec import INTERCEPT, MAX_COLUMNS, ReleaseSpec
@@ -22,9 +24,12 @@ MAX_ROWS = 10_000
 _EXACT = 1 << 53
 
 Name = Annotated[str, Field(max_length=200)]
+Names = Annotated[list[Name], Field(max_length=MAX_COLUMNS)]
 Value = Annotated[int, Field(ge=-_EXACT, le=_EXACT)] | float | Annotated[str, Field(max_length=200)]
 _Row = Annotated[list[float], Field(max_length=MAX_COLUMNS)]
 EstimatorName = Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(ESTIMATORS)})]
+TARGET = Field(description="name of a numeric or binary attribute")
+FEATURES = Field(None, description="names of attributes; all but the target where left out")
 
 
 class Asked(BaseModel):
@@ -40,16 +45,14 @@ class _Answered(BaseModel):
 class FitBody(Asked):
     """One linear model of one attribute."""
 
-    target: Name = Field(description="name of a numeric or binary attribute")
-    features: Annotated[list[Name], Field(max_length=MAX_COLUMNS)] | None = Field(
-        None, description="names of attributes; all but the target where left out"
-    )
+    target: Name = TARGET
+    features: Names | None = FEATURES
     estimator: EstimatorName | None = Field(
         None, description="where left out the one with standard errors: measurement_error, or ols on moments"
     )
     intercept: bool = True
     confidence_level: float = Field(0.95, gt=0, lt=1)
-    interval_for: Literal["table", "population"] = Field(
+    interval_for: IntervalFor = Field(
         "table", description="what intervals cover: the same fit on the private table, or the population's coefficients"
     )
 
@@ -85,7 +88,12 @@ class Predictions(_Answered):
 
 def _study(value: object) -> object:
     """What a study file with these contents is: JSON has no tuples, which a strict model of Python values asks for."""
-    return Study.model_validate_json(json.dumps(value)) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    try:
+        return Study.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None  # its own text would repeat what was given
 
 
 class PlanBody(Asked):
@@ -93,9 +101,7 @@ class PlanBody(Asked):
 
     study: Annotated[Study, BeforeValidator(_study)]
     target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
-    features: Annotated[list[Name], Field(max_length=MAX_COLUMNS)] | None = Field(
-        None, description="names of attributes; all but the target where left out"
-    )
+    features: Names | None = FEATURES
     r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the label")
     second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS)] | None = Field(
         None,

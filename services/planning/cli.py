@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from services.planning.report import show
+from services.simulation.errors import OutputError
 from shared.planning.curves import plan as make_plan
 from shared.planning.design import Design, Share, design_of
 from shared.planning.mechanisms import PREDICTORS
+from shared.planning.result import Plan
 from shared.planning.task import R_SQUARED, Assumptions
 from shared.privacy.calibration import Calibration
 from shared.privacy.sensitivity import Adjacency
@@ -59,14 +61,20 @@ def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any)
     """
     design = _design(study, options)
     made = make_plan(design, _assumptions(design, options))
-    value = asdict(made)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "plan.json").write_text(json.dumps(value, indent=2) + "\n")
-        from services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
+        _write(out, made)
+    emit(asdict(made), as_json=as_json, text=lambda console: show(made, console))
 
+
+def _write(out: Path, made: Plan) -> None:
+    from services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "plan.json").write_text(json.dumps(asdict(made), indent=2) + "\n")
         draw(out / "plan.png", made)
-    emit(value, as_json=as_json, text=lambda console: show(made, console))
+    except OSError as error:
+        raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
 def _design(study: Path | None, options: dict[str, Any]) -> Design:

@@ -36,7 +36,7 @@ Examples:
     "mechanisms",
     type=click.Choice(get_args(MechanismName)),
     multiple=True,
-    help="Repeatable: one release each.  [rmgm; for the built-in cohort both]",
+    help="Repeatable: one release each.  [rmgm; for the built-in cohort all]",
 )
 @click.option(
     "--epsilon",

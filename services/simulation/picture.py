@@ -20,7 +20,8 @@ _LABELS = {  # as in the report
 }
 _INK, _GRID = "#222222", "#e4e4e4"
 _ROOM = 1.8
-_ROW_INCHES, _PANEL_INCHES, _MAX_COLUMNS = 0.36, 4.6, 3
+_ROW_INCHES, _PANEL_INCHES = 0.36, 4.6
+_FEW = 3  # panels stand in one row; more of them in at most as many rows
 _MIN_INCHES, _LETTERS_PER_INCH, _LABEL_LENGTH = 8.4, 9, 30
 
 
@@ -48,7 +49,7 @@ def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: 
     The axis is chosen by the fit without privacy, so that noise looks as large as it is; what lies beyond is an arrow
     at the edge.
     """
-    columns = len(panels) if len(panels) <= _MAX_COLUMNS else ceil(len(panels) / _MAX_COLUMNS)
+    columns = len(panels) if len(panels) <= _FEW else ceil(len(panels) / _FEW)
     rows = ceil(len(panels) / columns)
     height = rows * (len(terms) * _ROW_INCHES + 1.2) + 1.3
     width = max(_MIN_INCHES, columns * _PANEL_INCHES + 1.8)

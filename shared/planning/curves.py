@@ -1,6 +1,5 @@
 """What a forecast would be elsewhere: over k, epsilon and n, and by mechanism."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -47,8 +46,8 @@ def _over_k(design: Design, task: Task) -> tuple[Point, ...]:
     if design.mechanism != "rmgm":
         return ()
     least, most = sketch_bounds(design)
-    values = _spaced(least, max(most, design.k or 0))
-    return tuple(_point(replace(design, k=round(k)), task, at=round(k)) for k in values)
+    values = _whole(least, max(most, design.k or 0))
+    return tuple(_point(replace(design, k=k), task, at=k) for k in values)
 
 
 def _over_epsilon(design: Design, task: Task) -> tuple[Point, ...]:
@@ -59,13 +58,18 @@ def _over_epsilon(design: Design, task: Task) -> tuple[Point, ...]:
 
 
 def _over_n(design: Design, task: Task) -> tuple[Point, ...]:
-    values = {round(n) for n in _spaced(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))}
-    return tuple(_point(settled(replace(design, n=n, k=None), task), task, at=n) for n in sorted(values))
+    values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))
+    return tuple(_point(settled(replace(design, n=n, k=None), task), task, at=n) for n in values)
 
 
-def _spaced(low: float, high: float) -> Iterable[float]:
+def _whole(low: float, high: float) -> list[int]:
+    """Each number once, however close the ends are."""
+    return sorted({round(value) for value in _spaced(low, high)})
+
+
+def _spaced(low: float, high: float) -> list[float]:
     values: list[float] = np.geomspace(low, high, _POINTS).tolist()
-    return dict.fromkeys(values)
+    return values
 
 
 def _point(design: Design, task: Task, *, at: float) -> Point:

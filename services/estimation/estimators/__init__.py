@@ -61,6 +61,6 @@ ESTIMATORS: dict[str, Estimator] = {
     "shrunken": Estimator(shrunken.operator, "none"),
     "ols": Estimator(ols.operator, "plain", subtracted=_none),
     "debiased": Estimator(debiased.operator, "noisy_regressors"),
-    "adaptive_ridge": Estimator(adaptive_ridge.operator, "none"),
+    "adaptive_ridge": Estimator(adaptive_ridge.operator, "none", damping=adaptive_ridge.damping),
     "constant": Estimator(constant.operator, "noisy_regressors", uses_features=False),
 }

@@ -12,18 +12,13 @@ from services.estimation.system import Centred, System
 FAILURE = 0.05
 
 
-def operator(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimators have one signature
-    """H of the damped slopes with the intercept they imply; the intercept itself is not damped."""
-    return signal.centred.with_intercept(damped_inverse(signal))
-
-
-def damped_inverse(signal: Signal) -> Array:
-    """(S_hat_xx + l I)^-1 of the centred features, (q, q)."""
+def operator(system: System, signal: Signal) -> Array:
+    """H of (S_hat_xx + l I)^-1, the features centred, with the intercept it implies, which is not damped itself."""
     c = signal.centred
-    return inverse(c.X + damping(signal) * np.eye(len(c.X)) - c.rows * c.V)
+    return c.with_intercept(inverse(c.X + damping(system, signal) * np.eye(len(c.X)) - c.rows * c.V))
 
 
-def damping(signal: Signal) -> float:
+def damping(system: System, signal: Signal) -> float:  # noqa: ARG001 - all estimators have one signature
     """The l of H: max(0, t - lambda_min(S_hat_xx))."""
     return max(0.0, noise_bound(signal.centred) - signal.smallest)
 

@@ -2,7 +2,7 @@
 
 from services.estimation.cautions import biased, useless
 from services.estimation.diagnostics import Diagnostics
-from services.estimation.noisy_moments.estimators import ESTIMATORS, damping
+from services.estimation.noisy_moments.estimators import ESTIMATORS
 from services.estimation.signal import Signal
 from services.estimation.system import System
 
@@ -29,7 +29,7 @@ def cautions(
         )
     if chosen.errors == "none":
         found.append(biased(estimator))
-    if chosen.damping is not None and (damped := damping(system, signal)) > 0:
+    if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
         found.append(
             f"The features were damped by {damped / system.n:.3g} n to keep the noise out: the coefficients are biased "
             "on purpose and get no standard errors. Use ols for those."

@@ -45,22 +45,16 @@ def _wald(system: System, c: Centred) -> float:
     """g^T Omega_0^-1 g / q, Omega_0 the covariance of the noise in the centred g where all slopes are 0."""
     if system.entries is None or not system.entries.variance.any():
         return math.inf
-    direction = np.append(np.zeros(len(system.xy)), 1.0)
-    reduce = np.eye(len(c.g))
-    if c.means is not None:
-        direction[0] = -float(system.xy[0]) / c.weight
-        reduce = np.hstack([-c.means[:, None], reduce])
-    omega = reduce @ system.entries.covariance(direction) @ reduce.T
+    omega = c.centring @ system.entries.covariance(c.about_mean) @ c.centring.T
     return float(c.g @ np.linalg.solve(omega, c.g)) / len(c.g)
 
 
 def noise_bound(noise: EntryNoise, c: Centred) -> float:
     """The t of moments.md: with probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
 
-    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = T_x - T_1 means^T.
+    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T.
     """
-    x = noise.basis[:, :-1]
-    K = x if c.means is None else x[:, 1:] - np.outer(x[:, 0], c.means)
+    K = noise.basis[:, :-1] @ c.centring.T
     deviation = np.sqrt(noise.variance)
     return _norm_quantile(deviation.tobytes(), K.tobytes(), len(deviation)) if K.size else 0.0
 

@@ -168,7 +168,11 @@ def _f_quantile(q: int, df: int) -> float:
 
 
 def _shrunken(p: _Rows, root: float, expected: float, deviation: float, threshold: float) -> float:
-    """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal)."""
+    """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal).
+
+    That blend of an attenuation undone (b_e) and a damped fit (b_r) stands for the learner's `shrunken`, whose weights
+    have no expectation in closed form; how near it comes is measured in docs/planning.md.
+    """
     q, df = len(p.lam), p.degrees
     eager, damped = _eager(p, root), _damped(p)
     spread = sqrt(log1p(deviation**2))

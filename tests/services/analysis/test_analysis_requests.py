@@ -11,6 +11,7 @@ from services.errors import MissingExtraError
 from services.estimation import PreparedMoments
 from services.estimation.errors import (
     CategoricalTargetError,
+    ConfidenceError,
     FeaturesError,
     TargetAmongFeaturesError,
     UnknownAttributeError,
@@ -69,6 +70,11 @@ def test_attributes_unknown_or_named_twice_are_refused() -> None:
             partial_correlations(EXACT, names)
 
 
+def test_interval_for_something_unknown_is_refused() -> None:
+    with pytest.raises(ConfidenceError, match="'sample'"):
+        partial_correlations(EXACT, interval_for="sample")  # type: ignore[arg-type] # as a notebook may
+
+
 def test_column_without_variance_beside_the_noise_is_refused_by_name() -> None:
     gram = np.diag([100.0, 400.0, 100.0])
     schema = TABLE.schema[:2]
@@ -98,6 +104,7 @@ def test_lasso_without_scikit_learn_says_what_to_install(monkeypatch: pytest.Mon
 )
 def test_result_becomes_json_a_frame_and_html(result: Any) -> None:
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert result.to_dict()["warnings"] == list(result.warnings)
     frame = result.to_frame()
     assert list(frame.columns) == [column.heading for column in result.table().columns]
     assert result._repr_html_().count("<tr") == len(frame) + 1

@@ -95,6 +95,13 @@ def test_usage_errors_exit_with_2(directory: str, capsys: pytest.CaptureFixture[
     assert run(capsys, "fit", directory, "--target", TARGET, "--release", "0" * 64)[0] == 2
 
 
+def test_key_that_would_not_be_compared_is_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "verify", directory, "--party-key", STRANGER.fingerprint)
+    assert (code, "--party-key is for a regression" in err) == (2, True)
+    code, _, err = run(capsys, "verify", f"{directory}/manifest.json", "--coordinator-key", COORDINATOR.fingerprint)
+    assert (code, "--coordinator-key is for a release" in err) == (2, True)
+
+
 def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection
 
+from services.display.frame import to_frame
+from services.display.table import Column, Table
 from services.errors import MissingExtraError
 from services.estimation import Fit, FitRequest, fit
 from tests.services.estimation.tables import TERMS, make_table, noiseless
@@ -74,6 +76,12 @@ def test_frame_holds_the_arrays_of_the_fit() -> None:
     assert tuple(frame.index) == TERMS
     np.testing.assert_array_equal(frame["standard error"], FIT.standard_errors)
     np.testing.assert_array_equal(frame[["95 % low", "95 % high"]], FIT.intervals)
+
+
+def test_frame_keeps_columns_of_the_same_name() -> None:
+    columns = (Column("variance", np.array([1.0, 2.0])), Column("variance", np.array([3.0, 4.0])))
+    frame = to_frame(Table(title="", heading="component", labels=("1", "2"), columns=columns))
+    np.testing.assert_array_equal(frame["variance"], [[1, 3], [2, 4]])
 
 
 def test_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

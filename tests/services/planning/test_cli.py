@@ -153,5 +153,10 @@ def test_table_without_an_attribute_is_refused_by_name(command: Command, study: 
     assert "no column 'smoker'" in err
 
 
+def test_folder_that_cannot_be_written_is_one_clear_message(command: Command, study: Path) -> None:
+    code, _, err = command(study, "--out", study / "plan")
+    assert (code, err.startswith("Error: cannot write to")) == (1, True)
+
+
 def test_help_shows_examples(command: Command) -> None:
     assert "commingle plan study.json --table public.csv" in command("--help")[1]

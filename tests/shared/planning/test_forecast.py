@@ -131,6 +131,14 @@ def test_row_norm_that_cuts_rows_is_pointed_out(norm: float | None, cut: bool) -
     assert bool(said) is cut
 
 
+@pytest.mark.parametrize("n", [16, 250])
+def test_curves_hold_every_number_once_where_there_are_few(n: int) -> None:
+    made = plan(numeric(11, n=n))
+    for curve in (made.over_k, made.over_n):
+        at = [p.at for p in curve]
+        assert at == sorted(set(at))
+
+
 def test_plan_of_dgm_has_no_curve_over_k() -> None:
     made = plan(numeric(5, mechanism="dgm"))
     assert (made.over_k, made.forecast.best_k) == ((), None)
@@ -144,7 +152,7 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
     base = mixed(n=10**6)
     extreme = NumericAttribute(name="charges", lower=-8e307, upper=8e307)
     f = forecast(replace(base, shares=(base.shares[0], replace(base.shares[1], attributes=(extreme,)))))
-    assert any(t.original is None for t in f.terms) or all(isfinite(t.original or 0) for t in f.terms)
+    assert f.terms[0].original is None  # the intercept's lies beyond them
     json.dumps(asdict(f), allow_nan=False)
 
 
@@ -152,13 +160,13 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
 @given(
     st.integers(2, 2**53 - 1),
     st.floats(1e-6, 1e6),
-    st.sampled_from([None, 1e-300, 1e-5, 0.3, 1e3]),
+    st.sampled_from([None, 1e-5, 0.3, 1e3]),
     st.sampled_from(list(PREDICTORS)),
     st.integers(2, 20),
 )
 def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: int) -> None:
     design = mixed(n=n, epsilon=epsilon, mechanism=mechanism)
-    if norm is not None and norm > 1e-12:
+    if norm is not None:
         design = replace(design, shares=(replace(design.shares[0], row_norm=norm), *design.shares[1:]))
     for made in (plan(design), plan(numeric(columns, n=n, epsilon=epsilon, mechanism=mechanism))):
         assert all(isfinite(number) for number in numbers(asdict(made)))
