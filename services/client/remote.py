@@ -14,11 +14,9 @@ from services.client.files import ReleaseFiles
 from services.client.release import Release
 from services.client.trust import fingerprint
 from services.errors import NotPublishedError, UnknownReleaseError
-from shared.protocol.documents import decode
 from shared.protocol.errors import ProtocolError, VerificationError
 from shared.protocol.keys import VerifyingKey
-from shared.protocol.manifest import Manifest
-from shared.protocol.statements import SignedDocument
+from shared.protocol.verification import open_manifest
 from shared.runtime.errors import RemoteProblemError, SettingsError
 from shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
 from shared.runtime.tls import trust
@@ -158,14 +156,9 @@ class ReleaseClient:
         return ReleaseFiles(manifest.content, matrix.content, moments.content)
 
     def _largest_matrix(self, data: bytes) -> int:
-        """The most bytes a matrix can have that this manifest is about. Raises DocumentError, SignatureError."""
-        opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
-        if opened.signer != (self.trusted_coordinator or opened.signer):
-            raise VerificationError(
-                f"the manifest is signed with key {opened.signer[:16]}, not by the trusted coordinator",
-                remedy="Compare fingerprints with the coordinator's operator over another channel.",
-            )
-        cells = opened.document.rows * len(opened.document.columns)
+        """The most bytes a matrix can have that this manifest is about. Raises ProtocolError."""
+        manifest = open_manifest(data, trusted_coordinator=self.trusted_coordinator).document
+        cells = manifest.rows * len(manifest.columns)
         return min(_MATRIX_OVERHEAD_BYTES + 2 * _CELL_BYTES * cells, _LARGEST_MATRIX_BYTES)
 
     def _file(self, release_id: str, name: str, *, largest_bytes: int = LARGEST_ANSWER_BYTES) -> httpx.Response:

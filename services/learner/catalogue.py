@@ -11,11 +11,10 @@ from services.learner.errors import BusyError, CursorError
 from services.learner.shelf import Held, Shelf
 from services.learner.views import ReleaseItem, ReleaseList
 from shared.errors import CommingleError
-from shared.protocol.documents import decode
 from shared.protocol.errors import ProtocolError
 from shared.protocol.keys import VerifyingKey
-from shared.protocol.manifest import Manifest
-from shared.protocol.statements import SignedDocument, open_spec
+from shared.protocol.statements import open_spec
+from shared.protocol.verification import open_manifest
 from shared.runtime.errors import RemoteProblemError, UnreachableError
 
 _CAPACITY = 64
@@ -105,15 +104,11 @@ class Catalogue:
 
     def _described(self, release: str, data: bytes) -> ReleaseItem | None:
         try:
-            opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
-            manifest = opened.document
+            manifest = open_manifest(data, trusted_coordinator=self._client.trusted_coordinator).document
             spec = open_spec(manifest.spec, [VerifyingKey.from_hex(manifest.proposer_key)])
         except ProtocolError:
             return None
-        trusted = self._client.trusted_coordinator
-        if spec.digest != release or opened.signer != (trusted or opened.signer):
-            return None
-        return ReleaseItem.of_spec(release, spec.document)
+        return ReleaseItem.of_spec(release, spec.document) if spec.digest == release else None
 
     @contextmanager
     def _slot(self) -> Iterator[None]:

@@ -54,6 +54,21 @@ class PublishedRelease:
     findings: tuple[str, ...]
 
 
+def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[Manifest]:
+    """A manifest that the trusted coordinator signed, or anybody where that is None; what it says is not checked.
+
+    Raises:
+        VerificationError, SignatureError, DocumentError: it is not one.
+    """
+    opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
+    if trusted_coordinator is not None and opened.signer != trusted_coordinator:
+        raise VerificationError(
+            f"the manifest is signed by {opened.signer[:16]}, not by the trusted coordinator",
+            remedy="Compare fingerprints with the coordinator's operator over another channel.",
+        )
+    return opened
+
+
 def verify_release(
     manifest: bytes, matrix: bytes, moments: bytes, *, trusted_coordinator: str | None
 ) -> PublishedRelease:
@@ -68,13 +83,7 @@ def verify_release(
     Raises:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
-    signed = decode(SignedDocument, manifest)
-    opened = signed.open(Manifest, kind="manifest")
-    if trusted_coordinator is not None and opened.signer != trusted_coordinator:
-        raise VerificationError(
-            f"the manifest is signed by {opened.signer[:16]}, not by the trusted coordinator",
-            remedy="Compare fingerprints with the coordinator's operator over another channel.",
-        )
+    opened = open_manifest(manifest, trusted_coordinator=trusted_coordinator)
     document = opened.document
     spec = _verify_spec(document)
     statements = _verify_parties(document, spec)
