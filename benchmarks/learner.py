@@ -22,7 +22,7 @@ from shared.protocol.schema import NumericAttribute
 
 ATTRIBUTES = 30
 SUBJECTS = 1_000_000
-_ESTIMATORS = ("ols", "debiased", "measurement_error")
+_ESTIMATORS = ("ols", "debiased", "measurement_error", "shrunken")
 
 
 def published(rows: int) -> tuple[np.ndarray[Any, np.dtype[np.float64]], SecondMoments]:
