@@ -96,11 +96,12 @@ class Belief:
 
     Attributes:
         rows: m.
-        features: (q, q) as of the directions.
+        together, alone: priors of either kind.
     """
 
+    directions: Directions
     rows: int
-    features: Array
+    label: Label
     together: _Family
     alone: _Family
 
@@ -116,7 +117,7 @@ class Belief:
         log_prior = np.log(np.repeat(_STEPS / _STEPS.sum(), len(label.total)) / len(label.total))[:, None]
         together = _Family.of(explained, shape, total, log_prior + math.log(1 - ALONE), rows=rows, alone=False)
         log_prior = log_prior + math.log(ALONE / len(single))
-        return cls(rows, d.features, together, _Family.of(explained, single, total, log_prior, rows=rows, alone=True))
+        return cls(d, rows, label, together, _Family.of(explained, single, total, log_prior, rows=rows, alone=True))
 
     def given(self, z: Array, yy: Array) -> tuple[Array, Array, Array]:
         """Of N pairs z, (N, q), and yy: log Bayes factors, (N,), and what is left of z if there is signal.
@@ -125,7 +126,7 @@ class Belief:
         """
         yy = yy[:, None, None]
         shared = (z**2 @ self.together.kept.T)[..., None]
-        single = ((z @ self.features.T) ** 2)[:, None] * self.alone.kept
+        single = ((z @ self.directions.features.T) ** 2)[:, None] * self.alone.kept
         log, log_alone = (
             f.base - f.against * yy + f.precision * explained
             for f, explained in ((self.together, shared), (self.alone, single))
@@ -138,20 +139,22 @@ class Belief:
         return np.log(sums) + most[:, 0, 0], left, left_alone
 
 
-def shrinkage(belief: Belief, d: Directions, label: Label, yy: float) -> Array:
-    """What is left of z, (q, q): E[zeta | z] = (this) z."""
+def shrinkage(belief: Belief, yy: float) -> Array:
+    """What is left of the release's z, (q, q), given its yy: E[zeta | z] = (this) z."""
+    d = belief.directions
     yy = max(yy, float(d.z @ d.z))
     [log_bayes], [left], [left_alone] = belief.given(d.z[None], np.array([yy]))
-    signal = expit(log_bayes + prior_log_odds(belief, d, label))
+    signal = expit(log_bayes + prior_log_odds(belief))
     return np.asarray(signal * (np.diag(left) + d.features.T * left_alone @ d.features))
 
 
-def prior_log_odds(belief: Belief, d: Directions, label: Label) -> float:
+def prior_log_odds(belief: Belief) -> float:
     """The largest o whose fit, on average over releases without signal, is at most NULL_LOSS worse than the mean.
 
     There z_i ~ N(0, tau^2) with a residual tau^2 chi^2 of m - q degrees, tau^2 the label's variance, and a fit that
     leaves P zeta of z loses P^2 sum zeta_i^2 / price_i / (m s) of R^2. The mean is taken over fixed draws.
     """
+    d, label = belief.directions, belief.label
     normal, rest = _unrelated(len(d.z), belief.rows)
     levels = []
     for total, signal in zip(label.total, label.signal, strict=True):

@@ -33,8 +33,7 @@ def operator(system: System, signal: Signal) -> Array:
         return c.with_intercept(inverse(c.X))
     d = directions(system, c)
     label, means = believed_means(c)
-    variance = label_variance(system, c, label * c.label_mean)
-    left = shrinkage(Belief.of(d, c.rows, variance), d, variance, c.yy)
+    left = shrinkage(Belief.of(d, c.rows, label_variance(system, c, label * c.label_mean)), c.yy)
     slopes = d.basis / d.price(c.rows) @ left @ d.basis.T
     if c.means is None:
         return slopes

@@ -64,7 +64,7 @@ def test_slopes_are_those_of_normal_laws_written_out(share: Array) -> None:
 def test_table_without_signal_loses_what_is_allowed_on_other_draws() -> None:
     d = directions(np.array([0.5, 0.6, 0.7, 0.8]))
     b = Belief.of(d, ROWS, LABEL)
-    log_odds = prior_log_odds(b, d, LABEL)
+    log_odds = prior_log_odds(b)
     draw, repeats, lost = np.random.default_rng(5), 4000, []
     for total, signal in zip(LABEL.total, LABEL.signal, strict=True):
         z = draw.normal(0, np.sqrt(total), (repeats, 4))
@@ -78,7 +78,7 @@ def test_table_without_signal_loses_what_is_allowed_on_other_draws() -> None:
 
 def test_odds_are_the_most_where_there_is_little_to_lose_and_small_where_there_is_much() -> None:
     d = directions(np.full(4, 0.9))
-    some, many = (prior_log_odds(Belief.of(d, rows, LABEL), d, LABEL) for rows in (ROWS, 100_000))
+    some, many = (prior_log_odds(Belief.of(d, rows, LABEL)) for rows in (ROWS, 100_000))
     assert some < np.log(belief.MOST_ODDS) - 1
     assert many == pytest.approx(np.log(belief.MOST_ODDS))
 
@@ -86,6 +86,6 @@ def test_odds_are_the_most_where_there_is_little_to_lose_and_small_where_there_i
 def test_strong_signal_is_left_nearly_whole_and_more_of_it_where_more_is_signal() -> None:
     d = directions(np.array([0.2, 0.9]))
     strong = Directions(d.basis, d.noise, d.share, np.array([9.0, 9.0]), np.eye(2))
-    left = np.diag(shrinkage(Belief.of(strong, ROWS, LABEL), strong, LABEL, 200.0))
+    left = np.diag(shrinkage(Belief.of(strong, ROWS, LABEL), 200.0))
     assert 0 < left[0] < left[1] < 1
     assert left[1] > 0.8

@@ -72,8 +72,7 @@ def test_basis_makes_noise_and_moments_diagonal_and_what_is_left_lies_between_no
     d = shrunken.directions(system, c)
     np.testing.assert_allclose(d.basis.T @ c.X @ d.basis, np.eye(5), atol=1e-9)
     np.testing.assert_allclose(d.basis.T @ (c.rows * c.V) @ d.basis, np.diag(d.noise), atol=1e-9)
-    variance = shrunken.label_variance(system, c, 0.0)
-    left = shrinkage(Belief.of(d, c.rows, variance), d, variance, c.yy)
+    left = shrinkage(Belief.of(d, c.rows, shrunken.label_variance(system, c, 0.0)), c.yy)
     eigenvalues = np.linalg.eigvalsh(left)
     assert eigenvalues[0] > 0
     assert eigenvalues[-1] < 1
