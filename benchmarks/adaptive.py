@@ -27,17 +27,17 @@ from numpy.typing import NDArray
 
 from benchmarks.release_law import drawn_gram, drawn_moments, noise_variances
 from benchmarks.tables import DATA, entries
-from party_agent.private.encoding import encode_attribute
-from services.estimation import ESTIMATORS, PreparedMoments
-from services.estimation.signal import measure
-from services.estimation.system import build_system
-from services.simulation.dataset import Dataset, holdout
-from services.simulation.preparing import Wanted, prepare
-from services.simulation.releases import Terms, plan_releases
-from shared.privacy.fixed_point import SCALE
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.spec import ReleaseSpec
+from commingle.party_agent.private.encoding import encode_attribute
+from commingle.services.fit import ESTIMATORS, PreparedMoments
+from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.releases import Terms, plan_releases
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.estimation.signal import measure
+from commingle.shared.estimation.system import build_system
+from commingle.shared.mechanisms import mechanism_of
 
 Array = NDArray[np.float64]
 EPSILONS = (0.3, 1.0, 3.0, 10.0)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from benchmarks.moments_noise import entry_variance
 from benchmarks.tables import DATA
-from services.simulation.dataset import PartyShare
-from shared.privacy.calibration import Calibration, calibrated_rho
-from shared.protocol.schema import NumericAttribute
+from commingle.services.simulation.dataset import PartyShare
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
 
 _TABLES = [
     "airfoil",

@@ -19,7 +19,7 @@ from benchmarks.central_peers import Absent, Peers, built
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_data import Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
-from party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats
 
 TABLES = ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")
 EPSILONS = (0.1, 0.3, 1.0, 3.0)

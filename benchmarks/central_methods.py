@@ -14,14 +14,14 @@ from numpy.random import Generator
 from benchmarks.central_peers import Asked, Fit
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import product_fit
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.dp_olse import dp_olse, radii_from_public
-from party_agent.private.regression.dp_pmtolse import dp_pmtolse
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.pmt import PublicMoments, transformed
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Floats, clipped
-from shared.privacy.calibration import rho_of_epsilon
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.dp_olse import dp_olse, radii_from_public
+from commingle.party_agent.private.regression.dp_pmtolse import dp_pmtolse
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.pmt import PublicMoments, transformed
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.shared.dp.calibration import rho_of_epsilon
 
 PUBLIC_FOLD = 0
 PRODUCT: Mapping[str, tuple[str, Calibration]] = {

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats
 
 SCRIPT = Path(__file__).with_name("central_peer_fits.py")
 _BUILD_SECONDS, _FIT_SECONDS = 600, 3600

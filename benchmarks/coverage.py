@@ -32,10 +32,10 @@ from benchmarks.release_law import (
 )
 from benchmarks.tables import DATA
 from benchmarks.wu2022_real import load, party_sizes, release_spec
-from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
-from shared.privacy.noise import Sampler, discrete_gaussian
-from shared.protocol.moments import SecondMoments
-from shared.protocol.schema import NumericAttribute
+from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.noise import Sampler, discrete_gaussian
 
 Mechanism = Literal["rmgm", "dgm"]
 IntervalFor = Literal["table", "population"]

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from party_agent.private.digest import TableDigest
-from shared.privacy.calibration import epsilon_of_rho
-from shared.privacy.noise import discrete_gaussian
+from commingle.party_agent.private.digest import TableDigest
+from commingle.shared.dp.calibration import epsilon_of_rho
+from commingle.shared.dp.noise import discrete_gaussian
 
 DELTA = 1e-5
 SUBJECTS = 40

@@ -16,22 +16,28 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.mixing.pads import Pad
-from shared.mixing.ring import Rows, Words, rows_of, subtracted
-from shared.protocol.dsse import Envelope, Verified, seal
-from shared.protocol.exchange.agreement import agreed, countersignature, transcript
-from shared.protocol.exchange.deal import Hand, deal, open_package
-from shared.protocol.exchange.documents import MaskStatement, open_deal, open_mask
-from shared.protocol.exchange.mask import MaskReader, MaskSealer, MaskSecret, check_commitment, open_secret
-from shared.protocol.exchange.sealing import RoundKey
-from shared.protocol.exchange.submission import mask, share, submission
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.keys import SigningKey
-from shared.protocol.matrix import assemble
-from shared.protocol.mechanisms.moments import open_matrix
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import Approval, open_spec
+from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import Approval, open_spec
+from commingle.shared.mechanisms.moments.block import open_matrix
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import Hand, deal, open_package
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
+from commingle.shared.mechanisms.moments.exchange.mask import (
+    MaskReader,
+    MaskSealer,
+    MaskSecret,
+    check_commitment,
+    open_secret,
+)
+from commingle.shared.mechanisms.moments.exchange.pads import Pad
+from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_of, subtracted
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.matrix import assemble
 
 Integers = NDArray[np.int64]
 Masking: TypeAlias = Callable[[Pad], Rows]

@@ -23,7 +23,7 @@ from random import Random
 from benchmarks.fuzz_mutations import mutate
 from benchmarks.fuzz_target import Target
 from benchmarks.fuzz_targets import targets
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 _GRACE_SECONDS = 120
 

@@ -18,19 +18,31 @@ import numpy as np
 
 from benchmarks.exchanged import approved, piece
 from benchmarks.fuzz_target import Target, signed, unforged
-from party_agent.coordinator_client import HandView, ReleaseView
-from shared.errors import CommingleError
-from shared.mixing.ring import Words, rows_of
-from shared.protocol.documents import encode
-from shared.protocol.dsse import Verified, seal
-from shared.protocol.exchange.agreement import agreed, countersignature, transcript
-from shared.protocol.exchange.deal import open_package
-from shared.protocol.exchange.documents import DealPackage, DealStatement, MaskStatement, open_deal, open_mask
-from shared.protocol.exchange.mask import MaskReader, MaskSealer, MaskSecret, check_commitment, open_secret
-from shared.protocol.exchange.sealing import seal_to
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.statements import open_spec
-from shared.runtime.remote import model_of
+from commingle.party_agent.coordinator_client import HandView, ReleaseView
+from commingle.shared.documents.dsse import Verified, seal
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import open_spec
+from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import open_package
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    DealPackage,
+    DealStatement,
+    MaskStatement,
+    open_deal,
+    open_mask,
+)
+from commingle.shared.mechanisms.moments.exchange.mask import (
+    MaskReader,
+    MaskSealer,
+    MaskSecret,
+    check_commitment,
+    open_secret,
+)
+from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
+from commingle.shared.mechanisms.moments.exchange.sealing import seal_to
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.runtime.remote import model_of
 
 _N, _COLUMNS = 12, 2
 _ZEROS = "0" * 64

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from benchmarks.fuzz_target import Target, signed
-from party_agent.regression.plan import plan_regression
-from shared.protocol.documents import decode, encode
-from shared.protocol.keys import SigningKey
-from shared.protocol.regression import (
+from commingle.party_agent.regression.plan import plan_regression
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import (
     KIND,
     PublicSecondMoments,
     RegressionRequest,
@@ -15,8 +15,8 @@ from shared.protocol.regression import (
     coefficients_of,
     verify_regression,
 )
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from shared.protocol.statements import SignedDocument
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.statements import SignedDocument
 
 _N = 1000
 _ATTRIBUTES: tuple[Attribute, ...] = (

@@ -4,8 +4,8 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shared.protocol.dsse import Envelope, Signature, payload_type
-from shared.protocol.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, Signature, payload_type
+from commingle.shared.documents.keys import SigningKey
 
 
 @dataclass(frozen=True, slots=True)

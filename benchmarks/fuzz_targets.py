@@ -15,18 +15,14 @@ import numpy as np
 from benchmarks import fuzz_regression
 from benchmarks.fuzz_exchange import Exchanged
 from benchmarks.fuzz_target import Target, signed, unforged
-from shared.errors import CommingleError
-from shared.protocol.block import content_digest, decode_block, encode_block
-from shared.protocol.documents import WireModel, decode, encode
-from shared.protocol.dsse import open_envelope, parse_envelope, seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
-from shared.protocol.matrix import assemble, decode_matrix, encode_matrix
-from shared.protocol.moments import SecondMoments, second_moments
-from shared.protocol.plan import plan_block, plan_blocks
-from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, parse_attributes
-from shared.protocol.spec import FRACTION_BITS, MechanismName, PartySpec, ReleaseSpec
-from shared.protocol.statements import (
+from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, parse_attributes
+from commingle.shared.documents.spec import FRACTION_BITS, MechanismName, PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -38,10 +34,14 @@ from shared.protocol.statements import (
     open_approvals,
     open_spec,
 )
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.protocol.verification import verify_release
-from shared.protocol.whitening import Whitening
-from shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.block import content_digest, decode_block, encode_block
+from commingle.shared.release.matrix import assemble, decode_matrix, encode_matrix, second_moments
+from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns, published_step
+from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
 
 _KEY = SigningKey(bytes(32))
 _RAW = _KEY.verifying_key.raw.hex()

@@ -28,10 +28,10 @@ from benchmarks.kalaja2020_settings import (
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
-from party_agent.private.regression.adassp import SOUND as ADASSP_SOUND
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.problem import Floats
-from party_agent.private.regression.ssp import SOUND as SSP_SOUND
+from commingle.party_agent.private.regression.adassp import SOUND as ADASSP_SOUND
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.ssp import SOUND as SSP_SOUND
 
 TABLES = ("airfoil", "elevators", "bike", "protein")
 DRAWN = ("airfoil", "bike")

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 
 from benchmarks.wang2018_data import FOLDS, Table
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.mapping import Mapping as Into
-from party_agent.private.regression.mapping import (
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.mapping import Mapping as Into
+from commingle.party_agent.private.regression.mapping import (
     Scales,
     ceilings_from_rows,
     clip_above,
@@ -17,10 +17,10 @@ from party_agent.private.regression.mapping import (
     scales_from_rows,
     unstandardised,
 )
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.methods import METHODS, ExactMethod
-from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
-from party_agent.private.regression.ssp import PARTS as SSP_PARTS
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from commingle.party_agent.private.regression.ssp import PARTS as SSP_PARTS
 
 
 @dataclass(frozen=True, slots=True)

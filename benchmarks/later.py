@@ -21,11 +21,11 @@ from benchmarks.reporting import heading, row, write_json
 from benchmarks.tables import DATA
 from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_methods import product_fit
-from party_agent.private.regression.boosted_adassp import ROUNDS, boosted_adassp
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.problem import Floats, clipped
-from shared.privacy.calibration import rho_of_epsilon
+from commingle.party_agent.private.regression.boosted_adassp import ROUNDS, boosted_adassp
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.shared.dp.calibration import rho_of_epsilon
 
 TABLES = (
     "concrete",

@@ -16,9 +16,9 @@ import click
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from shared.protocol.moments import SecondMoments
-from shared.protocol.schema import NumericAttribute
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute
 
 ATTRIBUTES = 30
 SUBJECTS = 1_000_000

@@ -30,15 +30,13 @@ import httpx
 import numpy as np
 
 from benchmarks.load_exchange import release_moments
-from services.client import ReleaseClient
-from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
-from shared.protocol.documents import WireModel
-from shared.protocol.dsse import Envelope, open_envelope, seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.plan import plan_block
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import (
+from commingle.services.client import ReleaseClient
+from commingle.shared.documents.dsse import Envelope, open_envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -47,8 +45,10 @@ from shared.protocol.statements import (
     SignedDocument,
     approval_set_digest,
 )
-from shared.runtime.clock import system_clock
-from shared.runtime.request_signing import RequestSigner
+from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.request_signing import RequestSigner
 
 _MAIN = "from shared.runtime.cli import main; main()"
 _HEAD = "0" * 64

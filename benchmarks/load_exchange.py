@@ -15,24 +15,36 @@ import httpx
 import numpy as np
 
 from benchmarks.exchanged import piece
-from shared.mixing.ring import Rows, Words, rows_of, subtracted
-from shared.privacy.noise import discrete_gaussian
-from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
-from shared.protocol.documents import WireModel
-from shared.protocol.dsse import Envelope, Verified, parse_envelope, seal
-from shared.protocol.exchange.agreement import agreed, countersignature, transcript
-from shared.protocol.exchange.deal import Hand, open_package
-from shared.protocol.exchange.documents import MaskStatement, open_deal, open_mask
-from shared.protocol.exchange.mask import MaskReader, MaskSealer, MaskSecret, check_commitment, open_secret
-from shared.protocol.exchange.sealing import RoundKey
-from shared.protocol.exchange.submission import mask, share, submission
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.keys import SigningKey, VerifyingKey
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.plan import plan_block
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import AlignmentStatement, Approval, ApprovalRequest, BlockStatement, open_spec
-from shared.runtime.clock import system_clock
+from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    BlockStatement,
+    open_spec,
+)
+from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
+from commingle.shared.mechanisms.moments.exchange.mask import (
+    MaskReader,
+    MaskSealer,
+    MaskSecret,
+    check_commitment,
+    open_secret,
+)
+from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_of, subtracted
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.clock import system_clock
 
 _ROWS, _COLUMNS = 2_000, 5
 _HEAD = "0" * 64

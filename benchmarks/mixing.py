@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.mixing.projection import MAX_ABS_ENTRY, Projection, project
-from shared.mixing.signs import SignStream
+from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, project
+from commingle.shared.mechanisms.rows.signs import SignStream
 
 SEED = bytes(range(32))
 FULL = ((1_000_000, 1000, 10), (100_000, 2200, 10))

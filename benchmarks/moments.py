@@ -18,12 +18,12 @@ import numpy as np
 from benchmarks.moments_noise import Array, clipped, entry_variance, moments_release, rmgm_release
 from benchmarks.moments_picture import draw
 from benchmarks.tables import DATA, entry
-from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
-from services.estimation.errors import EstimationError
-from services.simulation.dataset import Dataset, holdout
-from services.simulation.evaluate import Reference, design, reference, response
-from services.simulation.preparing import Wanted, prepare
-from shared.protocol.schema import encoded_columns
+from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.evaluate import Reference, design, reference, response
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.estimation.errors import EstimationError
 
 _PRIVACY = {"epsilon": 1.0, "delta": 1e-5}
 _MOMENTS = ("adaptive_ridge", "shrunken", "ols", "constant")

@@ -28,19 +28,19 @@ from scipy.spatial.distance import cdist
 
 from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.exchanged import Integers, Masking, approved
-from party_agent.private.masking import mask_rows
-from party_agent.private.request import BlockRequest
-from party_agent.private.sources import FileSource, open_source
-from party_agent.private.table import Table
-from shared.mixing.ring import Words, rows_of
-from shared.privacy.accounting import ZERO
-from shared.privacy.noise import Sampler, discrete_gaussian
-from shared.protocol.exchange.submission import submission
-from shared.protocol.matrix import assemble
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import SecondMoments, second_moments
-from shared.protocol.plan import plan_block, plan_blocks
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from commingle.party_agent.private.masking import mask_rows
+from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.private.table import Table
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
+from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.plan import plan_block, plan_blocks
 
 Floats = NDArray[np.float64]
 DrawOf = Callable[[int, int, int], Integers]

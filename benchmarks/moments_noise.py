@@ -7,14 +7,14 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from services.estimation import PreparedMoments
-from services.simulation.dataset import PartyShare
-from shared.privacy.calibration import rho_of_epsilon
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import SecondMoments
-from shared.protocol.plan import plan_blocks
-from shared.protocol.schema import Attribute, encoded_columns
-from shared.protocol.spec import INTERCEPT, PartySpec, ReleaseSpec
+from commingle.services.fit import PreparedMoments
+from commingle.services.simulation.dataset import PartyShare
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
+from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.plan import plan_blocks
 
 Array = NDArray[np.float64]
 

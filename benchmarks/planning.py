@@ -25,23 +25,23 @@ from numpy.typing import NDArray
 
 from benchmarks.moments_noise import entry_variance, noisy_moments
 from benchmarks.tables import DATA, entry
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from services.estimation.errors import SingularError
-from services.planning.public_table import encode
-from services.simulation.dataset import PartyShare
-from services.simulation.preparing import Wanted, prepare
-from shared.mixing.projection import ones_projection, project
-from shared.planning.design import Design, Share, noise_variance
-from shared.planning.errors import PlanningError
-from shared.planning.forecast import forecast
-from shared.planning.sketch import settled
-from shared.planning.task import Assumptions, Task, task_of
-from shared.privacy.calibration import Calibration
-from shared.privacy.fixed_point import SCALE
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.moments import SecondMoments
-from shared.protocol.schema import NumericAttribute, encoded_columns
-from shared.protocol.spec import INTERCEPT
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.planning.public_table import encode
+from commingle.services.simulation.dataset import PartyShare
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute, encoded_columns
+from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.estimation.errors import SingularError
+from commingle.shared.forecast.forecast import forecast
+from commingle.shared.forecast.sketch import settled
+from commingle.shared.mechanisms.rows.projection import ones_projection, project
+from commingle.shared.planning.design import Design, Share, noise_variance
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.task import Assumptions, Task, task_of
 
 Array = NDArray[np.float64]
 Kind = Literal["rmgm", "dgm", "moments"]

@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.moments_audit import audit_moments
-from party_agent.private.bridge import privatise
-from party_agent.private.request import BlockRequest
-from party_agent.private.sources import FileSource, open_source
-from party_agent.private.table import Table
-from shared.privacy.noise import Sampler, discrete_gaussian
-from shared.protocol.plan import plan_block
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from commingle.party_agent.private.bridge import privatise
+from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.private.table import Table
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.release.plan import plan_block
 
 _ATTRIBUTES = (NumericAttribute(name="a", lower=0, upper=1), NumericAttribute(name="b", lower=0, upper=1))
 

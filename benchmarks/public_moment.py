@@ -18,11 +18,11 @@ from numpy.random import Generator
 from benchmarks.public_moment_designs import Rows, condition, synthetic, wine, wine_table
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_panels import Panel, draw_panels
-from party_agent.private.regression.dp_olse import dp_olse, radii_from_public, radii_from_rows
-from party_agent.private.regression.dp_pmtolse import dp_pmtolse
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.pmt import Distance, PublicMoments, transformed
-from party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.private.regression.dp_olse import dp_olse, radii_from_public, radii_from_rows
+from commingle.party_agent.private.regression.dp_pmtolse import dp_pmtolse
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.pmt import Distance, PublicMoments, transformed
+from commingle.party_agent.private.regression.problem import Floats, clipped
 
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)

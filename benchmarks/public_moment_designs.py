@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.tables import columns, entries
-from party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats
 
 D = 10
 WINE_PUBLIC = 249

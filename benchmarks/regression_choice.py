@@ -17,14 +17,14 @@ import click
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS, ExactMethod
-from party_agent.private.regression.pmt import PublicMoments, transformed
-from party_agent.private.regression.problem import Floats, clipped
-from party_agent.regression.outlook import Design, assumed_moment, choose, predict
-from shared.protocol.regression import RegressionMethod
-from shared.protocol.schema import NumericAttribute
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS, ExactMethod
+from commingle.party_agent.private.regression.pmt import PublicMoments, transformed
+from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.regression.outlook import Design, assumed_moment, choose, predict
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.schema import NumericAttribute
 
 _NAMES: tuple[RegressionMethod, ...] = ("ssp", "adassp", "boosted_adassp", "dp_pmtolse")
 _PUBLIC_ROWS = 200

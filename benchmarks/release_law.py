@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.planning.sketch import with_sketch
-from shared.privacy.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
-from shared.privacy.noise import Sampler
-from shared.protocol.keys import Fingerprint
-from shared.protocol.matrix import assemble
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import SecondMoments, second_moments
-from shared.protocol.plan import plan_blocks
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Member, Study, build_spec
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.forecast.sketch import with_sketch
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.plan import plan_blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

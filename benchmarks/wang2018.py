@@ -20,7 +20,7 @@ from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_efficiency import SIZES, efficiency
 from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors
 from benchmarks.wang2018_panels import Panel, draw_panels
-from party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats
 
 EPSILON = 0.1
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

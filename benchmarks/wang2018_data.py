@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks.tables import columns, entries
-from party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats
 
 FOLDS = 10
 

@@ -14,7 +14,7 @@ from numpy.random import Generator
 from scipy.stats import chi, norm, wishart
 
 from benchmarks.wang2018_methods import product_fit, published
-from party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.problem import Floats, Sample
 
 D = 10
 SIZES = tuple(40 * 2**power for power in range(20))

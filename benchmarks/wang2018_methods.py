@@ -11,14 +11,14 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.wang2018_data import FOLDS, Table
-from party_agent.private.regression import mapping
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.methods import METHODS, ExactMethod
-from party_agent.private.regression.moments import solve
-from party_agent.private.regression.objpert import minimise_in_ball, noise_scale
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from commingle.party_agent.private.regression import mapping
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
+from commingle.party_agent.private.regression.moments import solve
+from commingle.party_agent.private.regression.objpert import minimise_in_ball, noise_scale
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 _HIS_DELTA = 1e-6  # at every n; the paper's text: min(1e-6, 1/n^2)

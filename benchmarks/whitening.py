@@ -24,20 +24,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.tables import DATA, columns, entries
-from party_agent.private.mixing import bounded_rows
-from party_agent.private.rows import RawBatch
-from party_agent.private.whitening import make_whitening
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from shared.privacy.fixed_point import quantise
-from shared.protocol.keys import Fingerprint
-from shared.protocol.matrix import assemble
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import second_moments
-from shared.protocol.plan import plan_block
-from shared.protocol.schema import Attribute, NumericAttribute
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.protocol.whitening import Whitening
+from commingle.party_agent.private.mixing import bounded_rows
+from commingle.party_agent.private.rows import RawBatch
+from commingle.party_agent.private.whitening import make_whitening
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.plan import plan_block
 
 Array = NDArray[np.float64]
 _NOBODY = Fingerprint("0" * 64)

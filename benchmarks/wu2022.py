@@ -20,7 +20,7 @@ from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wu2022_methods import DELTA
 from benchmarks.wu2022_pictures import draw_eigenvalues, draw_synthetic
 from benchmarks.wu2022_synthetic import cells, eigenvalues, example, our_weights
-from shared.privacy.noise import discrete_gaussian
+from commingle.shared.dp.noise import discrete_gaussian
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)

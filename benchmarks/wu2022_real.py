@@ -24,11 +24,11 @@ from benchmarks.release_law import (
 )
 from benchmarks.tables import columns
 from benchmarks.wu2022_methods import DELTA, GRID, dgm_ols, noise_variances, ols
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from shared.protocol.moments import SecondMoments
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Study, StudyParty
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty
 
 TABLES: Mapping[str, int] = {"insurance_numeric": 5, "bike_hour": 5, "gpu_sgemm": 5, "superconductor_500": 10}
 EPSILONS = (0.1, 0.3, 1.0)

@@ -24,11 +24,11 @@ from benchmarks.wu2022_methods import (
     noise_variances,
     ols,
 )
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from shared.protocol.moments import SecondMoments
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Study, StudyParty
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty
 
 FEATURES = 10
 SIZES = (4, 4, 3)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Literal
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.errors import (
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.errors import (
     NameTakenError,
     ReplayedRequestError,
     RevokedError,
@@ -15,9 +15,9 @@ from coordinator.errors import (
     UnauthenticatedError,
     UnknownError,
 )
-from coordinator.store.rows import PartyRow, TokenRow
-from shared.protocol.keys import VerifyingKey
-from shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
+from commingle.coordinator.store.rows import PartyRow, TokenRow
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
 
 Scope = Literal["read", "operate"]
 _PREFIX = "commingle-token.v1"

@@ -1,9 +1,9 @@
 """The coordinator's history for auditors, under its own signature."""
 
-from coordinator.coordinator import Coordinator
-from shared.protocol.audit import CoordinatorAudit
-from shared.protocol.dsse import seal
-from shared.protocol.statements import SignedDocument
+from commingle.coordinator.coordinator import Coordinator
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import CoordinatorAudit
 
 
 def export_audit(coordinator: Coordinator) -> SignedDocument:

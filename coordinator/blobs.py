@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from coordinator.errors import LostBlobError, StorageError
-from shared.runtime.files import remove_durably, write_durably
+from commingle.coordinator.errors import LostBlobError, StorageError
+from commingle.shared.runtime.files import remove_durably, write_durably
 
 _DIGITS = 64
 _PIECE = 1 << 20

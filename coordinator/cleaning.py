@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import structlog
 
-from coordinator.coordinator import Coordinator
+from commingle.coordinator.coordinator import Coordinator
 
 LEAST_AGE = timedelta(days=1)  # also the time to notice that a database was restored which does not know newer files
 _AT_ONCE = 100

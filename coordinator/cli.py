@@ -18,39 +18,39 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coordinator.access import Scope, create_token, revoke_token
-from coordinator.compose import home_option, opened
-from coordinator.errors import StateError
-from coordinator.feed import Feed
-from coordinator.http.app import create_app
-from coordinator.http.views import PartyPage, ReleasePage, ReleaseSummary, ReleaseView
-from coordinator.keys import revoke as revoke_party
-from coordinator.members import invite as issue_invite
-from coordinator.publisher import Publisher
-from coordinator.settings import CoordinatorSettings, Home
-from coordinator.store.database import check_url
-from coordinator.trust_cli import audit, doctor
-from shared.planning.forecast import forecast_of
-from shared.planning.sketch import with_sketch
-from shared.planning.words import told
-from shared.protocol.documents import Name, explain
-from shared.protocol.dsse import seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.manifest import TRUST_MOMENTS
-from shared.protocol.rounds import State
-from shared.protocol.study import Member, Study, build_spec
-from shared.runtime import faults
-from shared.runtime.cli import emit, json_option
-from shared.runtime.clock import system_clock
-from shared.runtime.errors import SettingsError
-from shared.runtime.files import write_durably
-from shared.runtime.keyfiles import create_secret, load_signing_key
-from shared.runtime.logging import configure_logging
-from shared.runtime.remote import call, json_of, model_of, pages, reaching
-from shared.runtime.request_signing import RequestSigner
-from shared.runtime.server import serve as serve_app
-from shared.runtime.settings import load_settings
-from shared.runtime.tls import ServerTls, ca_option, tls_options, trust
+from commingle.coordinator.access import Scope, create_token, revoke_token
+from commingle.coordinator.compose import home_option, opened
+from commingle.coordinator.errors import StateError
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.views import PartyPage, ReleasePage, ReleaseSummary, ReleaseView
+from commingle.coordinator.keys import revoke as revoke_party
+from commingle.coordinator.members import invite as issue_invite
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.coordinator.store.database import check_url
+from commingle.coordinator.trust_cli import audit, doctor
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.documents.model import Name, explain
+from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.sketch import with_sketch
+from commingle.shared.forecast.words import told
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.keyfiles import create_secret, load_signing_key
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.remote import call, json_of, model_of, pages, reaching
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.server import serve as serve_app
+from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options, trust
 
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from coordinator.blobs import BlobDirectory
-from coordinator.coordinator import Coordinator
-from coordinator.settings import CoordinatorSettings, Home
-from coordinator.store.store import open_store
-from shared.runtime.clock import system_clock
-from shared.runtime.keyfiles import load_signing_key
-from shared.runtime.settings import load_settings
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.coordinator.store.store import open_store
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.settings import load_settings
 
 home_option = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."

@@ -3,16 +3,16 @@
 import re
 from dataclasses import dataclass
 
-from coordinator.blobs import Blobs
-from coordinator.errors import OtherBytesError, StateError, UnknownError
-from coordinator.store.rows import Files, Release
-from coordinator.store.store import Store, Transaction
-from shared.protocol.dsse import Envelope, Verified
-from shared.protocol.keys import SigningKey, VerifyingKey
-from shared.protocol.rounds import Event, Refused, Round, advance
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import open_spec
-from shared.runtime.clock import Clock
+from commingle.coordinator.blobs import Blobs
+from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
+from commingle.coordinator.store.rows import Files, Release
+from commingle.coordinator.store.store import Store, Transaction
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import open_spec
+from commingle.shared.release.rounds import Event, Refused, Round, advance
+from commingle.shared.runtime.clock import Clock
 
 _RELEASE = re.compile("[0-9a-f]{64}")
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import structlog
 
-from coordinator.coordinator import Coordinator, record, require_release, share_of, spec_of
-from coordinator.errors import NotDealtError
-from coordinator.store.rows import Release
-from shared.protocol.dsse import Envelope, seal
-from shared.protocol.errors import ProtocolError
-from shared.protocol.exchange.deal import Dealt, deal
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.rounds import Abort, Event, Refused, State, Tick, advance
-from shared.runtime import faults
+from commingle.coordinator.coordinator import Coordinator, record, require_release, share_of, spec_of
+from commingle.coordinator.errors import NotDealtError
+from commingle.coordinator.store.rows import Release
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.mechanisms.moments.exchange.deal import Dealt, deal
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.rounds import Abort, Event, Refused, State, Tick, advance
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 

@@ -2,18 +2,26 @@
 
 import structlog
 
-from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
-from shared.protocol.dsse import Envelope, Verified
-from shared.protocol.rounds import Alignment, Approve, Reject
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import (
+from commingle.coordinator.coordinator import (
+    Coordinator,
+    advanced,
+    record,
+    repeated,
+    require_release,
+    share_of,
+    spec_of,
+)
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import (
     ApprovalRequest,
     open_alignment,
     open_approval,
     open_rejection,
     require_round_key,
 )
-from shared.runtime import faults
+from commingle.shared.release.rounds import Alignment, Approve, Reject
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 

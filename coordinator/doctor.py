@@ -7,16 +7,16 @@ from pathlib import Path
 
 import httpx
 
-from coordinator.blobs import BlobDirectory
-from coordinator.settings import CoordinatorSettings, Home
-from coordinator.store.database import Database, check_url
-from coordinator.store.store import Store
-from shared.protocol.rounds import State
-from shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
-from shared.runtime.keyfiles import load_signing_key
-from shared.runtime.remote import call, json_of
-from shared.runtime.settings import load_settings
-from shared.runtime.tls import trust
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.coordinator.store.database import Database, check_url
+from commingle.coordinator.store.store import Store
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
+from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.remote import call, json_of
+from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.tls import trust
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 200

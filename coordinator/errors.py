@@ -20,7 +20,7 @@ CoordinatorError
     └── UnreachableDatabaseError   the database does not answer
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class CoordinatorError(CommingleError):

@@ -7,18 +7,26 @@ from typing import BinaryIO
 
 import structlog
 
-from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
-from coordinator.dealing import exchange_of
-from coordinator.errors import NotDealtError, StateError
-from coordinator.store.rows import Release
-from shared.protocol.dsse import Envelope, Verified
-from shared.protocol.errors import ExchangeError
-from shared.protocol.exchange.agreement import agreed, transcript
-from shared.protocol.exchange.documents import MaskStatement, open_countersignature, open_mask
-from shared.protocol.exchange.mask import body_size
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.rounds import State, Tick
-from shared.runtime import faults
+from commingle.coordinator.coordinator import (
+    Coordinator,
+    advanced,
+    record,
+    repeated,
+    require_release,
+    share_of,
+    spec_of,
+)
+from commingle.coordinator.dealing import exchange_of
+from commingle.coordinator.errors import NotDealtError, StateError
+from commingle.coordinator.store.rows import Release
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, transcript
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_countersignature, open_mask
+from commingle.shared.mechanisms.moments.exchange.mask import body_size
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.rounds import State, Tick
+from commingle.shared.runtime import faults
 
 _PIECE = 1 << 20
 _log = structlog.get_logger()

@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic
 
-from coordinator.store.store import Store
+from commingle.coordinator.store.store import Store
 
 _POLL_SECONDS = 0.2
 

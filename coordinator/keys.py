@@ -2,15 +2,15 @@
 
 import structlog
 
-from coordinator.coordinator import Coordinator, record, require_release
-from coordinator.errors import NameTakenError, UnknownError
-from coordinator.members import require_party
-from coordinator.store.rows import KeyRow, PartyRow
-from coordinator.store.store import Transaction
-from shared.protocol.documents import encode
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.rounds import Abort, Refused, advance, complete
-from shared.protocol.statements import RotationRequest, open_rotation
+from commingle.coordinator.coordinator import Coordinator, record, require_release
+from commingle.coordinator.errors import NameTakenError, UnknownError
+from commingle.coordinator.members import require_party
+from commingle.coordinator.store.rows import KeyRow, PartyRow
+from commingle.coordinator.store.store import Transaction
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import RotationRequest, open_rotation
+from commingle.shared.release.rounds import Abort, Refused, advance, complete
 
 _log = structlog.get_logger()
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import structlog
 
-from coordinator.coordinator import Coordinator
-from coordinator.errors import OtherBytesError
-from coordinator.members import require_party
-from coordinator.store.rows import PartyRow
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.errors import DocumentError
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.linkage import open_identity, open_linkage_key
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import OtherBytesError
+from commingle.coordinator.members import require_party
+from commingle.coordinator.store.rows import PartyRow
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.linkage import open_identity, open_linkage_key
 
 _log = structlog.get_logger()
 

@@ -7,13 +7,13 @@ from hashlib import sha256
 
 import structlog
 
-from coordinator.coordinator import Coordinator
-from coordinator.errors import InviteError, NameTakenError, UnknownError
-from coordinator.store.rows import Invite, PartyRow
-from coordinator.store.store import Transaction
-from shared.protocol.errors import SignatureError
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.statements import Enrolment, SignedDocument
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import InviteError, NameTakenError, UnknownError
+from commingle.coordinator.store.rows import Invite, PartyRow
+from commingle.coordinator.store.store import Transaction
+from commingle.shared.documents.errors import SignatureError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.statements import Enrolment, SignedDocument
 
 _PREFIX = "commingle-invite.v1"
 _NAME = re.compile("[a-z0-9_.-]{1,63}")

@@ -6,8 +6,8 @@ from prometheus_client import Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from coordinator.store.store import Store
-from shared.runtime.metrics import RequestMetrics
+from commingle.coordinator.store.store import Store
+from commingle.shared.runtime.metrics import RequestMetrics
 
 
 class Metrics(RequestMetrics):

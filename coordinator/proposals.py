@@ -4,17 +4,17 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.store.rows import Facts, Release
-from coordinator.store.store import Transaction
-from shared.protocol.dsse import Envelope, Verified
-from shared.protocol.errors import SpecError
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.plan import plan_blocks
-from shared.protocol.rounds import State
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import open_spec
-from shared.runtime import faults
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.store.rows import Facts, Release
+from commingle.coordinator.store.store import Transaction
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import open_spec
+from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
 
 _CLOCKS_APART = timedelta(days=1)
 _FURTHEST = timedelta(days=366)

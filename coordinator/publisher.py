@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 import structlog
 
-from coordinator.cleaning import clean
-from coordinator.coordinator import Coordinator
-from coordinator.dealing import deal_out
-from coordinator.errors import LostBlobError
-from coordinator.exchanges import drop
-from coordinator.publishing import abandon, expire, publish
-from shared.errors import CommingleError
+from commingle.coordinator.cleaning import clean
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.dealing import deal_out
+from commingle.coordinator.errors import LostBlobError
+from commingle.coordinator.exchanges import drop
+from commingle.coordinator.publishing import abandon, expire, publish
+from commingle.shared.errors import CommingleError
 
 INTERVAL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 300.0

@@ -7,24 +7,24 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from coordinator.cleaning import require_blobs
-from coordinator.coordinator import Coordinator, record, require_release, spec_of
-from coordinator.exchanges import agreed_transcript
-from coordinator.store.rows import Files, Release
-from shared import __version__
-from shared.protocol.block import check_block
-from shared.protocol.documents import encode
-from shared.protocol.dsse import Envelope, Verified, seal
-from shared.protocol.errors import ProtocolError, VerificationError
-from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
-from shared.protocol.matrix import assemble, encode_matrix
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import second_moments
-from shared.protocol.rounds import Abort, Publish, Refused, Tick, advance, complete
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import SignedDocument, open_block_statement
-from shared.protocol.verification import verify_release
-from shared.runtime import faults
+from commingle.coordinator.cleaning import require_blobs
+from commingle.coordinator.coordinator import Coordinator, record, require_release, spec_of
+from commingle.coordinator.exchanges import agreed_transcript
+from commingle.coordinator.store.rows import Files, Release
+from commingle.shared import __version__
+from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import SignedDocument, open_block_statement
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.block import check_block
+from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
+from commingle.shared.release.plan import privacy_statement, published_columns, published_step
+from commingle.shared.release.rounds import Abort, Publish, Refused, Tick, advance, complete
+from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from shared.runtime.errors import SettingsError
-from shared.runtime.settings import Settings
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.settings import Settings
 
 
 class CoordinatorSettings(Settings):

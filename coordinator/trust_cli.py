@@ -6,18 +6,18 @@ from typing import Any
 
 import click
 
-from coordinator.audit import export_audit
-from coordinator.compose import home_option, opened
-from coordinator.doctor import examine_home
-from coordinator.settings import Home
-from shared.protocol.audit import CoordinatorHistory, verify_coordinator_audit
-from shared.protocol.documents import encode
-from shared.runtime.audit_file import NOT_COMPARED, read_history
-from shared.runtime.cli import emit, json_option
-from shared.runtime.clock import system_clock
-from shared.runtime.doctor import report
-from shared.runtime.files import write_durably
-from shared.runtime.tls import ca_option
+from commingle.coordinator.audit import export_audit
+from commingle.coordinator.compose import home_option, opened
+from commingle.coordinator.doctor import examine_home
+from commingle.coordinator.settings import Home
+from commingle.shared.documents.model import encode
+from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
+from commingle.shared.runtime.audit_file import NOT_COMPARED, read_history
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.doctor import report
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.tls import ca_option
 
 _FOR_EVERYONE = 0o644
 

@@ -6,18 +6,31 @@ from typing import BinaryIO
 
 import structlog
 
-from coordinator.cleaning import require_blobs
-from coordinator.coordinator import Coordinator, advanced, record, repeated, require_release, share_of, spec_of
-from coordinator.exchanges import agreed_transcript
-from coordinator.store.rows import Release
-from shared.protocol.block import check_block, largest_body
-from shared.protocol.dsse import Envelope, Verified
-from shared.protocol.errors import BlockError
-from shared.protocol.plan import plan_block
-from shared.protocol.rounds import StoreBlock
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import BlockStatement, approval_set_digest, open_approvals, open_block_statement
-from shared.runtime import faults
+from commingle.coordinator.cleaning import require_blobs
+from commingle.coordinator.coordinator import (
+    Coordinator,
+    advanced,
+    record,
+    repeated,
+    require_release,
+    share_of,
+    spec_of,
+)
+from commingle.coordinator.exchanges import agreed_transcript
+from commingle.coordinator.store.rows import Release
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.errors import BlockError
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import (
+    BlockStatement,
+    approval_set_digest,
+    open_approvals,
+    open_block_statement,
+)
+from commingle.shared.release.block import check_block, largest_body
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import StoreBlock
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 _one_block_in_memory = Lock()

@@ -12,27 +12,23 @@ from functools import partial
 import structlog
 from numpy.random import Generator, default_rng
 
-from party_agent.contribution import Contributor, data_digest
-from party_agent.coordinator_client import ReleaseView
-from party_agent.datasets import Dataset
-from party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
-from party_agent.home import Coordinator
-from party_agent.jobs import Stage
-from party_agent.ledger import Charge, ChargeState, Refused
-from party_agent.linkage import receive_linkage_key
-from party_agent.policy import Finding, Situation, Usage, approves_itself, examine
-from party_agent.proposals import Decision, Proposal
-from party_agent.regression.requests import Requests
-from shared.privacy.accounting import ZERO, Loss, Rho
-from shared.protocol.alignment import alignment_digest
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, Verified, open_envelope, seal
-from shared.protocol.errors import DocumentError, ProtocolError
-from shared.protocol.exchange.documents import Countersignature, MaskStatement
-from shared.protocol.plan import plan_block, plan_blocks
-from shared.protocol.rounds import State
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import (
+from commingle.party_agent.contribution import Contributor, data_digest
+from commingle.party_agent.coordinator_client import ReleaseView
+from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
+from commingle.party_agent.home import Coordinator
+from commingle.party_agent.jobs import Stage
+from commingle.party_agent.ledger import Charge, ChargeState, Refused
+from commingle.party_agent.linkage import receive_linkage_key
+from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine
+from commingle.party_agent.proposals import Decision, Proposal
+from commingle.party_agent.regression.requests import Requests
+from commingle.shared.documents.alignment import alignment_digest
+from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
+from commingle.shared.documents.errors import DocumentError, ProtocolError
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -42,7 +38,11 @@ from shared.protocol.statements import (
     open_spec,
     require_about,
 )
-from shared.runtime import faults
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
+from commingle.shared.release.plan import plan_block, plan_blocks
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 _DAY = timedelta(days=1)

@@ -9,32 +9,25 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from party_agent.agent import Agent
-from party_agent.audit import export_audit
-from party_agent.datasets import DatasetRequest
-from party_agent.errors import (
-    AgentError,
-    ConflictError,
-    DataError,
-    LedgerError,
-    SourceError,
-    UnknownError,
-)
-from party_agent.loop import Loop
-from party_agent.private.regression.errors import SampleError
-from party_agent.regression.views import regression_line, regression_view
-from party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
-from party_agent.views import job_view, ledger_view, proposal_view
-from shared import __version__
-from shared.privacy.errors import PrivacyError
-from shared.protocol.documents import decode
-from shared.protocol.errors import ProtocolError
-from shared.protocol.regression import RegressionRequest
-from shared.runtime.errors import RemoteError, SettingsError
-from shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.audit import export_audit
+from commingle.party_agent.datasets import DatasetRequest
+from commingle.party_agent.errors import AgentError, ConflictError, DataError, LedgerError, SourceError, UnknownError
+from commingle.party_agent.loop import Loop
+from commingle.party_agent.private.regression.errors import SampleError
+from commingle.party_agent.regression.views import regression_line, regression_view
+from commingle.party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
+from commingle.party_agent.views import job_view, ledger_view, proposal_view
+from commingle.shared import __version__
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.runtime.errors import RemoteError, SettingsError
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 if TYPE_CHECKING:
-    from party_agent.regression.service import Regressions
+    from commingle.party_agent.regression.service import Regressions
 
 _STATUSES = {
     UnknownError: 404,
@@ -239,7 +232,7 @@ def _regression_routes(desk: Desk) -> APIRouter:
     router, agent = APIRouter(), desk.agent
 
     def room() -> "Regressions":
-        from party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy: only who asks waits
+        from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy: only who asks waits
 
         return Regressions(agent)
 

@@ -1,9 +1,9 @@
 """A party's history for auditors: its ledger's chain and what it signed, under its own signature."""
 
-from party_agent.agent import Agent
-from shared.protocol.audit import GENESIS, PartyAudit, link_digest
-from shared.protocol.dsse import seal
-from shared.protocol.statements import SignedDocument
+from commingle.party_agent.agent import Agent
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import GENESIS, PartyAudit, link_digest
 
 
 def export_audit(agent: Agent) -> SignedDocument:

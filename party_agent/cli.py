@@ -13,28 +13,28 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from party_agent.app import Desk, create_app
-from party_agent.compose import RunningAgent, ask, compose_agent
-from party_agent.enrolment import enrol as enrol_party
-from party_agent.home import Home, PartySettings
-from party_agent.loop import Loop
-from party_agent.options import home_option
-from party_agent.policy import Policy
-from party_agent.rotation import rotate_key as rotate_party_key
-from party_agent.token_cli import token
-from party_agent.trust_cli import audit, doctor, linkage
-from party_agent.whiten_cli import whiten
-from shared.protocol.documents import explain
-from shared.protocol.schema import parse_attributes
-from shared.runtime import faults
-from shared.runtime.cli import LazyGroup, emit, json_option
-from shared.runtime.errors import SettingsError
-from shared.runtime.files import remove_durably, write_durably
-from shared.runtime.keyfiles import load_secret
-from shared.runtime.logging import configure_logging
-from shared.runtime.server import serve as serve_app
-from shared.runtime.settings import load_settings
-from shared.runtime.tls import ca_option
+from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.compose import RunningAgent, ask, compose_agent
+from commingle.party_agent.enrolment import enrol as enrol_party
+from commingle.party_agent.home import Home, PartySettings
+from commingle.party_agent.loop import Loop
+from commingle.party_agent.options import home_option
+from commingle.party_agent.policy import Policy
+from commingle.party_agent.rotation import rotate_key as rotate_party_key
+from commingle.party_agent.token_cli import token
+from commingle.party_agent.trust_cli import audit, doctor, linkage
+from commingle.party_agent.whiten_cli import whiten
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.cli import LazyGroup, emit, json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import remove_durably, write_durably
+from commingle.shared.runtime.keyfiles import load_secret
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.server import serve as serve_app
+from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.tls import ca_option
 
 _JOIN_SECONDS = 5.0
 _LONGEST_INVITE = 1000

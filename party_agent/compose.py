@@ -9,26 +9,26 @@ from typing import Any
 import httpx
 from pydantic import BaseModel
 
-from party_agent.agent import Agent
-from party_agent.app import Desk, create_app
-from party_agent.coordinator_client import CoordinatorClient
-from party_agent.datasets import Datasets
-from party_agent.drawer import Drawer
-from party_agent.errors import AgentRunningError, LedgerError
-from party_agent.exchange import Exchanges
-from party_agent.home import Coordinator, Home
-from party_agent.jobs import Jobs
-from party_agent.ledger import Ledger
-from party_agent.outbox import Outbox
-from party_agent.proposals import Proposals
-from party_agent.store import Store
-from shared.privacy.noise import Sampler, discrete_gaussian
-from shared.runtime.clock import Clock, system_clock
-from shared.runtime.errors import SettingsError
-from shared.runtime.remote import check, json_of, reaching
-from shared.runtime.request_signing import RequestSigner
-from shared.runtime.settings import load_settings
-from shared.runtime.tls import trust
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.datasets import Datasets
+from commingle.party_agent.drawer import Drawer
+from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.exchange import Exchanges
+from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.jobs import Jobs
+from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.outbox import Outbox
+from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.store import Store
+from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.runtime.clock import Clock, system_clock
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.remote import check, json_of, reaching
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.tls import trust
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 

@@ -14,32 +14,32 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from party_agent.coordinator_client import CoordinatorClient, ReleaseView
-from party_agent.datasets import Dataset, Datasets
-from party_agent.errors import ConflictError, DataChangedError, LostError
-from party_agent.exchange import Exchanges, Shares
-from party_agent.home import Home, Identity
-from party_agent.jobs import Jobs, Stage
-from party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
-from party_agent.outbox import Outbox
-from party_agent.policy import closed
-from party_agent.private.bridge import privatise
-from party_agent.private.digest import NO_TABLE, TableDigest
-from party_agent.private.masking import mask_rows
-from party_agent.private.request import BlockRequest
-from party_agent.proposals import Proposals
-from party_agent.store import Store
-from shared.privacy.noise import Sampler
-from shared.protocol.block import content_digest, encode_block
-from shared.protocol.dsse import Verified, seal
-from shared.protocol.errors import DocumentError
-from shared.protocol.exchange.submission import submission
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.plan import plan_block
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import BlockStatement, approval_set_digest, open_approvals
-from shared.runtime import faults
-from shared.runtime.clock import Clock
+from commingle.party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from commingle.party_agent.datasets import Dataset, Datasets
+from commingle.party_agent.errors import ConflictError, DataChangedError, LostError
+from commingle.party_agent.exchange import Exchanges, Shares
+from commingle.party_agent.home import Home, Identity
+from commingle.party_agent.jobs import Jobs, Stage
+from commingle.party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
+from commingle.party_agent.outbox import Outbox
+from commingle.party_agent.policy import closed
+from commingle.party_agent.private.bridge import privatise
+from commingle.party_agent.private.digest import NO_TABLE, TableDigest
+from commingle.party_agent.private.masking import mask_rows
+from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import Verified, seal
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.clock import Clock
 
 _log = structlog.get_logger()
 Word = TypeVar("Word", np.int64, np.uint64)

@@ -7,14 +7,14 @@ from typing import BinaryIO, TypeVar
 import httpx
 from pydantic import Base64Bytes, BaseModel, ConfigDict
 
-from shared.protocol.block import ARROW_STREAM
-from shared.protocol.documents import Digest, Name
-from shared.protocol.dsse import Envelope
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.rounds import State
-from shared.protocol.statements import ApprovalRequest, RotationRequest, SignedDocument
-from shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
-from shared.runtime.request_signing import body_digest
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import Digest, Name
+from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
+from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
+from commingle.shared.runtime.request_signing import body_digest
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
 _UPLOAD_TIMEOUT_SECONDS = 600.0  # the coordinator checks what it received before it answers

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from party_agent.errors import ConflictError, UnknownError
-from party_agent.private.digest import TableDigest
-from party_agent.private.sources import FileSource, Source, open_source
-from party_agent.private.table import Progress, Table
-from party_agent.store import Store
-from shared.protocol.documents import Count, Digest, Name, WireModel, decode, encode
-from shared.protocol.schema import Attribute
+from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.sources import FileSource, Source, open_source
+from commingle.party_agent.private.table import Progress, Table
+from commingle.party_agent.store import Store
+from commingle.shared.documents.model import Count, Digest, Name, WireModel, decode, encode
+from commingle.shared.documents.schema import Attribute
 
 
 class DatasetRequest(WireModel):

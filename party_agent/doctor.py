@@ -8,20 +8,20 @@ from urllib.parse import quote
 
 import httpx
 
-from party_agent.compose import RunningAgent
-from party_agent.datasets import Dataset
-from party_agent.errors import ConflictError, LedgerError
-from party_agent.home import Coordinator, Home
-from party_agent.private.sources import FileSource
-from shared.protocol.audit import GENESIS, verify_chain
-from shared.protocol.documents import decode
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.rounds import State
-from shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
-from shared.runtime.errors import SettingsError
-from shared.runtime.remote import call, json_of
-from shared.runtime.settings import load_settings
-from shared.runtime.tls import trust
+from commingle.party_agent.compose import RunningAgent
+from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.errors import ConflictError, LedgerError
+from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.private.sources import FileSource
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import decode
+from commingle.shared.release.audit import GENESIS, verify_chain
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.remote import call, json_of
+from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.tls import trust
 
 _TIMEOUT_SECONDS = 10.0
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
-from party_agent.errors import LostError
-from shared.protocol.exchange.sealing import RoundKey
-from shared.runtime.errors import KeyFileError
-from shared.runtime.files import write_durably
-from shared.runtime.keyfiles import create_secret, load_secret
+from commingle.party_agent.errors import LostError
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.runtime.errors import KeyFileError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.keyfiles import create_secret, load_secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import httpx
 
-from party_agent.coordinator_client import CoordinatorClient
-from party_agent.errors import ConflictError
-from party_agent.home import Coordinator, Home
-from party_agent.linkage import publish_identity
-from shared.protocol.dsse import seal
-from shared.protocol.statements import Enrolment, SignedDocument
-from shared.runtime.errors import SettingsError
-from shared.runtime.remote import reaching
-from shared.runtime.request_signing import RequestSigner
-from shared.runtime.tls import trust
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.linkage import publish_identity
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.statements import Enrolment, SignedDocument
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.remote import reaching
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.tls import trust
 
 _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 

@@ -12,7 +12,7 @@ AgentError
 └── AgentRunningError     another process works on this home directory
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class AgentError(CommingleError):

@@ -10,19 +10,25 @@ from functools import partial
 
 import structlog
 
-from party_agent.coordinator_client import CoordinatorClient, ReleaseView
-from party_agent.drawer import Drawer
-from party_agent.errors import ConflictError, LostError
-from party_agent.home import Coordinator, Identity
-from party_agent.ledger import ChargeState, Debit, Ledger
-from party_agent.store import Store
-from shared.mixing.ring import Rows, Words, rows_of
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, Verified, seal
-from shared.protocol.exchange.agreement import Agreement, agreed, countersignature, transcript
-from shared.protocol.exchange.deal import Hand, open_package
-from shared.protocol.exchange.documents import Countersignature, DealStatement, MaskStatement, open_deal, open_mask
-from shared.protocol.exchange.mask import (
+from commingle.party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from commingle.party_agent.drawer import Drawer
+from commingle.party_agent.errors import ConflictError, LostError
+from commingle.party_agent.home import Coordinator, Identity
+from commingle.party_agent.ledger import ChargeState, Debit, Ledger
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.mechanisms.moments.exchange.agreement import Agreement, agreed, countersignature, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    Countersignature,
+    DealStatement,
+    MaskStatement,
+    open_deal,
+    open_mask,
+)
+from commingle.shared.mechanisms.moments.exchange.mask import (
     MaskReader,
     MaskSealer,
     MaskSecret,
@@ -30,11 +36,11 @@ from shared.protocol.exchange.mask import (
     check_commitment,
     open_secret,
 )
-from shared.protocol.exchange.sealing import RoundKey
-from shared.protocol.exchange.submission import mask, share
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.spec import ReleaseSpec
-from shared.runtime import faults
+from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_of
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.mechanisms.moments.exchange.submission import mask, share
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 

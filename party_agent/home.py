@@ -9,16 +9,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from party_agent.errors import ConflictError
-from party_agent.ledger import Cap
-from party_agent.policy import Policy
-from party_agent.store import Store
-from shared.protocol.documents import Hex32, Name
-from shared.protocol.keys import SigningKey, VerifyingKey
-from shared.runtime.errors import SettingsError
-from shared.runtime.files import remove_durably, write_durably
-from shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
-from shared.runtime.settings import Settings, load_settings
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.ledger import Cap
+from commingle.party_agent.policy import Policy
+from commingle.party_agent.store import Store
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import Hex32, Name
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import remove_durably, write_durably
+from commingle.shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
+from commingle.shared.runtime.settings import Settings, load_settings
 
 _FINGERPRINT_DIGITS = 64
 

@@ -14,12 +14,12 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Literal
 
-from party_agent.errors import LedgerError
-from party_agent.private.digest import TableDigest
-from party_agent.store import Store
-from shared.privacy.accounting import ZERO, Loss, Rho, rho_room
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.exchange.terms import once
+from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_room
+from commingle.shared.mechanisms.moments.exchange.terms import once
 
 GENESIS = "0" * 64
 ChargeKind = Literal["release", "regression"]

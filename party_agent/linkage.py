@@ -7,13 +7,13 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from party_agent.coordinator_client import CoordinatorClient, MemberView
-from party_agent.errors import ConflictError
-from party_agent.home import Home
-from shared.protocol.dsse import Envelope, seal
-from shared.protocol.errors import DocumentError, SignatureError
-from shared.protocol.keys import SigningKey, VerifyingKey
-from shared.protocol.linkage import (
+from commingle.party_agent.coordinator_client import CoordinatorClient, MemberView
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Home
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.linkage import (
     IdentityStatement,
     LinkageKeyMessage,
     check_value,

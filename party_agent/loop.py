@@ -13,11 +13,11 @@ from threading import Event, Thread
 
 import structlog
 
-from party_agent.agent import Agent
-from party_agent.errors import AgentError, StaleLedgerError
-from party_agent.ledger import ChargeState
-from shared.errors import CommingleError
-from shared.runtime.errors import RemoteError
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.party_agent.ledger import ChargeState
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import RemoteError
 
 _log = structlog.get_logger()
 _FIRST_DELAY_SECONDS = 0.5
@@ -114,7 +114,7 @@ class Loop:
         charges = self.agent.ledger.charges()
         interrupted = [c.release for c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED]
         if interrupted:
-            from party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
+            from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
 
             for regression in interrupted:
                 self._attend(regression, partial(Regressions(self.agent).finish, regression))

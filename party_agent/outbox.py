@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from shared.runtime.files import write_durably
+from commingle.shared.runtime.files import write_durably
 
 
 @dataclass(frozen=True, slots=True)

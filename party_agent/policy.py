@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
-from party_agent.datasets import Dataset
-from shared.privacy.accounting import ZERO, Loss, Rho, rho_room
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.plan import BlockPlan
-from shared.protocol.regression import RegressionMethod
-from shared.protocol.spec import MechanismName, PartySpec, ReleaseSpec
-from shared.protocol.statements import RejectionReason
-from shared.runtime.settings import Settings
+from commingle.party_agent.datasets import Dataset
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import RejectionReason
+from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_room
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.release.plan import BlockPlan
+from commingle.shared.runtime.settings import Settings
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 EpsilonCap = Annotated[float, Field(gt=0)]

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from sqlite3 import Connection
 
-from party_agent.errors import UnknownError
-from party_agent.policy import Finding
-from party_agent.store import Store
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Verified
-from shared.protocol.spec import ReleaseSpec
+from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.policy import Finding
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import Verified
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
 
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 

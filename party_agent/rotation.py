@@ -5,16 +5,16 @@ shown again. Whatever is interrupted is finished by doing it again: the next key
 coordinator has them.
 """
 
-from party_agent.agent import Agent
-from party_agent.errors import ConflictError
-from party_agent.linkage import signed_identity
-from party_agent.proposals import Decision
-from shared.protocol.dsse import seal
-from shared.protocol.keys import Fingerprint
-from shared.protocol.rounds import State
-from shared.protocol.statements import Rotation, RotationRequest
-from shared.runtime.errors import RemoteProblemError
-from shared.runtime.request_signing import RequestSigner
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.linkage import signed_identity
+from commingle.party_agent.proposals import Decision
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.statements import Rotation, RotationRequest
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.request_signing import RequestSigner
 
 
 def rotate_key(agent: Agent, *, abandon_open: bool = False) -> Fingerprint:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
-from party_agent.errors import AgentRunningError, LedgerError
-from shared.runtime import faults
+from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.shared.runtime import faults
 
 _SCHEMAS = (
     """

@@ -8,11 +8,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from party_agent.home import Home
-from party_agent.options import home_option
-from party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
-from shared.runtime.cli import emit, json_option
-from shared.runtime.clock import system_clock
+from commingle.party_agent.home import Home
+from commingle.party_agent.options import home_option
+from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.clock import system_clock
 
 name_option = click.option("--name", required=True, help="What it is for.")
 

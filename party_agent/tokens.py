@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 from pydantic import AwareDatetime, Field, RootModel
 
-from party_agent.errors import ConflictError, UnknownError
-from party_agent.home import Home
-from shared.protocol.documents import Digest
-from shared.runtime.files import write_durably
-from shared.runtime.settings import Settings, load_settings
+from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.home import Home
+from commingle.shared.documents.model import Digest
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.settings import Settings, load_settings
 
 Scope = Literal["read", "decide", "register"]
 EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))

@@ -5,20 +5,20 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from party_agent.compose import ask, calling
-from party_agent.doctor import examine_home
-from party_agent.errors import UnknownError
-from party_agent.home import Home
-from party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
-from party_agent.options import home_option
-from shared.protocol.audit import verify_party_audit
-from shared.protocol.documents import encode
-from shared.protocol.statements import SignedDocument
-from shared.runtime.audit_file import NOT_COMPARED, read_history
-from shared.runtime.cli import emit, json_option
-from shared.runtime.clock import system_clock
-from shared.runtime.doctor import report
-from shared.runtime.files import write_durably
+from commingle.party_agent.compose import ask, calling
+from commingle.party_agent.doctor import examine_home
+from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.home import Home
+from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
+from commingle.party_agent.options import home_option
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.runtime.audit_file import NOT_COMPARED, read_history
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.doctor import report
+from commingle.shared.runtime.files import write_durably
 
 _FOR_EVERYONE = 0o644
 

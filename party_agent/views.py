@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from party_agent.jobs import Job
-from party_agent.ledger import Charge, Ledger
-from party_agent.proposals import Proposal
-from shared.planning.forecast import forecast_of
-from shared.planning.words import told
-from shared.protocol.manifest import PROTECTS, privacy_statement
-from shared.protocol.plan import plan_block
-from shared.protocol.spec import PartySpec
+from commingle.party_agent.jobs import Job
+from commingle.party_agent.ledger import Charge, Ledger
+from commingle.party_agent.proposals import Proposal
+from commingle.shared.documents.manifest import PROTECTS
+from commingle.shared.documents.spec import PartySpec
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.words import told
+from commingle.shared.release.plan import plan_block, privacy_statement
 
 
 def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from party_agent.private.sources import FileSource, open_source
-from party_agent.private.whitening import make_whitening
-from shared.protocol.documents import encode
-from shared.protocol.schema import parse_attributes
-from shared.runtime.cli import emit, json_option
-from shared.runtime.files import write_durably
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.private.whitening import make_whitening
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.files import write_durably
 
 _WARNING = (
     "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "

@@ -11,7 +11,7 @@ A release whose signatures or digests do not hold is `shared.protocol.errors.Ver
 not answer `shared.runtime.errors.RemoteError`, a fit nobody can compute `services.estimation.errors.EstimationError`.
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class ServicesError(CommingleError):

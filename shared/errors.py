@@ -1,13 +1,13 @@
 """The root of every error Commingle raises on purpose.
 
 CommingleError                  a fault with a stable code, a message for people and a remedy
-├── shared.privacy.errors       PrivacyError and what derives from it
-├── shared.protocol.errors      ProtocolError and what derives from it
+├── shared.dp.errors            PrivacyError and what derives from it
+├── shared.documents.errors     ProtocolError and what derives from it
 ├── party_agent.errors
 ├── coordinator.errors
 └── services.errors
 
-Faults of a caller inside the house are plain ValueErrors (`shared.mixing.errors.MixingError`). Expected refusals (a
+Faults of a caller inside the house are plain ValueErrors (`shared.mechanisms.errors.MixingError`). Expected refusals (a
 budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """
 

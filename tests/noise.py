@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.privacy.noise import Sampler
+from commingle.shared.dp.noise import Sampler
 
 
 def seeded_noise(seed: int | Sequence[int]) -> Sampler:

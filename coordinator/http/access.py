@@ -6,12 +6,12 @@ from typing import BinaryIO, Protocol, TypeVar
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from coordinator.access import require_member, require_party, require_proposer, require_reader
-from coordinator.coordinator import Coordinator
-from coordinator.errors import StorageError
-from coordinator.http.bodies import JSON_LIMIT, Body
-from shared.errors import CommingleError
-from shared.runtime.request_signing import RequestHead, SignedRequest
+from commingle.coordinator.access import require_member, require_party, require_proposer, require_reader
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.http.bodies import JSON_LIMIT, Body
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
 
 
 class Expected(Protocol):

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from coordinator.coordinator import Coordinator
-from coordinator.errors import (
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import (
     CursorError,
     InviteError,
     NameTakenError,
@@ -24,24 +24,24 @@ from coordinator.errors import (
     UnauthenticatedError,
     UnknownError,
 )
-from coordinator.feed import Feed
-from coordinator.http.access import Gate
-from coordinator.http.blocks import blocks_router
-from coordinator.http.exchanges import exchanges_router
-from coordinator.http.members import members_router
-from coordinator.http.operations import operations_router
-from coordinator.http.published import published_router
-from coordinator.http.releases import releases_router
-from coordinator.http.streams import streams_router
-from coordinator.metrics import Metrics
-from coordinator.publisher import Publisher
-from shared import __version__
-from shared.errors import CommingleError
-from shared.privacy.errors import PrivacyError
-from shared.protocol.errors import ProtocolError, SignatureError
-from shared.runtime.errors import RequestSignatureError
-from shared.runtime.metrics import CountRequests
-from shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.access import Gate
+from commingle.coordinator.http.blocks import blocks_router
+from commingle.coordinator.http.exchanges import exchanges_router
+from commingle.coordinator.http.members import members_router
+from commingle.coordinator.http.operations import operations_router
+from commingle.coordinator.http.published import published_router
+from commingle.coordinator.http.releases import releases_router
+from commingle.coordinator.http.streams import streams_router
+from commingle.coordinator.metrics import Metrics
+from commingle.coordinator.publisher import Publisher
+from commingle.shared import __version__
+from commingle.shared.documents.errors import ProtocolError, SignatureError
+from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import RequestSignatureError
+from commingle.shared.runtime.metrics import CountRequests
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 _STATUSES: Mapping[type[CommingleError], int] = {
     UnauthenticatedError: 401,

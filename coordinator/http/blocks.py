@@ -6,14 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.http.access import Gate
-from coordinator.http.views import ReleaseSummary, summary_view
-from coordinator.metrics import Metrics
-from coordinator.publisher import Publisher
-from coordinator.uploads import expect_block, store_block
-from shared.protocol.block import ARROW_STREAM
-from shared.protocol.dsse import parse_envelope
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.http.access import Gate
+from commingle.coordinator.http.views import ReleaseSummary, summary_view
+from commingle.coordinator.metrics import Metrics
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.uploads import expect_block, store_block
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.release.block import ARROW_STREAM
 
 _BODY: dict[str, Any] = {
     "requestBody": {

@@ -9,10 +9,10 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from coordinator.errors import TooLargeError, TruncatedError
-from shared.protocol.documents import WireModel
-from shared.runtime.errors import RequestSignatureError
-from shared.runtime.request_signing import body_digest
+from commingle.coordinator.errors import TooLargeError, TruncatedError
+from commingle.shared.documents.model import WireModel
+from commingle.shared.runtime.errors import RequestSignatureError
+from commingle.shared.runtime.request_signing import body_digest
 
 JSON_LIMIT = 4 << 20
 _DRAINED = 64 << 20

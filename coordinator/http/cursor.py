@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from coordinator.errors import CursorError
+from commingle.coordinator.errors import CursorError
 
 _HIGHEST = 1 << 62
 

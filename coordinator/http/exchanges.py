@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from coordinator.coordinator import Coordinator
-from coordinator.dealing import hand_of
-from coordinator.exchanges import countersign, expect_mask, open_mask_body, store_mask
-from coordinator.http.access import Gate
-from coordinator.http.bodies import takes
-from coordinator.http.published import pieces_of
-from coordinator.http.releases import shown
-from coordinator.http.views import HandView, ReleaseView
-from shared.protocol.dsse import Envelope, parse_envelope
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.dealing import hand_of
+from commingle.coordinator.exchanges import countersign, expect_mask, open_mask_body, store_mask
+from commingle.coordinator.http.access import Gate
+from commingle.coordinator.http.bodies import takes
+from commingle.coordinator.http.published import pieces_of
+from commingle.coordinator.http.releases import shown
+from commingle.coordinator.http.views import HandView, ReleaseView
+from commingle.shared.documents.dsse import Envelope, parse_envelope
 
 OCTETS = "application/octet-stream"
 _CONTENT: dict[str, Any] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from coordinator.coordinator import Coordinator
-from coordinator.http.access import Gate
-from coordinator.http.bodies import json_body, takes
-from coordinator.http.cursor import decode_cursor, encode_cursor
-from coordinator.http.queries import PageQuery
-from coordinator.http.views import (
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.http.access import Gate
+from commingle.coordinator.http.bodies import json_body, takes
+from commingle.coordinator.http.cursor import decode_cursor, encode_cursor
+from commingle.coordinator.http.queries import PageQuery
+from commingle.coordinator.http.views import (
     CoordinatorView,
     KeyPage,
     PartyPage,
@@ -19,13 +19,13 @@ from coordinator.http.views import (
     key_view,
     party_view,
 )
-from coordinator.keys import rotate
-from coordinator.linkage import linkage_keys, publish_identity, relay
-from coordinator.members import enrol, require_party
-from shared import __version__
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.statements import RotationRequest, SignedDocument
+from commingle.coordinator.keys import rotate
+from commingle.coordinator.linkage import linkage_keys, publish_identity, relay
+from commingle.coordinator.members import enrol, require_party
+from commingle.shared import __version__
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import RotationRequest, SignedDocument
 
 
 def members_router(coordinator: Coordinator, gate: Gate) -> APIRouter:

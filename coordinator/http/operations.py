@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from coordinator.coordinator import Coordinator
-from coordinator.metrics import Metrics
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.metrics import Metrics
 
 
 def operations_router(coordinator: Coordinator, metrics: Metrics) -> APIRouter:

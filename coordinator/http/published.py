@@ -7,9 +7,9 @@ from typing import Annotated, BinaryIO
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.errors import NotPublishedError
-from coordinator.store.rows import Files
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.errors import NotPublishedError
+from commingle.coordinator.store.rows import Files
 
 _PIECE = 1 << 20
 _IMMUTABLE = "public, max-age=31536000, immutable"

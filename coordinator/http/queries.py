@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.protocol.rounds import State
+from commingle.shared.release.rounds import State
 
 
 class PageQuery(BaseModel):

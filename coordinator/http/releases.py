@@ -4,18 +4,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.decisions import approve, reject
-from coordinator.http.access import Gate
-from coordinator.http.bodies import takes
-from coordinator.http.cursor import decode_cursor, encode_cursor
-from coordinator.http.queries import ReleasesQuery
-from coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
-from coordinator.proposals import propose
-from coordinator.publisher import Publisher
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.statements import ApprovalRequest
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.decisions import approve, reject
+from commingle.coordinator.http.access import Gate
+from commingle.coordinator.http.bodies import takes
+from commingle.coordinator.http.cursor import decode_cursor, encode_cursor
+from commingle.coordinator.http.queries import ReleasesQuery
+from commingle.coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
+from commingle.coordinator.proposals import propose
+from commingle.coordinator.publisher import Publisher
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import ApprovalRequest
 
 
 def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) -> APIRouter:

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from coordinator.coordinator import Coordinator, require_release
-from coordinator.feed import Feed
-from coordinator.http.queries import EventsQuery
-from coordinator.http.views import EventPage, EventView, event_view
-from coordinator.store.rows import EventRow
-from coordinator.store.store import Store
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.queries import EventsQuery
+from commingle.coordinator.http.views import EventPage, EventView, event_view
+from commingle.coordinator.store.rows import EventRow
+from commingle.coordinator.store.store import Store
 
 _PAGE = 500
 _KEEP_ALIVE_SECONDS = 15.0

@@ -5,14 +5,14 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
-from shared.planning.forecast import forecast_of
-from shared.planning.result import Forecast
-from shared.protocol.documents import WireModel, decode
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.rounds import State
-from shared.protocol.spec import INTERACTIVE, ReleaseSpec
-from shared.protocol.statements import RotationRequest
+from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.model import WireModel, decode
+from commingle.shared.documents.spec import INTERACTIVE, ReleaseSpec
+from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.result import Forecast
+from commingle.shared.release.rounds import State
 
 
 class CoordinatorView(WireModel):

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from coordinator.store.rows import TokenRow
-from coordinator.store.tables import nonces, tokens
+from commingle.coordinator.store.rows import TokenRow
+from commingle.coordinator.store.tables import nonces, tokens
 
 
 class Access:

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from coordinator.errors import StorageError
-from shared.runtime.errors import SettingsError
+from commingle.coordinator.errors import StorageError
+from commingle.shared.runtime.errors import SettingsError
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
 _WAIT_SECONDS = 30

@@ -4,11 +4,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from coordinator.errors import StorageError
-from coordinator.store.rows import EventRow
-from coordinator.store.tables import events
-from shared.protocol.audit import GENESIS, event_body, link_digest
-from shared.protocol.rounds import State
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.store.rows import EventRow
+from commingle.coordinator.store.tables import events
+from commingle.shared.release.audit import GENESIS, event_body, link_digest
+from commingle.shared.release.rounds import State
 
 
 class Events:

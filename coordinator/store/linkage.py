@@ -4,8 +4,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
-from coordinator.store.rows import SealedKeyRow
-from coordinator.store.tables import linkage_keys
+from commingle.coordinator.store.rows import SealedKeyRow
+from commingle.coordinator.store.tables import linkage_keys
 
 _COLUMNS = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from coordinator.store.rows import Invite, KeyRow, Page, PartyRow
-from coordinator.store.tables import invites, keys, parties
+from commingle.coordinator.store.rows import Invite, KeyRow, Page, PartyRow
+from commingle.coordinator.store.tables import invites, keys, parties
 
 _COLUMNS = (
     parties.c.name,

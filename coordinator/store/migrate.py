@@ -6,8 +6,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
 
-from coordinator.errors import StorageError, UnreachableDatabaseError
-from coordinator.store.database import Database
+from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
+from commingle.coordinator.store.database import Database
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 

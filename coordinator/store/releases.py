@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
 
-from coordinator.store.rows import Facts, Files, Page, Progress, Release, Share, Summary
-from coordinator.store.tables import packages, releases, shares
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.rounds import Alignment, Round, State
-from shared.protocol.spec import INTERACTIVE
+from commingle.coordinator.store.rows import Facts, Files, Page, Progress, Release, Share, Summary
+from commingle.coordinator.store.tables import packages, releases, shares
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.spec import INTERACTIVE
+from commingle.shared.release.rounds import Alignment, Round, State
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
 _OPEN = tuple(state for state in State if not state.final)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from shared.protocol.dsse import Envelope
-from shared.protocol.rounds import Alignment, Round, State
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.release.rounds import Alignment, Round, State
 
 Item = TypeVar("Item")
 

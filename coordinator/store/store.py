@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import structlog
 from sqlalchemy import Connection
 
-from coordinator.errors import StorageError, UnreachableDatabaseError
-from coordinator.store.access import Access
-from coordinator.store.database import Database
-from coordinator.store.events import Events
-from coordinator.store.linkage import LinkageKeys
-from coordinator.store.members import Members
-from coordinator.store.migrate import migrate
-from coordinator.store.releases import Releases
-from shared.runtime import faults
+from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
+from commingle.coordinator.store.access import Access
+from commingle.coordinator.store.database import Database
+from commingle.coordinator.store.events import Events
+from commingle.coordinator.store.linkage import LinkageKeys
+from commingle.coordinator.store.members import Members
+from commingle.coordinator.store.migrate import migrate
+from commingle.coordinator.store.releases import Releases
+from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
 

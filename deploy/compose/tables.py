@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from services.simulation.cohort import cohort
-from services.simulation.writing import write_party_table
-from shared.protocol.spec import MechanismName
-from shared.protocol.study import Study, StudyParty
+from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.writing import write_party_table
+from commingle.shared.documents.spec import MechanismName
+from commingle.shared.documents.study import Study, StudyParty
 
 _DATASET = "stays"
 

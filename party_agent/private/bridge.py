@@ -7,11 +7,11 @@ Gaussian noise; what they learn about one subject's values is bounded by the cha
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.private.mixing import mixed_rows
-from party_agent.private.request import BlockRequest, CommittedCharge
-from party_agent.private.table import Progress, Table
-from shared.privacy.noise import Sampler
-from shared.protocol.mechanisms import mechanism_of
+from commingle.party_agent.private.mixing import mixed_rows
+from commingle.party_agent.private.request import BlockRequest, CommittedCharge
+from commingle.party_agent.private.table import Progress, Table
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.mechanisms import mechanism_of
 
 
 def privatise(

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from party_agent.errors import DataError
-from party_agent.private.rows import Cells, RawReader
-from shared.privacy.fixed_point import SCALE, quantise
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.rows import Cells, RawReader
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.dp.fixed_point import SCALE, quantise
 
 _LARGEST_WHOLE = 2.0**53
 

@@ -6,10 +6,10 @@ encrypted for the parties only, and the parties do not know A. Both together wou
 
 import numpy as np
 
-from party_agent.private.mixing import mixed_rows
-from party_agent.private.request import BlockRequest, CommittedCharge
-from party_agent.private.table import Progress, Table
-from shared.mixing.ring import Rows, Words, row_blocks
+from commingle.party_agent.private.mixing import mixed_rows
+from commingle.party_agent.private.request import BlockRequest, CommittedCharge
+from commingle.party_agent.private.table import Progress, Table
+from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, row_blocks
 
 
 def mask_rows(

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.errors import DataChangedError
-from party_agent.private.request import BlockRequest, CommittedCharge
-from party_agent.private.table import Progress, Table
-from shared.privacy.fixed_point import clip_rows, coarsen, squared_row_limit
-from shared.privacy.whitening import WHITENED_LIMIT
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.private.request import BlockRequest, CommittedCharge
+from commingle.party_agent.private.table import Progress, Table
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.fixed_point import clip_rows, coarsen, squared_row_limit
+from commingle.shared.dp.whitening import WHITENED_LIMIT
+from commingle.shared.mechanisms import mechanism_of
 
 
 def mixed_rows(

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from party_agent.private.digest import TableDigest
-from shared.protocol.plan import BlockPlan
-from shared.protocol.spec import PartySpec, ReleaseSpec
+from commingle.party_agent.private.digest import TableDigest
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.release.plan import BlockPlan
 
 
 class CommittedCharge(Protocol):

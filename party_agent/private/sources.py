@@ -9,10 +9,10 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from party_agent.errors import DataError, SourceError
-from party_agent.private.rows import RawBatch, RawReader
-from party_agent.private.sql_store import SqlSource, read_query
-from shared.protocol.documents import WireModel
+from commingle.party_agent.errors import DataError, SourceError
+from commingle.party_agent.private.rows import RawBatch, RawReader
+from commingle.party_agent.private.sql_store import SqlSource, read_query
+from commingle.shared.documents.model import WireModel
 
 _ROWS_AT_ONCE = 1 << 16
 _CSV_BLOCK_BYTES = 1 << 22

@@ -10,9 +10,9 @@ from pydantic import Field
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from party_agent.errors import SourceError
-from party_agent.private.rows import Cells, RawBatch
-from shared.protocol.documents import WireModel
+from commingle.party_agent.errors import SourceError
+from commingle.party_agent.private.rows import Cells, RawBatch
+from commingle.shared.documents.model import WireModel
 
 _ROWS_AT_ONCE = 1 << 15
 

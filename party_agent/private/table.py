@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from party_agent.errors import DataChangedError, DataError
-from party_agent.private.digest import TableDigest
-from party_agent.private.encoding import as_text, encode_attribute
-from party_agent.private.rows import Cells, EncodedBatch, RawReader
-from shared.protocol.alignment import canonical_subject
-from shared.protocol.schema import Attribute
+from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.encoding import as_text, encode_attribute
+from commingle.party_agent.private.rows import Cells, EncodedBatch, RawReader
+from commingle.shared.documents.alignment import canonical_subject
+from commingle.shared.documents.schema import Attribute
 
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""

@@ -6,13 +6,13 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.errors import DataError
-from party_agent.private.encoding import encode_rows
-from party_agent.private.rows import RawReader
-from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
-from shared.privacy.whitening import WHITENED_LIMIT, IntegerMap
-from shared.protocol.schema import Attribute
-from shared.protocol.whitening import Whitening
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.encoding import encode_rows
+from commingle.party_agent.private.rows import RawReader
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
+from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 
 Array = NDArray[np.float64]
 _ROUNDING = 1e-12

@@ -11,19 +11,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from party_agent.compose import ask
-from party_agent.errors import ConflictError, UnknownError
-from party_agent.home import Home
-from party_agent.options import home_option
-from party_agent.private.regression.public_rows import public_moments
-from party_agent.private.sources import FileSource, open_source
-from party_agent.regression.outlook import told
-from party_agent.regression.plan import Plan, attributes_of, plan_regression
-from shared.protocol.documents import decode, encode
-from shared.protocol.regression import CalibrationName, PublicSecondMoments, RegressionMethod, RegressionRequest
-from shared.protocol.schema import Attribute, parse_attributes
-from shared.runtime.cli import emit, json_option
-from shared.runtime.files import write_durably
+from commingle.party_agent.compose import ask
+from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.home import Home
+from commingle.party_agent.options import home_option
+from commingle.party_agent.private.regression.public_rows import public_moments
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.regression.outlook import told
+from commingle.party_agent.regression.plan import Plan, attributes_of, plan_regression
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import (
+    CalibrationName,
+    PublicSecondMoments,
+    RegressionMethod,
+    RegressionRequest,
+)
+from commingle.shared.documents.schema import Attribute, parse_attributes
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
 _FOR_EVERYONE = 0o644

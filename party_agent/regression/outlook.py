@@ -12,15 +12,15 @@ from typing import get_args
 
 import numpy as np
 
-from party_agent.private.regression.boosted_adassp import ROUNDS
-from party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from party_agent.private.regression.dp_pmtolse import share_of
-from party_agent.private.regression.measuring import multiplier_within
-from party_agent.private.regression.pmt import tail
-from party_agent.private.regression.problem import Floats
-from shared.protocol.errors import SpecError
-from shared.protocol.regression import RegressionMethod
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute
+from commingle.party_agent.private.regression.boosted_adassp import ROUNDS
+from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.dp_pmtolse import share_of
+from commingle.party_agent.private.regression.measuring import multiplier_within
+from commingle.party_agent.private.regression.pmt import tail
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
 
 _EXPLAINED = 0.5
 _UNIFORM = 1 / 3

@@ -6,15 +6,21 @@ from typing import get_args
 
 import numpy as np
 
-from party_agent.private.regression.bridge import Task
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS, ExactMethod, FloatingMethod, PublicMethod
-from party_agent.private.regression.pmt import PublicMoments
-from party_agent.regression.outlook import Choice, Design, Outlook, assumed_moment, choose, predict
-from shared.privacy.errors import ParameterError
-from shared.protocol.errors import SpecError
-from shared.protocol.regression import RegressionMethod, RegressionPrivacy, RegressionRequest
-from shared.protocol.schema import Attribute
+from commingle.party_agent.private.regression.bridge import Task
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.methods import (
+    METHODS,
+    WITH_PUBLIC_ROWS,
+    ExactMethod,
+    FloatingMethod,
+    PublicMethod,
+)
+from commingle.party_agent.private.regression.pmt import PublicMoments
+from commingle.party_agent.regression.outlook import Choice, Design, Outlook, assumed_moment, choose, predict
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.regression import RegressionMethod, RegressionPrivacy, RegressionRequest
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.errors import ParameterError
 
 _EVERY: Mapping[str, ExactMethod | FloatingMethod | PublicMethod] = {**METHODS, **WITH_PUBLIC_ROWS}
 _UNIFORM = 1 / 3

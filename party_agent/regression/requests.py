@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from sqlite3 import Connection
 from typing import get_args
 
-from party_agent.errors import UnknownError
-from party_agent.ledger import Charge
-from party_agent.store import Store
-from shared.protocol.documents import decode, encode
-from shared.protocol.regression import RegressionMethod, RegressionRequest
-from shared.protocol.statements import SignedDocument
+from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.ledger import Charge
+from commingle.party_agent.store import Store
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
+from commingle.shared.documents.statements import SignedDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from party_agent.policy import Finding, Policy, closed, over_cap
-from party_agent.regression.plan import Plan
-from shared.privacy.accounting import Loss
-from shared.protocol.regression import RegressionRequest
+from commingle.party_agent.policy import Finding, Policy, closed, over_cap
+from commingle.party_agent.regression.plan import Plan
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.dp.accounting import Loss
 
 
 @dataclass(frozen=True, slots=True)

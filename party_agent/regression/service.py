@@ -14,23 +14,23 @@ from typing import TypeVar
 
 import structlog
 
-from party_agent.agent import Agent
-from party_agent.datasets import Dataset
-from party_agent.errors import ConflictError, DataChangedError, DataError
-from party_agent.jobs import Stage
-from party_agent.ledger import Charge, ChargeState, Debit, Refused
-from party_agent.policy import Finding
-from party_agent.private.regression.bridge import regress
-from party_agent.private.regression.problem import Estimate
-from party_agent.private.table import Table
-from party_agent.regression.plan import Plan, plan_regression
-from party_agent.regression.requests import Regression, Requests
-from party_agent.regression.rules import Used, examine_regression
-from shared import __version__
-from shared.protocol.dsse import seal
-from shared.protocol.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
-from shared.protocol.statements import SignedDocument
-from shared.runtime import faults
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.errors import ConflictError, DataChangedError, DataError
+from commingle.party_agent.jobs import Stage
+from commingle.party_agent.ledger import Charge, ChargeState, Debit, Refused
+from commingle.party_agent.policy import Finding
+from commingle.party_agent.private.regression.bridge import regress
+from commingle.party_agent.private.regression.problem import Estimate
+from commingle.party_agent.private.table import Table
+from commingle.party_agent.regression.plan import Plan, plan_regression
+from commingle.party_agent.regression.requests import Regression, Requests
+from commingle.party_agent.regression.rules import Used, examine_regression
+from commingle.shared import __version__
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.runtime import faults
 
 Answer = TypeVar("Answer", Charge, Debit)
 _log = structlog.get_logger()

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from party_agent.ledger import ChargeState
-from party_agent.regression.requests import Regression
-from shared.protocol.documents import decode
-from shared.protocol.regression import RegressionResult
+from commingle.party_agent.ledger import ChargeState
+from commingle.party_agent.regression.requests import Regression
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import RegressionResult
 
 _STATES = {
     ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",

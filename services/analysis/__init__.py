@@ -1,10 +1,10 @@
 """More from the same moments: what costs no privacy beyond the release (estimation.md)."""
 
-from services.analysis.components import PrincipalComponents, pca
-from services.analysis.nested import Comparison, compare
-from services.analysis.partial import PartialCorrelations, partial_correlations
-from services.analysis.paths import CoefficientPath, lasso_path, ridge_path
-from services.analysis.two_stage import TwoStageFit, two_stage
+from commingle.services.analysis.components import PrincipalComponents, pca
+from commingle.services.analysis.nested import Comparison, compare
+from commingle.services.analysis.partial import PartialCorrelations, partial_correlations
+from commingle.services.analysis.paths import CoefficientPath, lasso_path, ridge_path
+from commingle.services.analysis.two_stage import TwoStageFit, two_stage
 
 __all__ = [
     "CoefficientPath",

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.analysis.moments import Covariance, columns_of, estimate
-from services.analysis.result import Result
-from services.display.table import Column, Table
-from services.estimation.prepared import Array, PreparedMoments
+from commingle.services.analysis.moments import Covariance, columns_of, estimate
+from commingle.services.analysis.result import Result
+from commingle.services.display.table import Column, Table
+from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

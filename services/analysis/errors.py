@@ -8,7 +8,7 @@ services.estimation.errors.EstimationError
     └── NoSignalError        nothing of a column, or of a combination of columns, is left beside the noise
 """
 
-from services.estimation.errors import EstimationError
+from commingle.shared.estimation.errors import EstimationError
 
 
 class AnalysisError(EstimationError):

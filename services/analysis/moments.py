@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.analysis.errors import NoSignalError
-from services.estimation.errors import FeaturesError
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.system import build_system, centre
+from commingle.services.analysis.errors import NoSignalError
+from commingle.shared.estimation.errors import FeaturesError
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.system import build_system, centre
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import fdtrc
 
-from services.analysis.errors import NestedError
-from services.analysis.result import Result
-from services.display.table import Column, Table
-from services.estimation.fitting import fit_prepared
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import Coverage, FitRequest, IntervalFor
+from commingle.services.analysis.errors import NestedError
+from commingle.services.analysis.result import Result
+from commingle.services.display.table import Column, Table
+from commingle.services.fit.fitting import fit_prepared
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.analysis.errors import NoSignalError
-from services.analysis.moments import Covariance, columns_of, estimate
-from services.analysis.result import Result
-from services.display.table import Column, Table
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import IntervalFor, require_interval
+from commingle.services.analysis.errors import NoSignalError
+from commingle.services.analysis.moments import Covariance, columns_of, estimate
+from commingle.services.analysis.result import Result
+from commingle.services.display.table import Column, Table
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import IntervalFor, require_interval
 
 _SINGULAR = 1e-10  # of a correlation matrix
 _NOISY_ROWS = frozenset({"rmgm", "dgm"})

@@ -8,21 +8,21 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from services.analysis.errors import PenaltyError
-from services.analysis.moments import Covariance, estimate
-from services.analysis.result import Result
-from services.display.table import Column, Table
-from services.errors import MissingExtraError
-from services.estimation.covariance import meat, residual
-from services.estimation.diagnostics import expected_r_squared
-from services.estimation.fitting import fit_prepared
-from services.estimation.kinds import KINDS
-from services.estimation.prediction import Values, term_matrix
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import FitRequest
-from services.estimation.signal import Signal
-from services.estimation.system import System, build_system
-from shared.protocol.schema import Attribute
+from commingle.services.analysis.errors import PenaltyError
+from commingle.services.analysis.moments import Covariance, estimate
+from commingle.services.analysis.result import Result
+from commingle.services.display.table import Column, Table
+from commingle.services.errors import MissingExtraError
+from commingle.services.fit.fitting import fit_prepared
+from commingle.services.fit.prediction import Values, term_matrix
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.estimation.covariance import meat, residual
+from commingle.shared.estimation.diagnostics import expected_r_squared
+from commingle.shared.estimation.kinds import KINDS
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import FitRequest
+from commingle.shared.estimation.signal import Signal
+from commingle.shared.estimation.system import System, build_system
 
 MAX_PENALTIES = 200
 _COUNT = 50

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from services.display.plain import plain
-from services.display.table import Shown
+from commingle.services.display.plain import plain
+from commingle.services.display.table import Shown
 
 
 class Result(Shown):

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analysis.errors import InstrumentsError
-from services.analysis.nested import Comparison, compare
-from services.analysis.result import Result
-from services.display.table import Table
-from services.estimation.covariance import meat, residual
-from services.estimation.diagnostics import Diagnostics
-from services.estimation.fitting import fit_prepared
-from services.estimation.linear_algebra import inverse
-from services.estimation.prepared import Array, PreparedMoments
-from services.estimation.request import FitRequest, IntervalFor
-from services.estimation.result import Fit
-from services.estimation.system import System, build_system
+from commingle.services.analysis.errors import InstrumentsError
+from commingle.services.analysis.nested import Comparison, compare
+from commingle.services.analysis.result import Result
+from commingle.services.display.table import Table
+from commingle.services.fit.fitting import fit_prepared
+from commingle.services.fit.result import Fit
+from commingle.shared.estimation.covariance import meat, residual
+from commingle.shared.estimation.diagnostics import Diagnostics
+from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import FitRequest, IntervalFor
+from commingle.shared.estimation.system import System, build_system
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
 _UNKNOWN = Diagnostics(

@@ -5,8 +5,8 @@ release = client.fetch(next(client.releases()).id)
 print(release.fit("charges", ["age", "smoker"]).summary())
 """
 
-from services.client.release import Release
-from services.client.remote import ReleaseClient
-from services.estimation import Fit
+from commingle.services.client.release import Release
+from commingle.services.client.remote import ReleaseClient
+from commingle.services.fit import Fit
 
 __all__ = ["Fit", "Release", "ReleaseClient"]

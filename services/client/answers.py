@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from shared.protocol.documents import Digest, Hex32
+from commingle.shared.documents.model import Digest, Hex32
 
 
 class Answer(BaseModel):

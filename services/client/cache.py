@@ -9,8 +9,8 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-from services.client.files import ReleaseFiles
-from shared.runtime.files import write_durably
+from commingle.services.client.files import ReleaseFiles
+from commingle.shared.runtime.files import write_durably
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _log = logging.getLogger(__name__)

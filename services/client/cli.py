@@ -7,17 +7,17 @@ from typing import Any
 import click
 from rich.console import Console
 
-from services.client.evidence import confirm_evidence
-from services.client.regression import read_regression, regression_dict, regression_text
-from services.client.release import Release
-from services.client.remote import ReleaseClient
-from services.client.report import verification_dict, verification_text
-from services.client.trust import fingerprint
-from services.estimation import ESTIMATORS, Fit
-from services.estimation.request import IntervalFor
-from shared.runtime.cli import emit, json_option
-from shared.runtime.tls import ca_option
-from shared.runtime.tokens import read_token, token_option
+from commingle.services.client.evidence import confirm_evidence
+from commingle.services.client.regression import read_regression, regression_dict, regression_text
+from commingle.services.client.release import Release
+from commingle.services.client.remote import ReleaseClient
+from commingle.services.client.report import verification_dict, verification_text
+from commingle.services.client.trust import fingerprint
+from commingle.services.fit import ESTIMATORS, Fit
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.tokens import read_token, token_option
 
 _KEY_HELP = "Fingerprint of the coordinator's key (64 hex digits), known from elsewhere."
 _SHOWN = 20

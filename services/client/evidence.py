@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from services.client.release import Release
-from services.errors import ReleaseDirectoryError
-from shared.protocol.audit import (
+from commingle.services.client.release import Release
+from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.documents.dsse import payload_type
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import (
     confirm_by_coordinator,
     confirm_by_party,
     verify_coordinator_audit,
     verify_party_audit,
 )
-from shared.protocol.documents import decode
-from shared.protocol.dsse import payload_type
-from shared.protocol.statements import SignedDocument
 
 AUDIT_FILES = "audit-*.json"
 

@@ -5,9 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-from services.errors import ReleaseDirectoryError
-from shared.protocol.verification import PublishedRelease, verify_release
-from shared.runtime.files import write_durably
+from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.release.verification import PublishedRelease, verify_release
+from commingle.shared.runtime.files import write_durably
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _FOR_EVERYONE = 0o644

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.errors import ReleaseDirectoryError
-from shared.protocol.regression import VerifiedRegression, verify_regression
+from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.documents.regression import VerifiedRegression, verify_regression
 
 _NOT_PINNED = (
     "The party's key was not compared with one you know: whoever made this file may have made up the party. Give "

@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from services.client.release import Release
-from services.errors import MissingExtraError
-from services.estimation.errors import RowsError
-from services.estimation.prepared import Array
+from commingle.services.client.release import Release
+from commingle.services.errors import MissingExtraError
+from commingle.shared.estimation.errors import RowsError
+from commingle.shared.estimation.prepared import Array
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin

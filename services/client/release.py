@@ -8,16 +8,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from services import analysis
-from services.client.files import ReleaseFiles
-from services.client.trust import fingerprint
-from services.estimation import Fit, FitRequest, PreparedMoments, fit_prepared
-from services.estimation.request import IntervalFor
-from shared.protocol.manifest import PrivacyStatement
-from shared.protocol.matrix import decode_matrix
-from shared.protocol.schema import Attribute
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.verification import PublishedRelease
+from commingle.services import analysis
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.trust import fingerprint
+from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.verification import PublishedRelease
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -8,18 +8,18 @@ from typing import Self
 
 import httpx
 
-from services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary
-from services.client.cache import ReleaseCache
-from services.client.files import ReleaseFiles
-from services.client.release import Release
-from services.client.trust import fingerprint
-from services.errors import NotPublishedError, UnknownReleaseError
-from shared.protocol.errors import ProtocolError, VerificationError
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.verification import open_manifest
-from shared.runtime.errors import RemoteProblemError, SettingsError
-from shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
-from shared.runtime.tls import trust
+from commingle.services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary
+from commingle.services.client.cache import ReleaseCache
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.release import Release
+from commingle.services.client.trust import fingerprint
+from commingle.services.errors import NotPublishedError, UnknownReleaseError
+from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.release.verification import open_manifest
+from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
+from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
+from commingle.shared.runtime.tls import trust
 
 _PAGE = 100
 _LARGEST_PAGE_BYTES = 8 << 20

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.client.release import Release
-from shared.protocol.manifest import ScopedLoss
+from commingle.services.client.release import Release
+from commingle.shared.documents.manifest import ScopedLoss
 
 NOT_PINNED = (
     "The coordinator's key was not pinned: whoever made this directory may have made up coordinator and parties alike. "

@@ -2,8 +2,8 @@
 
 import re
 
-from shared.protocol.keys import Fingerprint
-from shared.runtime.errors import SettingsError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.runtime.errors import SettingsError
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from services.errors import MissingExtraError
+from commingle.services.errors import MissingExtraError
 
 if TYPE_CHECKING:  # table.py offers this function on every result
-    from services.display.table import Table
+    from commingle.services.display.table import Table
 
 
 def to_frame(table: "Table") -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here

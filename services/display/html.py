@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # table.py renders through this module
-    from services.display.table import Table
+    from commingle.services.display.table import Table
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.display.frame import to_frame
-from services.display.html import to_html
+from commingle.services.display.frame import to_frame
+from commingle.services.display.html import to_html
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,12 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from services import analysis
-from services.analysis.paths import MAX_PENALTIES
-from services.analysis.result import Result
-from services.estimation import PreparedMoments
-from services.estimation.request import IntervalFor
-from services.learner.views import FEATURES, TARGET, Asked, Name, Names
+from commingle.services import analysis
+from commingle.services.analysis.paths import MAX_PENALTIES
+from commingle.services.analysis.result import Result
+from commingle.services.fit import PreparedMoments
+from commingle.services.learner.views import FEATURES, TARGET, Asked, Name, Names
+from commingle.shared.estimation.request import IntervalFor
 
 Penalties = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=MAX_PENALTIES)]
 _PENALTIES = Field(None, description="on features and a target of variance 1; a grid of 50 where left out")

@@ -7,15 +7,14 @@ from fastapi import FastAPI, Query
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
-from services.errors import MissingExtraError, NotPublishedError, UnknownReleaseError
-from services.estimation import Fit, FitRequest, fit_prepared
-from services.estimation.errors import EstimationError, RowsError
-from services.learner.analyses import ANALYSES, AnalysisBody
-from services.learner.catalogue import Catalogue
-from services.learner.edge import BodyLimit, Metrics
-from services.learner.errors import BusyError, CursorError
-from services.learner.shelf import Held
-from services.learner.views import (
+from commingle.services.errors import MissingExtraError, NotPublishedError, UnknownReleaseError
+from commingle.services.fit import Fit, FitRequest, fit_prepared
+from commingle.services.learner.analyses import ANALYSES, AnalysisBody
+from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.edge import BodyLimit, Metrics
+from commingle.services.learner.errors import BusyError, CursorError
+from commingle.services.learner.shelf import Held
+from commingle.services.learner.views import (
     FitBody,
     Moments,
     PlanBody,
@@ -24,17 +23,18 @@ from services.learner.views import (
     ReleaseDetail,
     ReleaseList,
 )
-from shared import __version__
-from shared.errors import CommingleError
-from shared.planning.curves import plan as make_plan
-from shared.planning.design import design_of
-from shared.planning.errors import PlanningError
-from shared.planning.result import Plan
-from shared.privacy.errors import PrivacyError
-from shared.protocol.errors import ProtocolError
-from shared.runtime.errors import RemoteError, UnreachableError
-from shared.runtime.metrics import CountRequests
-from shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
+from commingle.shared import __version__
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.errors import CommingleError
+from commingle.shared.estimation.errors import EstimationError, RowsError
+from commingle.shared.forecast.curves import plan as make_plan
+from commingle.shared.forecast.result import Plan
+from commingle.shared.planning.design import design_of
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.runtime.errors import RemoteError, UnreachableError
+from commingle.shared.runtime.metrics import CountRequests
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
 
 _STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from threading import BoundedSemaphore
 
-from services.client import ReleaseClient
-from services.learner.errors import BusyError, CursorError
-from services.learner.shelf import Held, Shelf
-from services.learner.views import ReleaseItem, ReleaseList
-from shared.errors import CommingleError
-from shared.protocol.errors import ProtocolError
-from shared.protocol.keys import VerifyingKey
-from shared.protocol.statements import open_spec
-from shared.protocol.verification import open_manifest
-from shared.runtime.errors import RemoteProblemError, UnreachableError
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.errors import BusyError, CursorError
+from commingle.services.learner.shelf import Held, Shelf
+from commingle.services.learner.views import ReleaseItem, ReleaseList
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.statements import open_spec
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.verification import open_manifest
+from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 
 _CAPACITY = 64
 _WAITING = 16  # of the 40 threads that serve requests; the others never wait for a coordinator

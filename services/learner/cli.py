@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 import structlog
 
-from services.client import ReleaseClient
-from services.learner.app import create_app
-from services.learner.catalogue import Catalogue
-from shared.runtime.logging import configure_logging
-from shared.runtime.server import serve as run
-from shared.runtime.tls import ServerTls, ca_option, tls_options
-from shared.runtime.tokens import read_token, token_option
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import create_app
+from commingle.services.learner.catalogue import Catalogue
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.server import serve as run
+from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
+from commingle.shared.runtime.tokens import read_token, token_option
 
 _TIMEOUT_SECONDS = 10.0
 

@@ -6,7 +6,7 @@ from fastapi import HTTPException
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.runtime.metrics import RequestMetrics
+from commingle.shared.runtime.metrics import RequestMetrics
 
 MAX_BODY_BYTES = 8 << 20
 _PATIENCE_SECONDS = 60.0

@@ -5,7 +5,7 @@ services.errors.ServicesError
 └── CursorError    not a cursor of the coordinator's list
 """
 
-from services.errors import ServicesError
+from commingle.services.errors import ServicesError
 
 
 class BusyError(ServicesError):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Self
 
-from services.client import Release
-from services.estimation import PreparedMoments
-from shared.protocol.keys import Fingerprint
-from shared.protocol.manifest import Manifest
-from shared.protocol.moments import SecondMoments
-from shared.protocol.spec import ReleaseSpec
+from commingle.services.client import Release
+from commingle.services.fit import PreparedMoments
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.spec import ReleaseSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

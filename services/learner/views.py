@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from services.client.answers import ReleaseSummary
-from services.estimation import ESTIMATORS, FitRequest
-from services.estimation.request import IntervalFor
-from services.learner.shelf import Held
-from shared.planning.errors import PlanningError
-from shared.planning.task import R_SQUARED, Assumptions
-from shared.protocol.documents import explain
-from shared.protocol.manifest import PrivacyStatement
-from shared.protocol.schema import Attribute, encoded_columns
-from shared.protocol.spec import INTERCEPT, MAX_COLUMNS, ReleaseSpec
-from shared.protocol.study import Study
+from commingle.services.client.answers import ReleaseSummary
+from commingle.services.fit import ESTIMATORS, FitRequest
+from commingle.services.learner.shelf import Held
+from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.documents.spec import INTERCEPT, MAX_COLUMNS, ReleaseSpec
+from commingle.shared.documents.study import Study
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.task import R_SQUARED, Assumptions
 
 MAX_ROWS = 10_000
 _EXACT = 1 << 53

@@ -7,20 +7,20 @@ from typing import Any
 
 import click
 
-from services.planning.report import show
-from services.simulation.errors import OutputError
-from shared.planning.curves import plan as make_plan
-from shared.planning.design import Design, Share, design_of
-from shared.planning.mechanisms import PREDICTORS
-from shared.planning.result import Plan
-from shared.planning.task import R_SQUARED, Assumptions
-from shared.privacy.calibration import Calibration
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import MAX_COLUMNS, MAX_PARTIES
-from shared.protocol.study import Study
-from shared.runtime.cli import emit, json_option
-from shared.runtime.settings import load_settings
+from commingle.services.planning.report import show
+from commingle.services.simulation.errors import OutputError
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
+from commingle.shared.documents.study import Study
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.forecast.curves import plan as make_plan
+from commingle.shared.forecast.mechanisms import PREDICTORS
+from commingle.shared.forecast.result import Plan
+from commingle.shared.planning.design import Design, Share, design_of
+from commingle.shared.planning.task import R_SQUARED, Assumptions
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.settings import load_settings
 
 _OVERRIDES = ("mechanism", "n", "epsilon", "delta", "k")
 
@@ -67,7 +67,7 @@ def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any)
 
 
 def _write(out: Path, made: Plan) -> None:
-    from services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
+    from commingle.services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -120,6 +120,6 @@ def _assumptions(design: Design, options: dict[str, Any]) -> Assumptions:
         return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])
     if r_squared is not None:
         raise click.UsageError("--table says what the features explain: leave --r-squared out.")
-    from services.planning.public_table import second_moments  # noqa: PLC0415 - pyarrow loads slowly
+    from commingle.services.planning.public_table import second_moments  # noqa: PLC0415 - pyarrow loads slowly
 
     return Assumptions(target=options["target"], second_moments=second_moments(table, design))

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shared.planning.result import Forecast, Plan, Point
+from commingle.shared.forecast.result import Forecast, Plan, Point
 
 _BLUE, _ORANGE, _INK, _GRID = "#1f6fb4", "#d9772b", "#222222", "#e4e4e4"
 _PANEL_INCHES, _HEIGHT_INCHES, _LETTERS_PER_INCH = 4.0, 4.6, 11

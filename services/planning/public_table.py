@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.simulation.attributes import conform
-from services.simulation.evaluate import design as original_columns
-from services.simulation.reading import no_such_column, read_table
-from services.simulation.table import Table
-from shared.planning.design import Design, Share
-from shared.protocol.schema import encoded_columns
+from commingle.services.simulation.attributes import conform
+from commingle.services.simulation.evaluate import design as original_columns
+from commingle.services.simulation.reading import no_such_column, read_table
+from commingle.services.simulation.table import Table
+from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.planning.design import Design, Share
 
 Array = NDArray[np.float64]
 

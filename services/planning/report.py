@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.planning.result import Forecast, Plan, Point
+from commingle.shared.forecast.result import Forecast, Plan, Point
 
 _EVERY = 2  # points of a curve that are printed
 

@@ -7,10 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from services.simulation.errors import TableError
-from services.simulation.table import Levels, Numbers, as_levels, is_numeric, missing
-from shared.protocol.documents import explain
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, Missing, NumericAttribute
+from commingle.services.simulation.errors import TableError
+from commingle.services.simulation.table import Levels, Numbers, as_levels, is_numeric, missing
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    Missing,
+    NumericAttribute,
+)
 
 MAX_LEVELS = 256
 _MOSTLY_NUMBERS = 0.9

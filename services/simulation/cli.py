@@ -5,16 +5,16 @@ from typing import Any, cast, get_args
 
 import click
 
-from services.simulation.cohort import cohort
-from services.simulation.console import show
-from services.simulation.dataset import Dataset
-from services.simulation.narrator import narrator
-from services.simulation.preparing import Wanted, prepare
-from services.simulation.releases import Terms, plan_releases
-from services.simulation.run import simulate as run
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.spec import MechanismName
-from shared.runtime.cli import emit, json_option
+from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.console import show
+from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.narrator import narrator
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.releases import Terms, plan_releases
+from commingle.services.simulation.run import simulate as run
+from commingle.shared.documents.spec import MechanismName
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.runtime.cli import emit, json_option
 
 _DEMO_EPSILONS = (1.0, 10.0)
 _DEFAULT_PARTIES = 3

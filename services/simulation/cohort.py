@@ -5,9 +5,9 @@ Nothing here comes from a person. The length of a stay is linear in the other at
 
 import numpy as np
 
-from services.simulation.dataset import Dataset, PartyShare
-from services.simulation.table import Levels, Table
-from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.services.simulation.dataset import Dataset, PartyShare
+from commingle.services.simulation.table import Levels, Table
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 TARGET = "length_of_stay"
 SUBJECTS = 60_000

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from services.simulation.dataset import Dataset, PartyShare
-from services.simulation.narrator import Narrator
-from services.simulation.processes import Processes
-from services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
-from services.simulation.table import Table
-from services.simulation.writing import SUBJECT_ID, write_party_table
-from shared.runtime.keyfiles import create_secret
+from commingle.services.simulation.dataset import Dataset, PartyShare
+from commingle.services.simulation.narrator import Narrator
+from commingle.services.simulation.processes import Processes
+from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
+from commingle.services.simulation.table import Table
+from commingle.services.simulation.writing import SUBJECT_ID, write_party_table
+from commingle.shared.runtime.keyfiles import create_secret
 
 _FORMATS = (".parquet", ".csv")
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.simulation.table import Rows, Table
-from shared.protocol.schema import Attribute
+from commingle.services.simulation.table import Rows, Table
+from commingle.shared.documents.schema import Attribute
 
 TRAINING_SHARE = 0.8
 

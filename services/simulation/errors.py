@@ -10,7 +10,7 @@ SimulationError
 A parameter of privacy that makes no sense is a `SpecError` or `ParameterError` of `shared`.
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class SimulationError(CommingleError):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.simulation.dataset import Dataset
-from services.simulation.table import Numbers, Table, missing
-from shared.protocol.schema import Attribute, NumericAttribute
+from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.table import Numbers, Table, missing
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 
 INTERCEPT = "(intercept)"
 

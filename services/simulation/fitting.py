@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
-from services.estimation import ESTIMATORS
-from services.simulation.evaluate import Reference, Score
-from shared.runtime.errors import RemoteProblemError
-from shared.runtime.remote import call, json_of
+from commingle.services.fit import ESTIMATORS
+from commingle.services.simulation.evaluate import Reference, Score
+from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.remote import call, json_of
 
 _TIMEOUT_SECONDS = 120.0
 _UNPROCESSABLE = 422

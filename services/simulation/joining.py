@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.simulation.errors import PartiesError, TableError
-from services.simulation.parties import Holding, PartiesFile, PartyEntry
-from services.simulation.reading import Source, no_such_column, read_table
-from services.simulation.table import Table
+from commingle.services.simulation.errors import PartiesError, TableError
+from commingle.services.simulation.parties import Holding, PartiesFile, PartyEntry
+from commingle.services.simulation.reading import Source, no_such_column, read_table
+from commingle.services.simulation.table import Table
 
 SUBJECT_ID = "subject_id"
 

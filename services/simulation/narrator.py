@@ -9,7 +9,7 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from shared.runtime.logging import configure_logging
+from commingle.shared.runtime.logging import configure_logging
 
 
 class Voice(Protocol):

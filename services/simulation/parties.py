@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from services.simulation.errors import PartiesError
-from services.simulation.reading import usable_name
-from shared.protocol.documents import Name
-from shared.protocol.spec import MAX_PARTIES
-from shared.runtime.settings import Settings, load_settings
+from commingle.services.simulation.errors import PartiesError
+from commingle.services.simulation.reading import usable_name
+from commingle.shared.documents.model import Name
+from commingle.shared.documents.spec import MAX_PARTIES
+from commingle.shared.runtime.settings import Settings, load_settings
 
 
 class PartyEntry(Settings):

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from services.simulation.table import Numbers
+from commingle.services.simulation.table import Numbers
 
 _STYLES = {"measurement_error": ("#1f6fb4", "o"), "debiased": ("#2a9d57", "s"), "ols": ("#d9772b", "^")}
 _LABELS = {  # as in the report

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from services.simulation.attributes import Unusable, conform, infer
-from services.simulation.dataset import Dataset, PartyShare
-from services.simulation.errors import PartiesError, TableError
-from services.simulation.joining import Loaded, load
-from services.simulation.parties import Holding, read_parties, split_evenly, without
-from services.simulation.reading import no_such_column, usable_name
-from services.simulation.table import Table, missing
-from shared.protocol.schema import Attribute, CategoricalAttribute, parse_attributes
-from shared.runtime.errors import SettingsError
+from commingle.services.simulation.attributes import Unusable, conform, infer
+from commingle.services.simulation.dataset import Dataset, PartyShare
+from commingle.services.simulation.errors import PartiesError, TableError
+from commingle.services.simulation.joining import Loaded, load
+from commingle.services.simulation.parties import Holding, read_parties, split_evenly, without
+from commingle.services.simulation.reading import no_such_column, usable_name
+from commingle.services.simulation.table import Table, missing
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, parse_attributes
+from commingle.shared.runtime.errors import SettingsError
 
 MIN_ROWS = 10
 _MOSTLY = 0.5

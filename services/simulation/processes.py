@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from services.simulation.errors import ProcessError
+from commingle.services.simulation.errors import ProcessError
 
 Command = Sequence[str | Path]
 

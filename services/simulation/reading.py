@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from services.simulation.errors import TableError
-from services.simulation.table import Table, as_levels, is_numeric, missing
+from commingle.services.simulation.errors import TableError
+from commingle.services.simulation.table import Table, as_levels, is_numeric, missing
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _NOT_A_VALUE = frozenset({"", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"})

@@ -8,17 +8,17 @@ from itertools import product
 
 from pydantic import ValidationError
 
-from services.simulation.dataset import Dataset, training_size
-from shared.planning.sketch import with_sketch
-from shared.privacy.accounting import ZERO
-from shared.privacy.calibration import check_delta, check_epsilon, epsilon_of_rho
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.documents import explain
-from shared.protocol.errors import SpecError
-from shared.protocol.keys import Fingerprint
-from shared.protocol.plan import plan_blocks
-from shared.protocol.spec import MechanismName, ReleaseSpec
-from shared.protocol.study import Member, Study, StudyParty, build_spec
+from commingle.services.simulation.dataset import Dataset, training_size
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.calibration import check_delta, check_epsilon, epsilon_of_rho
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.forecast.sketch import with_sketch
+from commingle.shared.release.plan import plan_blocks
 
 DATASET = "simulation"
 LIFETIME_HOURS = 24.0

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.simulation.dataset import Dataset
-from services.simulation.evaluate import Reference, Score
-from services.simulation.fitting import Judged, Unfit
-from services.simulation.rounds import Outcome
-from shared.protocol.schema import encoded_columns
+from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.evaluate import Reference, Score
+from commingle.services.simulation.fitting import Judged, Unfit
+from commingle.services.simulation.rounds import Outcome
+from commingle.shared.documents.schema import encoded_columns
 
 
 def release_report(

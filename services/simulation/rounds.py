@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from services.client import Release, ReleaseClient
-from services.simulation.consortium import Consortium, Workshop
-from services.simulation.errors import RoundError
-from services.simulation.releases import Planned
-from shared.protocol.rounds import State
-from shared.runtime.remote import call, json_of
+from commingle.services.client import Release, ReleaseClient
+from commingle.services.simulation.consortium import Consortium, Workshop
+from commingle.services.simulation.errors import RoundError
+from commingle.services.simulation.releases import Planned
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.remote import call, json_of
 
 _SILENCE_SECONDS = 900.0
 _DECISION_SECONDS = 120.0

@@ -10,18 +10,18 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from services.simulation.consortium import Consortium, Folders, Workshop, hand_out, start
-from services.simulation.dataset import Dataset, holdout
-from services.simulation.errors import OutputError
-from services.simulation.evaluate import Reference, reference
-from services.simulation.fitting import Judged, Unfit, fit_all
-from services.simulation.narrator import Narrator
-from services.simulation.picture import Panel, Series, draw
-from services.simulation.processes import Processes, ended_by_signals
-from services.simulation.releases import Planned, allowance
-from services.simulation.report import full_report, release_report
-from services.simulation.rounds import Outcome, publish
-from shared.errors import CommingleError
+from commingle.services.simulation.consortium import Consortium, Folders, Workshop, hand_out, start
+from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.errors import OutputError
+from commingle.services.simulation.evaluate import Reference, reference
+from commingle.services.simulation.fitting import Judged, Unfit, fit_all
+from commingle.services.simulation.narrator import Narrator
+from commingle.services.simulation.picture import Panel, Series, draw
+from commingle.services.simulation.processes import Processes, ended_by_signals
+from commingle.services.simulation.releases import Planned, allowance
+from commingle.services.simulation.report import full_report, release_report
+from commingle.services.simulation.rounds import Outcome, publish
+from commingle.shared.errors import CommingleError
 
 _DRAWN = ("measurement_error", "debiased", "ols")
 

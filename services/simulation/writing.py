@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from services.simulation.table import Table, is_numeric
+from commingle.services.simulation.table import Table, is_numeric
 
 SUBJECT_ID = "subject_id"
 

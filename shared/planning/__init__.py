@@ -1,1 +1,1 @@
-"""What a release will be worth, from public quantities alone, before any budget is spent (estimation.md, planning)."""
+"""The question a forecast answers: what is public of a release, and which regression it is about."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.privacy.calibration import Calibration, calibrated_rho
-from shared.privacy.fixed_point import SCALE
-from shared.privacy.sensitivity import Adjacency, Geometry, squared_sensitivity
-from shared.protocol.schema import Attribute, EncodedColumn, encoded_columns
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Study
-from shared.protocol.whitening import Whitening
+from commingle.shared.documents.schema import Attribute, EncodedColumn, encoded_columns
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 
 Array = NDArray[np.float64]
 

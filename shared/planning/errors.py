@@ -3,7 +3,7 @@
 PlanningError    a question that has no forecast: no label, or assumptions that contradict each other
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class PlanningError(CommingleError):

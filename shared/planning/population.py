@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shared.planning.design import Array, Share
-from shared.planning.errors import PlanningError
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
+from commingle.shared.planning.design import Array, Share
+from commingle.shared.planning.errors import PlanningError
 
 _ROUNDING = 1e-9
 

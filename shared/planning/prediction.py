@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.planning.design import Array
+from commingle.shared.planning.design import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -5,11 +5,11 @@ from math import sqrt
 
 import numpy as np
 
-from shared.planning.design import Array, Design, noise_variance
-from shared.planning.errors import PlanningError
-from shared.planning.population import observed, uniform
-from shared.protocol.schema import CategoricalAttribute, EncodedColumn
-from shared.protocol.spec import MAX_COLUMNS
+from commingle.shared.documents.schema import CategoricalAttribute, EncodedColumn
+from commingle.shared.documents.spec import MAX_COLUMNS
+from commingle.shared.planning.design import Array, Design, noise_variance
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.population import observed, uniform
 
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave

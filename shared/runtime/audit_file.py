@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from shared.protocol.errors import VerificationError
-from shared.runtime.errors import SettingsError
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.runtime.errors import SettingsError
 
 NOT_COMPARED = "The key was not compared with one you know: give --key."
 

@@ -9,17 +9,17 @@ from typing import Any
 import click
 from rich.console import Console
 
-from shared import __version__
-from shared.errors import CommingleError
+from commingle.shared import __version__
+from commingle.shared.errors import CommingleError
 
 _COMMANDS = {
-    "simulate": ("services.simulation.cli", "simulate", "Run a whole consortium on this machine."),
-    "plan": ("services.planning.cli", "plan", "Say what a release will be worth."),
-    "fit": ("services.client.cli", "fit", "Fit a published release."),
-    "verify": ("services.client.cli", "verify", "Check a published release offline."),
-    "coordinator": ("coordinator.cli", "coordinator", "Run and operate a coordinator."),
-    "party": ("party_agent.cli", "party", "Run and operate a party's agent."),
-    "learner": ("services.learner.cli", "learner", "Serve fits of published releases."),
+    "simulate": ("commingle.services.simulation.cli", "simulate", "Run a whole consortium on this machine."),
+    "plan": ("commingle.services.planning.cli", "plan", "Say what a release will be worth."),
+    "fit": ("commingle.services.client.cli", "fit", "Fit a published release."),
+    "verify": ("commingle.services.client.cli", "verify", "Check a published release offline."),
+    "coordinator": ("commingle.coordinator.cli", "coordinator", "Run and operate a coordinator."),
+    "party": ("commingle.party_agent.cli", "party", "Run and operate a party's agent."),
+    "learner": ("commingle.services.learner.cli", "learner", "Serve fits of published releases."),
 }
 
 EXIT_FAULT = 1

@@ -12,9 +12,9 @@ import httpx
 from rich.console import Console
 from rich.text import Text
 
-from shared.errors import CommingleError
-from shared.runtime.cli import EXIT_FAULT, emit
-from shared.runtime.errors import RuntimeFaultError
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.cli import EXIT_FAULT, emit
+from commingle.shared.runtime.errors import RuntimeFaultError
 
 _OTHERS = 0o077
 _LEAST_FREE_BYTES = 1 << 30

@@ -12,7 +12,7 @@ RuntimeFaultError
     └── RemoteProblemError   the service answered with a problem document
 """
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class RuntimeFaultError(CommingleError):

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from shared.runtime import faults
+from commingle.shared.runtime import faults
 
 
 def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shared.protocol.keys import SigningKey
-from shared.runtime.errors import KeyFileError
-from shared.runtime.files import write_durably
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.runtime.errors import KeyFileError
+from commingle.shared.runtime.files import write_durably
 
 _SECRET_BYTES = 32
 _OTHERS = 0o077

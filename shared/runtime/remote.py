@@ -9,9 +9,9 @@ from typing import BinaryIO, Protocol, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from shared.protocol.documents import explain
-from shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
-from shared.runtime.patience import Watch
+from commingle.shared.documents.model import explain
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from commingle.shared.runtime.patience import Watch
 
 Kind = TypeVar("Kind", bound=BaseModel)
 

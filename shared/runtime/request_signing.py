@@ -23,9 +23,9 @@ from http_message_signatures import (
 )
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
-from shared.protocol.keys import Fingerprint, SigningKey, VerifyingKey
-from shared.runtime.clock import Clock, system_clock
-from shared.runtime.errors import ClockSkewError, RequestSignatureError
+from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
+from commingle.shared.runtime.clock import Clock, system_clock
+from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
 
 WINDOW = timedelta(seconds=300)
 _LABEL = "commingle"

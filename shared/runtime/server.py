@@ -9,8 +9,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from shared.runtime.errors import PortInUseError
-from shared.runtime.tls import ServerTls
+from commingle.shared.runtime.errors import PortInUseError
+from commingle.shared.runtime.tls import ServerTls
 
 _GRACE_SECONDS = 10
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header

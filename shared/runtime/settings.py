@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.protocol.documents import explain
-from shared.runtime.errors import SettingsError
+from commingle.shared.documents.model import explain
+from commingle.shared.runtime.errors import SettingsError
 
 
 class Settings(BaseModel):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import SettingsError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import SettingsError
 
 token_option = click.option(
     "--token-file",

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from benchmarks.adaptive import EPSILONS, QUICK_TABLES, is_tuning, main, without_signal
 from benchmarks.release_law import drawn_gram, noise_variances, proposed
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.study import Study, StudyParty
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.study import Study, StudyParty
 
 
 def write_tables(folder: Path) -> None:

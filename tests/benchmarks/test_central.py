@@ -9,9 +9,9 @@ from benchmarks.central import main, markdown, run, told
 from benchmarks.central_methods import PRODUCT, asked, fitted, one_column, ratios, split
 from benchmarks.central_peers import Absent, Fit
 from benchmarks.wang2018_data import Table, made_up
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.methods import METHODS
-from shared.privacy.calibration import epsilon_of_rho
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.methods import METHODS
+from commingle.shared.dp.calibration import epsilon_of_rho
 
 
 def test_only_proved_calibrations_are_compared() -> None:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.coverage import Setting, main, population, real, slopes, summary, synthetic, table_moments
-from shared.privacy.noise import Sampler
+from commingle.shared.dp.noise import Sampler
 from tests.noise import seeded_noise
 
 

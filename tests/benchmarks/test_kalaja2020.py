@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from benchmarks.kalaja2020 import best, coefficient_errors, label_errors, main
 from benchmarks.kalaja2020_settings import FIGURES, GRID, REFERENCE, Setting, all_folds, fits, prepared
 from benchmarks.wang2018_data import made_up
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.mapping import Mapping, map_rows
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.mapping import Mapping, map_rows
 
 
 @pytest.mark.parametrize("into", [Mapping.MAXIMUM, Mapping.PER_ROW_WITH_LABEL])

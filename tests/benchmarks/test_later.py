@@ -10,7 +10,7 @@ from benchmarks.central_methods import split
 from benchmarks.later import BASE, LATER, against_base, fitted, main
 from benchmarks.later_methods import _BINS, Mixture, _in_shell, aim, tukey_em
 from benchmarks.wang2018_data import made_up
-from party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.calibration import Privacy
 
 
 def test_later_methods_learn_at_a_large_epsilon() -> None:

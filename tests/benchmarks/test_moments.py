@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.moments_noise import clipped, entry_variance
-from services.simulation.dataset import PartyShare
-from shared.protocol.schema import NumericAttribute
+from commingle.services.simulation.dataset import PartyShare
+from commingle.shared.documents.schema import NumericAttribute
 
 ROOT = Path(__file__).parents[2]
 

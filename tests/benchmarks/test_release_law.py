@@ -16,9 +16,9 @@ from benchmarks.release_law import (
     proposed,
     rmgm_gram,
 )
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.study import Study, StudyParty
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty
 from tests.noise import seeded_noise
 
 N, K = 1000, 24

@@ -10,7 +10,7 @@ from benchmarks.wang2018 import main, summary, table3_row
 from benchmarks.wang2018_data import load, made_up, names
 from benchmarks.wang2018_efficiency import D, efficiency, simulated
 from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors, published
-from party_agent.private.regression.problem import clipped
+from commingle.party_agent.private.regression.problem import clipped
 
 
 def test_every_method_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.cli import main
+from commingle.shared.runtime.cli import main
 
 
 class Command:

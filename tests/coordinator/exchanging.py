@@ -10,20 +10,26 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.mixing.ring import Rows, rows_of, subtracted
-from shared.privacy.noise import discrete_gaussian
-from shared.protocol.block import content_digest, encode_block
-from shared.protocol.dsse import Envelope, Verified, parse_envelope, seal
-from shared.protocol.exchange.agreement import agreed, countersignature, transcript
-from shared.protocol.exchange.deal import Hand, open_package
-from shared.protocol.exchange.documents import MaskStatement, open_deal, open_mask
-from shared.protocol.exchange.mask import MaskReader, MaskSealer, MaskSecret, check_commitment, open_secret
-from shared.protocol.exchange.submission import mask, share, submission
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.keys import SigningKey
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.plan import plan_block
-from shared.protocol.statements import BlockStatement, open_spec
+from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.statements import BlockStatement, open_spec
+from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
+from commingle.shared.mechanisms.moments.exchange.mask import (
+    MaskReader,
+    MaskSealer,
+    MaskSecret,
+    check_commitment,
+    open_secret,
+)
+from commingle.shared.mechanisms.moments.exchange.ring import Rows, rows_of, subtracted
+from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.plan import plan_block
 from tests.coordinator.honest import HEAD, Block, Honest, Hub, Proposed, key_of
 
 OCTETS = "application/octet-stream"

@@ -10,25 +10,19 @@ from typing import Any
 import httpx
 import numpy as np
 
-from coordinator.blobs import BlobDirectory, Blobs
-from coordinator.coordinator import Coordinator
-from coordinator.feed import Feed
-from coordinator.http.app import create_app
-from coordinator.members import invite
-from coordinator.publisher import Publisher
-from coordinator.store.store import open_store
-from shared.privacy.fixed_point import SCALE
-from shared.privacy.noise import discrete_gaussian
-from shared.protocol.alignment import alignment_digest
-from shared.protocol.block import ARROW_STREAM, content_digest, encode_block
-from shared.protocol.documents import encode
-from shared.protocol.dsse import Envelope, parse_envelope, seal
-from shared.protocol.exchange.sealing import RoundKey
-from shared.protocol.keys import SigningKey
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.plan import plan_block
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import (
+from commingle.coordinator.blobs import BlobDirectory, Blobs
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app
+from commingle.coordinator.members import invite
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.store.store import open_store
+from commingle.shared.documents.alignment import alignment_digest
+from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -42,8 +36,14 @@ from shared.protocol.statements import (
     approval_set_digest,
     open_approval,
 )
-from shared.protocol.study import Member, Study, build_spec
-from shared.runtime.request_signing import RequestSigner
+from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.request_signing import RequestSigner
 from tests.services.in_process import InProcess
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

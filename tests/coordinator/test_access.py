@@ -7,12 +7,12 @@ from typing import get_args
 import httpx
 import pytest
 
-from coordinator.access import Scope, create_token, revoke_token
-from coordinator.errors import NameTakenError, UnknownError
-from coordinator.feed import Feed
-from coordinator.http.app import create_app
-from shared.protocol.block import ARROW_STREAM
-from shared.protocol.documents import encode
+from commingle.coordinator.access import Scope, create_token, revoke_token
+from commingle.coordinator.errors import NameTakenError, UnknownError
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app
+from commingle.shared.documents.model import encode
+from commingle.shared.release.block import ARROW_STREAM
 from tests.coordinator.honest import Honest, Hub, Proposed, key_of, problem
 from tests.services.in_process import InProcess
 

@@ -8,13 +8,17 @@ import pytest
 from alembic import command as alembic
 from alembic.config import Config
 
-from coordinator.audit import export_audit
-from coordinator.errors import StorageError
-from coordinator.keys import revoke, rotate
-from coordinator.store import migrate
-from coordinator.store.database import Database
-from coordinator.store.store import open_store
-from shared.protocol.audit import (
+from commingle.coordinator.audit import export_audit
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.keys import revoke, rotate
+from commingle.coordinator.store import migrate
+from commingle.coordinator.store.database import Database
+from commingle.coordinator.store.store import open_store
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import (
     GENESIS,
     CoordinatorAudit,
     confirm_by_coordinator,
@@ -22,11 +26,7 @@ from shared.protocol.audit import (
     link_digest,
     verify_coordinator_audit,
 )
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import seal
-from shared.protocol.errors import VerificationError
-from shared.protocol.statements import SignedDocument
-from shared.protocol.verification import PublishedRelease, verify_release
+from commingle.shared.release.verification import PublishedRelease, verify_release
 from tests.coordinator.command import Command
 from tests.coordinator.exchanging import dealt
 from tests.coordinator.honest import START, Honest, Hub, Proposed, key_of, rotation

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.blobs import BlobDirectory
-from coordinator.errors import StorageError
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.errors import StorageError
 
 
 def test_stored_bytes_come_back_under_their_digest(tmp_path: Path) -> None:

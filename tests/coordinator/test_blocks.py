@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shared.protocol.block import content_digest, encode_block, largest_body
+from commingle.shared.release.block import content_digest, encode_block, largest_body
 from tests.coordinator.honest import Block, Honest, Hub, Proposed, key_of, problem
 
 Parties = tuple[Honest, Honest]

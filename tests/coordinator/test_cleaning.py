@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.blobs import BlobDirectory
-from coordinator.cleaning import LEAST_AGE, clean
-from coordinator.errors import StorageError
-from coordinator.publishing import expire, publish
-from coordinator.uploads import expect_block, store_block
-from shared.protocol.verification import verify_release
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.cleaning import LEAST_AGE, clean
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.publishing import expire, publish
+from commingle.coordinator.uploads import expect_block, store_block
+from commingle.shared.release.verification import verify_release
 from tests.coordinator.honest import Honest, Hub, Proposed, problem
 
 Parties = tuple[Honest, Honest]

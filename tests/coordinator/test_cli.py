@@ -7,9 +7,9 @@ from threading import Thread
 
 import pytest
 
-from coordinator.settings import CoordinatorSettings, Home
-from shared.runtime.errors import SettingsError
-from shared.runtime.settings import load_settings
+from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.settings import load_settings
 from tests.coordinator.command import Command
 
 

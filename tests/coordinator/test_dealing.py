@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.dealing import deal_out
-from coordinator.publisher import Publisher
-from shared.protocol.documents import decode
-from shared.protocol.dsse import seal
-from shared.protocol.statements import Approval
-from shared.runtime import faults
+from commingle.coordinator.dealing import deal_out
+from commingle.coordinator.publisher import Publisher
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import Approval
+from commingle.shared.runtime import faults
 from tests.coordinator.exchanging import Exchanging, approved, dealt
 from tests.coordinator.honest import Honest, Hub, problem
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.doctor import examine_home
-from coordinator.settings import Home
-from shared.protocol.verification import verify_release
-from shared.runtime.clock import system_clock
+from commingle.coordinator.doctor import examine_home
+from commingle.coordinator.settings import Home
+from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime.clock import system_clock
 from tests.coordinator.command import Command
 from tests.coordinator.honest import Honest, Hub, Proposed, key_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from coordinator.feed import Feed
+from commingle.coordinator.feed import Feed
 from tests.coordinator.honest import Honest, Hub, problem
 
 Parties = tuple[Honest, Honest]

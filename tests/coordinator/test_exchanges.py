@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.keys import revoke
-from shared.mixing.ring import row_blocks
-from shared.protocol.exchange.mask import body_size
-from shared.protocol.matrix import decode_matrix
-from shared.protocol.mechanisms.moments import open_matrix
-from shared.protocol.verification import verify_release
+from commingle.coordinator.keys import revoke
+from commingle.shared.mechanisms.moments.block import open_matrix
+from commingle.shared.mechanisms.moments.exchange.mask import body_size
+from commingle.shared.mechanisms.moments.exchange.ring import row_blocks
+from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.verification import verify_release
 from tests.coordinator.exchanging import Exchanging, approved, dealt, envelope_of, rows_of_party
 from tests.coordinator.honest import Honest, Hub, problem
 

@@ -3,12 +3,12 @@
 import httpx
 import pytest
 
-from coordinator.errors import UnknownError
-from coordinator.keys import revoke
-from shared.protocol.documents import encode
-from shared.protocol.keys import SigningKey
-from shared.protocol.statements import RotationRequest
-from shared.protocol.verification import verify_release
+from commingle.coordinator.errors import UnknownError
+from commingle.coordinator.keys import revoke
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.release.verification import verify_release
 from tests.coordinator.honest import Honest, Hub, key_of, problem, rotation
 
 Parties = tuple[Honest, Honest]

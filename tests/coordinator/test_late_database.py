@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.errors import UnreachableDatabaseError
-from coordinator.store.store import open_store
+from commingle.coordinator.errors import UnreachableDatabaseError
+from commingle.coordinator.store.store import open_store
 from tests.coordinator.command import Command
 from tests.coordinator.honest import problem
 from tests.faults.database import own_postgres

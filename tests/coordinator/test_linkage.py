@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
-from coordinator.keys import rotate
-from shared.protocol.dsse import Envelope, seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage
+from commingle.coordinator.keys import rotate
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from tests.coordinator.honest import START, Honest, Hub, key_of, problem, rotation
 
 

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from coordinator.errors import NameTakenError
-from shared.protocol.documents import encode
-from shared.protocol.dsse import seal
-from shared.protocol.statements import Enrolment, SignedDocument
+from commingle.coordinator.errors import NameTakenError
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import Enrolment, SignedDocument
 from tests.coordinator.honest import Honest, Hub, key_of, problem
 
 

@@ -6,10 +6,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import MetaData, text
 
-from coordinator.store.database import Database
-from coordinator.store.migrate import _SCRIPTS
-from coordinator.store.store import open_store
-from shared.protocol.audit import GENESIS, event_body, link_digest
+from commingle.coordinator.store.database import Database
+from commingle.coordinator.store.migrate import _SCRIPTS
+from commingle.coordinator.store.store import open_store
+from commingle.shared.release.audit import GENESIS, event_body, link_digest
 from tests.coordinator.honest import START, key_of
 
 

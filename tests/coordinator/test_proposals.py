@@ -4,10 +4,10 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from shared.planning.forecast import forecast_of
-from shared.protocol.dsse import payload_type
-from shared.protocol.keys import SigningKey
-from shared.protocol.schema import CategoricalAttribute
+from commingle.shared.documents.dsse import payload_type
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.forecast.forecast import forecast_of
 from tests.coordinator.honest import Honest, Hub, key_of, problem
 
 Parties = tuple[Honest, Honest]

@@ -1,6 +1,6 @@
 import pytest
 
-from shared.protocol.verification import verify_release
+from commingle.shared.release.verification import verify_release
 from tests.coordinator.honest import Honest, Hub, Proposed, problem
 
 

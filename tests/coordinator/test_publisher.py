@@ -6,12 +6,12 @@ from typing import BinaryIO
 
 import pytest
 
-from coordinator.blobs import BlobDirectory
-from coordinator.coordinator import Coordinator
-from coordinator.errors import StorageError
-from coordinator.publisher import Publisher
-from coordinator.publishing import publish
-from shared.protocol.verification import verify_release
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.publishing import publish
+from commingle.shared.release.verification import verify_release
 from tests.coordinator.honest import Honest, Hub, Proposed, problem
 
 Parties = tuple[Honest, Honest]

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.protocol.block import ARROW_STREAM
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import parse_envelope
-from shared.protocol.manifest import TRUST_MOMENTS
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.verification import verify_release
-from shared.runtime.request_signing import RequestSigner
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime.request_signing import RequestSigner
 from tests.coordinator.command import Command
 from tests.coordinator.honest import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
 

@@ -7,12 +7,12 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from coordinator.errors import StorageError
-from coordinator.store.database import Database, check_url
-from coordinator.store.rows import Invite
-from coordinator.store.store import open_store
-from coordinator.store.tables import Moment, metadata
-from shared.runtime.errors import SettingsError
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.store.database import Database, check_url
+from commingle.coordinator.store.rows import Invite
+from commingle.coordinator.store.store import open_store
+from commingle.coordinator.store.tables import Moment, metadata
+from commingle.shared.runtime.errors import SettingsError
 from tests.coordinator.honest import START, Honest, Hub
 
 

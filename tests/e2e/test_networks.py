@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.protocol.dsse import seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.statements import Rejection
-from shared.runtime.clock import system_clock
-from shared.runtime.keyfiles import load_signing_key
-from shared.runtime.request_signing import RequestSigner
-from shared.runtime.tls import trust
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.statements import Rejection
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority, ConnectProxy
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.runtime.cli import main
+from commingle.shared.runtime.cli import main
 
 pytestmark = pytest.mark.slow
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import httpx
 
-from party_agent.home import Home
-from shared.protocol.block import decode_block
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import parse_envelope
-from shared.protocol.errors import BlockError
-from shared.protocol.plan import plan_block
-from shared.protocol.regression import RegressionRequest
-from shared.protocol.rounds import State
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import BlockStatement
-from shared.protocol.verification import verify_release
+from commingle.party_agent.home import Home
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.documents.errors import BlockError
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.release.block import decode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import State
+from commingle.shared.release.verification import verify_release
 from tests.faults.processes import Server, run
 from tests.faults.witness import SETTLED, charges_on_disk, check_history
 from tests.party_agent.consortium import SCHEMAS, rows_of, write_csv

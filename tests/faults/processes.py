@@ -17,7 +17,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from shared.runtime.faults import VARIABLE
+from commingle.shared.runtime.faults import VARIABLE
 
 _START_SECONDS = 120.0
 _END_SECONDS = 120.0
@@ -25,11 +25,13 @@ _POLL_SECONDS = 0.02
 _UNLIMITED = resource.RLIM_INFINITY
 _context = multiprocessing.get_context("forkserver")
 # pandas, because pyarrow looks for it at its first conversion
-_context.set_forkserver_preload(["coordinator.cli", "party_agent.cli", "pandas", "tests.faults.processes"])
+_context.set_forkserver_preload(
+    ["commingle.coordinator.cli", "commingle.party_agent.cli", "pandas", "tests.faults.processes"]
+)
 
 
 def _become(arguments: list[str], environment: Mapping[str, str], out: str, log: str) -> None:
-    from shared.runtime.cli import main
+    from commingle.shared.runtime.cli import main
 
     os.environ.update(environment)
     for descriptor, path in ((1, out), (2, log)):

@@ -6,12 +6,12 @@ from random import Random
 
 import httpx
 
-from party_agent.errors import ConflictError
-from shared.protocol.dsse import seal
-from shared.protocol.regression import RegressionRequest
-from shared.protocol.rounds import State
-from shared.protocol.statements import Enrolment, SignedDocument
-from shared.runtime import faults
+from commingle.party_agent.errors import ConflictError
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.statements import Enrolment, SignedDocument
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
 from tests.faults.chaos import Chaos
 from tests.faults.witness import charges_on_disk, check_history, check_ledger, check_published, check_settled
 from tests.faults.world import LATEST_SECONDS, Outcome, Party, World

@@ -6,8 +6,8 @@ from hashlib import sha256
 
 import pytest
 
-from shared.protocol.regression import RegressionRequest, verify_regression
-from shared.protocol.rounds import State
+from commingle.shared.documents.regression import RegressionRequest, verify_regression
+from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback, eventually
 from tests.faults.witness import charges_on_disk
 

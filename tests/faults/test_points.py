@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.faults import VARIABLE, arm_from, reach
+from commingle.shared.runtime.faults import VARIABLE, arm_from, reach
 from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
 from tests.party_agent.consortium import Consortium, consortium_of
 from tests.party_agent.fake_coordinator import answering, no_fault

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.protocol.rounds import State
+from commingle.shared.release.rounds import State
 from tests.faults.database import Postgres, own_postgres
 from tests.faults.loopback import Loopback, eventually
 

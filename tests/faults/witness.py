@@ -9,16 +9,16 @@ from hashlib import sha256
 
 import httpx
 
-from party_agent.home import Home
-from party_agent.regression.requests import Regression
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import Envelope, parse_envelope
-from shared.protocol.plan import plan_block
-from shared.protocol.regression import verify_regression
-from shared.protocol.rounds import State
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import BlockStatement
-from shared.protocol.verification import PublishedRelease, verify_release
+from commingle.party_agent.home import Home
+from commingle.party_agent.regression.requests import Regression
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import verify_regression
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import State
+from commingle.shared.release.verification import PublishedRelease, verify_release
 
 MAY_HAVE_LEFT = frozenset({"stored", "acked", "withdrawn"})
 SETTLED = frozenset({"acked", "released", "withdrawn"})

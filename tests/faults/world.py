@@ -24,20 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import OperationalError
 
-from coordinator.proposals import propose
-from coordinator.publisher import Publisher
-from party_agent.agent import Agent
-from party_agent.compose import compose_agent
-from party_agent.errors import StaleLedgerError
-from party_agent.home import Home
-from party_agent.policy import AutoApproval, Policy
-from party_agent.regression.service import Regressions
-from shared.errors import CommingleError
-from shared.privacy.noise import discrete_gaussian
-from shared.protocol.dsse import Envelope
-from shared.protocol.regression import RegressionRequest
-from shared.protocol.rounds import State
-from shared.protocol.spec import ReleaseSpec
+from commingle.coordinator.proposals import propose
+from commingle.coordinator.publisher import Publisher
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.compose import compose_agent
+from commingle.party_agent.errors import StaleLedgerError
+from commingle.party_agent.home import Home
+from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.regression.service import Regressions
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.rounds import State
 from tests.coordinator.honest import Hub, SetClock
 from tests.faults.chaos import Chaos, CrashError
 from tests.faults.wire import Direct, Network, Wire

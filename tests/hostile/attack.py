@@ -12,8 +12,8 @@ from schemathesis import Case, GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 
-from shared.protocol.block import ARROW_STREAM
-from shared.runtime.request_signing import RequestSigner
+from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.runtime.request_signing import RequestSigner
 from tests.hostile.endpoints import Endpoint
 
 _CONFIG = {

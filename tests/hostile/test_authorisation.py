@@ -12,15 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.access import Scope, create_token
-from coordinator.feed import Feed
-from coordinator.http.app import create_app
-from shared.protocol.block import ARROW_STREAM
-from shared.protocol.documents import encode
-from shared.protocol.dsse import seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage
-from shared.protocol.statements import Rotation, RotationRequest
+from commingle.coordinator.access import Scope, create_token
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import Rotation, RotationRequest
+from commingle.shared.release.block import ARROW_STREAM
 from tests.coordinator.exchanging import OCTETS, dealt
 from tests.coordinator.honest import START, Honest, Hub, key_of, problem
 from tests.hostile.endpoints import Endpoint, endpoints

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from party_agent.app import Desk
-from party_agent.app import create_app as agent_app
-from party_agent.proposals import Decision
-from party_agent.tokens import EVERY_SCOPE, create_token
-from services.client import ReleaseClient
-from services.learner.app import create_app as learner_app
-from services.learner.catalogue import Catalogue
+from commingle.party_agent.app import Desk
+from commingle.party_agent.app import create_app as agent_app
+from commingle.party_agent.proposals import Decision
+from commingle.party_agent.tokens import EVERY_SCOPE, create_token
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import create_app as learner_app
+from commingle.services.learner.catalogue import Catalogue
 from tests.coordinator.honest import Hub, problem
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly

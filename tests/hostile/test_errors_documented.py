@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import coordinator
-import party_agent
-import services
-import shared
-from coordinator.http.app import _STATUSES as COORDINATOR
-from party_agent import app as agent
-from services.learner.app import _STATUSES as LEARNER
-from shared.errors import CommingleError
+from commingle import coordinator, party_agent, services, shared
+from commingle.coordinator.http.app import _STATUSES as COORDINATOR
+from commingle.party_agent import app as agent
+from commingle.services.learner.app import _STATUSES as LEARNER
+from commingle.shared.errors import CommingleError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 WITHOUT_CLASS = {"request": 422, "not-ready": 503}

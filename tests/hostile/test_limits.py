@@ -9,15 +9,15 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from coordinator.errors import TooLargeError, TruncatedError
-from coordinator.http.bodies import Body
-from party_agent.app import Desk
-from party_agent.app import create_app as agent_app
-from services.client import ReleaseClient
-from services.learner.app import create_app as learner_app
-from services.learner.catalogue import Catalogue
-from services.learner.edge import BodyLimit
-from shared.runtime.problem import install_problems
+from commingle.coordinator.errors import TooLargeError, TruncatedError
+from commingle.coordinator.http.bodies import Body
+from commingle.party_agent.app import Desk
+from commingle.party_agent.app import create_app as agent_app
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import create_app as learner_app
+from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.edge import BodyLimit
+from commingle.shared.runtime.problem import install_problems
 from tests.coordinator.honest import Hub, key_of, problem
 from tests.party_agent.consortium import BY_HAND, consortium_of
 from tests.services.in_process import InProcess

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.feed import Feed
-from coordinator.http.app import create_app
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app
 from tests.coordinator.exchanging import dealt
 from tests.coordinator.honest import Honest, key_of
 from tests.hostile.attack import attack

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from services.client import ReleaseClient
-from services.learner.app import create_app
-from services.learner.catalogue import Catalogue
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import create_app
+from commingle.services.learner.catalogue import Catalogue
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
 from tests.services.in_process import InProcess

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from party_agent.app import Desk, create_app
+from commingle.party_agent.app import Desk, create_app
 from tests.hostile.attack import attack
 from tests.party_agent.consortium import BY_HAND, consortium_of, strictly
 

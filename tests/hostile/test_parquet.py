@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.fuzz_targets import Release
-from shared.protocol.errors import VerificationError
-from shared.protocol.matrix import decode_matrix
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.release.matrix import decode_matrix
 
 
 def test_row_group_that_claims_billions_of_rows_is_refused_before_it_is_read() -> None:

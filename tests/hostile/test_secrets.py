@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from shared.runtime.cli import main
+from commingle.shared.runtime.cli import main
 
 pytestmark = pytest.mark.slow
 

@@ -8,16 +8,16 @@ import tempfile
 from pathlib import Path
 from typing import Any, cast
 
-from coordinator.coordinator import Coordinator
-from coordinator.feed import Feed
-from coordinator.http.app import create_app as coordinator_app
-from coordinator.publisher import Publisher
-from coordinator.store.store import Store, open_store
-from party_agent.app import Desk
-from party_agent.app import create_app as party_app
-from services.client import ReleaseClient
-from services.learner.app import create_app as learner_app
-from services.learner.catalogue import Catalogue
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http.app import create_app as coordinator_app
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.store.store import Store, open_store
+from commingle.party_agent.app import Desk
+from commingle.party_agent.app import create_app as party_app
+from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import create_app as learner_app
+from commingle.services.learner.catalogue import Catalogue
 
 FOLDER = Path(__file__).parents[2] / "docs" / "openapi"
 

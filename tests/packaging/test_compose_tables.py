@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.protocol.documents import decode
-from shared.protocol.schema import parse_attributes
-from shared.protocol.study import Study
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.documents.study import Study
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "compose" / "tables.py"
 

@@ -24,9 +24,9 @@ ROOMS = {"party_agent", "coordinator", "services"}
 def test_command_loads_only_its_own_room(arguments: list[str], own: set[str]) -> None:
     script = (
         "import sys, json\n"
-        "from shared.runtime.cli import main\n"
+        "from commingle.shared.runtime.cli import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
-        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+        "print(json.dumps(sorted({name.split('.')[1] for name in sys.modules if name.startswith('commingle.')})))"
     )
     run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
     loaded = set(json.loads(run.stdout.splitlines()[-1]))

@@ -1,26 +1,61 @@
+import os
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"shared", "party_agent", "coordinator", "services"}
+FOLDERS = ("shared", "party_agent", "coordinator", "services")
 
 
-def test_wheel_holds_exactly_our_packages(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+def build(source: Path, target: str, into: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (made,) = into.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def contents(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_wheel_holds_one_package_with_every_module_and_its_type_marker(wheel: Path) -> None:
+    names = contents(wheel)
     tops = {name.split("/")[0] for name in names}
-    assert tops - PACKAGES == {top for top in tops if top.endswith(".dist-info")}
-    assert tops >= PACKAGES
-    tracked = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert {name for name in names if name.endswith(".py")} == tracked
+    assert tops - {"commingle"} == {top for top in tops if top.endswith(".dist-info")}
+    tracked = {f"commingle/{p.relative_to(ROOT)}" for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == tracked | {"commingle/__init__.py"}
+    assert "commingle/py.typed" in names
 
 
-def test_wheel_carries_the_migrations(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert any("store/migrations/versions/" in name for name in zipfile.ZipFile(wheel).namelist())
+def test_wheel_carries_the_migrations(wheel: Path) -> None:
+    assert any("store/migrations/versions/" in name for name in contents(wheel))
+
+
+def test_wheel_of_the_sdist_is_the_wheel_of_the_tree(wheel: Path, tmp_path: Path) -> None:
+    sdist = build(ROOT, "sdist", tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    assert contents(build(source, "wheel", tmp_path / "again")) == contents(wheel)
+
+
+def test_installed_wheel_brings_no_other_top_level_name(wheel: Path, tmp_path: Path) -> None:
+    environment = venv.EnvBuilder(with_pip=False, system_site_packages=False)
+    environment.create(tmp_path / "venv")
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(site)  # noqa: S202 - the wheel just built
+    script = f"import commingle, importlib.util as u; print([n for n in {FOLDERS!r} if u.find_spec(n)])"
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    run = [str(tmp_path / "venv" / "bin" / "python"), "-c", script]
+    said = subprocess.run(run, cwd=tmp_path, env=clean, check=True, capture_output=True, text=True).stdout
+    assert said.strip() == "[]"

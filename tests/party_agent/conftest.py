@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from shared.runtime import faults
+from commingle.shared.runtime import faults
 from tests.party_agent.consortium import Consortium, consortium_of
 
 

@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.agent import Agent
-from party_agent.coordinator_client import CoordinatorClient
-from party_agent.datasets import DatasetRequest, Datasets
-from party_agent.drawer import Drawer
-from party_agent.exchange import Exchanges
-from party_agent.home import Coordinator, Home, PartySettings
-from party_agent.jobs import Jobs
-from party_agent.ledger import Charge, Ledger
-from party_agent.outbox import Outbox
-from party_agent.policy import AutoApproval, Policy
-from party_agent.private.sources import FileSource
-from party_agent.proposals import Proposals
-from party_agent.store import Store
-from shared.privacy.noise import Sampler
-from shared.protocol.keys import SigningKey
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from shared.protocol.spec import MechanismName, ReleaseSpec
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.protocol.whitening import Whitening
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.datasets import DatasetRequest, Datasets
+from commingle.party_agent.drawer import Drawer
+from commingle.party_agent.exchange import Exchanges
+from commingle.party_agent.home import Coordinator, Home, PartySettings
+from commingle.party_agent.jobs import Jobs
+from commingle.party_agent.ledger import Charge, Ledger
+from commingle.party_agent.outbox import Outbox
+from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.private.sources import FileSource
+from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.store import Store
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.noise import Sampler
 from tests.party_agent.fake_coordinator import NOW, URL, FakeCoordinator
 
 N = 40

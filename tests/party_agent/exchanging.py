@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shared.runtime import faults
-from shared.runtime.errors import UnreachableError
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import Consortium, CrashError
 from tests.party_agent.fake_coordinator import no_fault, unreachable
 from tests.party_agent.test_crashes import approved_by_all

@@ -11,30 +11,12 @@ from typing import Any
 
 import httpx
 
-from shared.errors import CommingleError
-from shared.protocol.block import check_block
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, parse_envelope, seal
-from shared.protocol.errors import SignatureError
-from shared.protocol.exchange.agreement import agreed, transcript
-from shared.protocol.exchange.deal import deal
-from shared.protocol.exchange.documents import open_countersignature, open_mask
-from shared.protocol.exchange.terms import Exchange
-from shared.protocol.keys import SigningKey
-from shared.protocol.rounds import (
-    Alignment,
-    Approve,
-    Publish,
-    Refused,
-    Reject,
-    Round,
-    StoreBlock,
-    Tick,
-    advance,
-    complete,
-)
-from shared.protocol.spec import ReleaseSpec
-from shared.protocol.statements import (
+from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
+from commingle.shared.documents.errors import SignatureError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import (
     ApprovalRequest,
     Enrolment,
     SignedDocument,
@@ -45,6 +27,24 @@ from shared.protocol.statements import (
     open_block_statement,
     open_rejection,
     open_spec,
+)
+from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.moments.exchange.agreement import agreed, transcript
+from commingle.shared.mechanisms.moments.exchange.deal import deal
+from commingle.shared.mechanisms.moments.exchange.documents import open_countersignature, open_mask
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.block import check_block
+from commingle.shared.release.rounds import (
+    Alignment,
+    Approve,
+    Publish,
+    Refused,
+    Reject,
+    Round,
+    StoreBlock,
+    Tick,
+    advance,
+    complete,
 )
 
 URL = "http://coordinator.test"

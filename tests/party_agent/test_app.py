@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from party_agent.app import Desk, create_app
-from party_agent.loop import Loop
-from shared.planning.forecast import forecast_of
-from shared.protocol.whitening import Whitening
-from shared.runtime.errors import UnreachableError
+from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.loop import Loop
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import (
     BY_HAND,
     SCHEMAS,

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from party_agent.home import Home
-from shared.protocol.manifest import TRUST_MOMENTS
-from shared.runtime.cli import main
-from shared.runtime.clock import system_clock
+from commingle.party_agent.home import Home
+from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.runtime.cli import main
+from commingle.shared.runtime.clock import system_clock
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.party_agent.fake_coordinator import FakeCoordinator
 from tests.party_agent.sockets import on_a_socket

@@ -14,18 +14,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from party_agent.agent import Agent
-from party_agent.errors import ConflictError, DataChangedError, SourceError
-from party_agent.ledger import ChargeState
-from party_agent.outbox import Outbox
-from party_agent.proposals import Decision
-from party_agent.store import Store
-from shared.privacy.accounting import ZERO
-from shared.protocol.dsse import open_envelope
-from shared.protocol.rounds import Reject
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.statements import Rejection
-from shared.runtime.errors import UnreachableError
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.errors import ConflictError, DataChangedError, SourceError
+from commingle.party_agent.ledger import ChargeState
+from commingle.party_agent.outbox import Outbox
+from commingle.party_agent.proposals import Decision
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.statements import Rejection
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.rounds import Reject
+from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import (
     SCHEMAS,
     Consortium,

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from party_agent.errors import ConflictError, DataChangedError, UnknownError
-from party_agent.ledger import ChargeState
-from party_agent.policy import AutoApproval, Policy
-from party_agent.proposals import Decision
-from shared.privacy.accounting import ZERO
-from shared.protocol.dsse import open_envelope
-from shared.protocol.plan import plan_block
-from shared.protocol.rounds import Reject, Tick
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.statements import Enrolment, Rejection
-from shared.runtime.errors import RemoteProblemError
+from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
+from commingle.party_agent.ledger import ChargeState
+from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.proposals import Decision
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.statements import Enrolment, Rejection
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Reject, Tick
+from commingle.shared.runtime.errors import RemoteProblemError
 from tests.party_agent.consortium import (
     AUTOMATIC,
     BY_HAND,

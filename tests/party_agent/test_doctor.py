@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from party_agent.doctor import examine_home
-from party_agent.home import Home
-from shared.runtime.cli import main
-from shared.runtime.clock import system_clock
-from shared.runtime.doctor import UnhealthyError, clock_skew
+from commingle.party_agent.doctor import examine_home
+from commingle.party_agent.home import Home
+from commingle.shared.runtime.cli import main
+from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from tests.party_agent.consortium import Consortium
 from tests.party_agent.fake_coordinator import URL
 from tests.party_agent.sockets import on_a_socket

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from party_agent.enrolment import enrol
-from party_agent.errors import ConflictError
-from party_agent.home import Home, PartySettings
-from party_agent.policy import Policy
-from shared.protocol.keys import SigningKey
-from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from commingle.party_agent.enrolment import enrol
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Home, PartySettings
+from commingle.party_agent.policy import Policy
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from tests.party_agent.fake_coordinator import FakeCoordinator, answering
 from tests.party_agent.sockets import on_a_socket
 

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from party_agent.audit import export_audit
-from party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
-from shared.protocol.audit import verify_party_audit
-from shared.protocol.block import check_block
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import open_envelope
-from shared.protocol.exchange.documents import DealPackage, MaskStatement
-from shared.protocol.exchange.sealing import RoundKey
-from shared.protocol.matrix import assemble
-from shared.protocol.mechanisms.moments import open_matrix
-from shared.protocol.plan import plan_block
-from shared.protocol.rounds import Tick
-from shared.protocol.statements import BlockStatement, open_spec
-from shared.runtime import faults
-from shared.runtime.errors import UnreachableError
+from commingle.party_agent.audit import export_audit
+from commingle.party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import BlockStatement, open_spec
+from commingle.shared.mechanisms.moments.block import open_matrix
+from commingle.shared.mechanisms.moments.exchange.documents import DealPackage, MaskStatement
+from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.block import check_block
+from commingle.shared.release.matrix import assemble
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Tick
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
 from tests.party_agent.exchanging import countersigned, crash_at, cut_at, dealt, finish, in_earnest, masked, signed
 from tests.party_agent.fake_coordinator import end

@@ -7,14 +7,14 @@ import httpx
 import numpy as np
 import pytest
 
-from party_agent.loop import Loop
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, seal
-from shared.protocol.errors import ExchangeError
-from shared.protocol.exchange.deal import deal
-from shared.protocol.exchange.documents import MaskStatement
-from shared.protocol.exchange.mask import MaskSealer, MaskSecret
-from shared.runtime.errors import NonsenseError
+from commingle.party_agent.loop import Loop
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.model import decode
+from commingle.shared.mechanisms.moments.exchange.deal import deal
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
+from commingle.shared.mechanisms.moments.exchange.mask import MaskSealer, MaskSecret
+from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.consortium import Consortium
 from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
 from tests.party_agent.fake_coordinator import no_fault

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from party_agent.errors import ConflictError
-from party_agent.home import Home, PartySettings
-from party_agent.policy import Policy
-from shared.privacy.errors import ParameterError
-from shared.runtime.errors import KeyFileError, SettingsError
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Home, PartySettings
+from commingle.party_agent.policy import Policy
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
 
 
 def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> Home:

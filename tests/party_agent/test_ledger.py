@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import pytest
 
-from party_agent.errors import LedgerError
-from party_agent.ledger import GENESIS, Cap, Charge, ChargeState, Debit, Ledger, Refused
-from party_agent.private.digest import TableDigest
-from party_agent.store import Store
-from shared.privacy.accounting import RHO_UNITS, ZERO, Loss, Rho
-from shared.protocol.dsse import seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.statements import Rejection
+from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.ledger import GENESIS, Cap, Charge, ChargeState, Debit, Ledger, Refused
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.statements import Rejection
+from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
 from tests.party_agent.fake_coordinator import NOW
 
 COORDINATOR = "c" * 64

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from party_agent.coordinator_client import CoordinatorClient
-from party_agent.errors import ConflictError
-from party_agent.home import Home
-from party_agent.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
-from shared.protocol.documents import decode
-from shared.protocol.dsse import Envelope, seal
-from shared.protocol.errors import DocumentError, SignatureError
-from shared.protocol.keys import SigningKey
-from shared.protocol.linkage import IdentityStatement, LinkageKeyMessage, check_value
-from shared.protocol.statements import Enrolment
-from shared.runtime.cli import main
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Home
+from commingle.party_agent.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import Enrolment
+from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import LINKAGE, Consortium, consortium_of
 from tests.party_agent.fake_coordinator import NOW, URL
 from tests.party_agent.sockets import on_a_socket

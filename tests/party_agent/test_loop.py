@@ -8,8 +8,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from party_agent.loop import Backoff, Loop
-from shared.runtime.errors import NonsenseError
+from commingle.party_agent.loop import Backoff, Loop
+from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.consortium import Consortium, CrashError, Noise
 from tests.party_agent.fake_coordinator import answering, no_fault, unreachable
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from party_agent.errors import ConflictError
-from party_agent.jobs import Jobs, Stage
-from party_agent.ledger import ChargeState
-from party_agent.policy import AutoApproval, OpeningHours, Policy
-from party_agent.proposals import Decision
-from shared.privacy.accounting import ZERO
-from shared.protocol.documents import encode
-from shared.protocol.dsse import Envelope, Signature, payload_type, seal
-from shared.protocol.errors import DocumentError, SignatureError
-from shared.protocol.schema import NumericAttribute
-from shared.protocol.spec import ReleaseSpec
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.jobs import Jobs, Stage
+from commingle.party_agent.ledger import ChargeState
+from commingle.party_agent.policy import AutoApproval, OpeningHours, Policy
+from commingle.party_agent.proposals import Decision
+from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
+from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.dp.accounting import ZERO
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, Consortium, Noise, soon, strictly
 
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from party_agent.datasets import Dataset
-from party_agent.policy import AutoApproval, OpeningHours, Policy, Situation, Usage, approves_itself, examine
-from party_agent.private.sources import FileSource
-from shared.privacy.accounting import ZERO, Rho
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.keys import SigningKey
-from shared.protocol.plan import BlockPlan, plan_block
-from shared.protocol.schema import BinaryAttribute, NumericAttribute
-from shared.protocol.spec import MechanismName, ReleaseSpec
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.runtime.errors import SettingsError
-from shared.runtime.settings import load_settings
+from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.policy import AutoApproval, OpeningHours, Policy, Situation, Usage, approves_itself, examine
+from commingle.party_agent.private.sources import FileSource
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.release.plan import BlockPlan, plan_block
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.settings import load_settings
 from tests.party_agent.fake_coordinator import NOW
 
 OWN, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)

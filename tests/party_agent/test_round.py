@@ -6,13 +6,13 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from party_agent.ledger import ChargeState
-from shared.protocol.alignment import alignment_digest
-from shared.protocol.block import check_block
-from shared.protocol.dsse import open_envelope
-from shared.protocol.plan import plan_block
-from shared.protocol.statements import AlignmentStatement, BlockStatement
-from shared.protocol.whitening import Whitening
+from commingle.party_agent.ledger import ChargeState
+from commingle.shared.documents.alignment import alignment_digest
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.statements import AlignmentStatement, BlockStatement
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.release.block import check_block
+from commingle.shared.release.plan import plan_block
 from tests.party_agent.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
 
 

@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
-from party_agent.errors import AgentRunningError, LedgerError
-from party_agent.store import _SCHEMAS, Store
+from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.store import _SCHEMAS, Store
 
 
 @pytest.fixture

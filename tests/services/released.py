@@ -14,21 +14,15 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.private.mixing import bounded_rows
-from services.client.files import ReleaseFiles
-from shared.privacy.fixed_point import quantise
-from shared.protocol.block import content_digest, encode_block
-from shared.protocol.documents import encode
-from shared.protocol.dsse import Envelope, Verified, seal
-from shared.protocol.keys import SigningKey
-from shared.protocol.manifest import Manifest, privacy_statement, published_columns, published_step
-from shared.protocol.matrix import assemble, encode_matrix
-from shared.protocol.mechanisms import mechanism_of
-from shared.protocol.moments import second_moments
-from shared.protocol.plan import plan_block
-from shared.protocol.schema import BinaryAttribute, NumericAttribute
-from shared.protocol.spec import PartySpec, ReleaseSpec
-from shared.protocol.statements import (
+from commingle.party_agent.private.mixing import bounded_rows
+from commingle.services.client.files import ReleaseFiles
+from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,
     SignedDocument,
@@ -36,8 +30,13 @@ from shared.protocol.statements import (
     open_approvals,
     open_spec,
 )
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.protocol.whitening import Whitening
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
+from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 from tests.noise import seeded_noise
 
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from coordinator.store.tables import metadata
+from commingle.coordinator.store.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

@@ -9,18 +9,23 @@ from numpy.random import Generator
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
-from party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
-from party_agent.private.regression.calibration import Calibration, Privacy, analytic_multiplier, require_calibration
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.posterior import (
+from commingle.party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
+from commingle.party_agent.private.regression.calibration import (
+    Calibration,
+    Privacy,
+    analytic_multiplier,
+    require_calibration,
+)
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.posterior import (
     loss_tail,
     positive_root,
     proved_root,
     ridge_fit,
     sample_posterior,
 )
-from party_agent.private.regression.problem import Estimate, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
 
 SOUND = frozenset({Calibration.ANALYTIC})
 GUARANTEE = (

@@ -4,11 +4,16 @@ from math import log, sqrt
 
 import numpy as np
 
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier, gaussian_plan
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.moments import gram_sensitivity, noisy_cross, noisy_gram, solve
-from party_agent.private.regression.problem import Estimate, Floats, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import (
+    Calibration,
+    Privacy,
+    gaussian_multiplier,
+    gaussian_plan,
+)
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.moments import gram_sensitivity, noisy_cross, noisy_gram, solve
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.shared.dp.accounting import Loss
 
 PARTS = 3
 SOUND = frozenset({Calibration.CLASSICAL, Calibration.ANALYTIC, Calibration.ZCDP})

@@ -5,13 +5,13 @@ from math import inf, nextafter, sqrt
 
 import numpy as np
 
-from party_agent.private.regression.adassp import PARTS, noisy_system
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
-from party_agent.private.regression.measuring import Measure, planned_loss
-from party_agent.private.regression.moments import noisy_cross, solve
-from party_agent.private.regression.problem import Estimate, Floats, Sample, power_of_two_above
-from shared.privacy.accounting import Loss, Rho
-from shared.privacy.fixed_point import SCALE, quantise
+from commingle.party_agent.private.regression.adassp import PARTS, noisy_system
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.measuring import Measure, planned_loss
+from commingle.party_agent.private.regression.moments import noisy_cross, solve
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, power_of_two_above
+from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.fixed_point import SCALE, quantise
 
 ROUNDS = 5
 SOUND = frozenset({Calibration.CLASSICAL, Calibration.ANALYTIC, Calibration.ZCDP})

@@ -12,18 +12,18 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
-from party_agent.errors import DataChangedError
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.measuring import Exact
-from party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
-from party_agent.private.regression.pmt import PublicMoments, transformed
-from party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
-from party_agent.private.request import CommittedCharge
-from party_agent.private.table import Progress, Table
-from shared.privacy.accounting import Loss
-from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
-from shared.privacy.noise import Sampler
-from shared.protocol.schema import Attribute
+from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import Exact
+from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
+from commingle.party_agent.private.regression.pmt import PublicMoments, transformed
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
+from commingle.party_agent.private.request import CommittedCharge
+from commingle.party_agent.private.table import Progress, Table
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
+from commingle.shared.dp.noise import Sampler
 
 _ROUNDING = 1e-12
 """Kept above the bound, so that rows exactly on it are not scaled down by the last bit."""

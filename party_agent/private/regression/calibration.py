@@ -10,11 +10,11 @@ from math import exp, log, sqrt
 
 from scipy.special import log_ndtr, ndtr
 
-from party_agent.private.regression.measuring import multiplier_within, planned_loss
-from party_agent.private.regression.problem import Adjacency
-from shared.privacy.accounting import ZERO, Loss
-from shared.privacy.calibration import check_delta, check_epsilon, rho_of_epsilon
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.measuring import multiplier_within, planned_loss
+from commingle.party_agent.private.regression.problem import Adjacency
+from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.shared.dp.calibration import check_delta, check_epsilon, rho_of_epsilon
+from commingle.shared.dp.errors import ParameterError
 
 _HALVINGS = 80
 _MARGIN = 2.0**-40

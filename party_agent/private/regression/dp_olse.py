@@ -9,8 +9,8 @@ from math import sqrt
 
 import numpy as np
 
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.pmt import (
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.pmt import (
     ETA,
     Distance,
     PublicMoments,
@@ -19,8 +19,8 @@ from party_agent.private.regression.pmt import (
     noisy_second_moment,
     tail,
 )
-from party_agent.private.regression.problem import Estimate, Floats, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.shared.dp.accounting import Loss
 
 GUARANTEE = (
     "Gaussian measurements of a second moment and of a cross moment; 2 rho-zCDP under replace_one if the clipping "

@@ -4,19 +4,19 @@ from math import sqrt
 
 import numpy as np
 
-from party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.pmt import (
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.pmt import (
     Distance,
     PublicMoments,
     measured_loss,
     noisy_cross_moment,
     noisy_second_moment,
 )
-from party_agent.private.regression.problem import Estimate, Sample
-from shared.privacy.accounting import Loss
-from shared.privacy.calibration import rho_of_epsilon
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.errors import ParameterError
 
 SOUND = frozenset({Calibration.ZCDP})
 GUARANTEE = (

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.pmt import Distance, PublicMoments, measured_loss, noisy_second_moment
-from party_agent.private.regression.problem import Floats, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.pmt import Distance, PublicMoments, measured_loss, noisy_second_moment
+from commingle.party_agent.private.regression.problem import Floats, Sample
+from commingle.shared.dp.accounting import Loss
 
 GUARANTEE = "One Gaussian measurement of a second moment; rho-zCDP under replace_one (Bun, Steinke 2016, lemma 2.5)."
 

@@ -1,6 +1,6 @@
 """What the regression room refuses. Parameters outside their domain are `shared.privacy.errors.ParameterError`."""
 
-from shared.errors import CommingleError
+from commingle.shared.errors import CommingleError
 
 
 class SampleError(CommingleError):

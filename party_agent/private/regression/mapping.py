@@ -11,8 +11,8 @@ from math import sqrt
 
 import numpy as np
 
-from party_agent.private.regression.problem import Floats
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.shared.dp.errors import ParameterError
 
 
 class Mapping(StrEnum):

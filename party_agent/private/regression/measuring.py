@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
-from party_agent.private.regression.problem import Floats, power_of_two_above
-from shared.privacy.accounting import RHO_UNITS, ZERO, Rho, gaussian_loss
-from shared.privacy.errors import ParameterError
-from shared.privacy.noise import Sampler
+from commingle.party_agent.private.regression.problem import Floats, power_of_two_above
+from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Rho, gaussian_loss
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import Sampler
 
 _RESOLUTION = 2.0**-20
 """Step of the lattice in units of the sensitivity: noise grows by about sqrt(entries) of it."""

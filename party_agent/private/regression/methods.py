@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from numpy.random import Generator
 
-from party_agent.private.regression import (
+from commingle.party_agent.private.regression import (
     adaops,
     adassp,
     boosted_adassp,
@@ -17,11 +17,11 @@ from party_agent.private.regression import (
     ssp,
     subagg,
 )
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.pmt import PublicMoments
-from party_agent.private.regression.problem import Estimate, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.pmt import PublicMoments
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from math import sqrt
 
 import numpy as np
 
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.problem import Floats, Sample
 
 
 def gram_sensitivity(sample: Sample, privacy: Privacy) -> float:

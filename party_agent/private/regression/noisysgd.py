@@ -5,10 +5,15 @@ from math import sqrt
 import numpy as np
 from numpy.random import Generator
 
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier, require_calibration
-from party_agent.private.regression.measuring import FloatingPoint, planned_loss
-from party_agent.private.regression.problem import Estimate, Floats, Sample
-from shared.privacy.accounting import Loss, Rho
+from commingle.party_agent.private.regression.calibration import (
+    Calibration,
+    Privacy,
+    gaussian_multiplier,
+    require_calibration,
+)
+from commingle.party_agent.private.regression.measuring import FloatingPoint, planned_loss
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.shared.dp.accounting import Loss, Rho
 
 STEPS = 50
 SOUND = frozenset({Calibration.ZCDP, Calibration.ANALYTIC})

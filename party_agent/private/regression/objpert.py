@@ -6,9 +6,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.optimize import brentq
 
-from party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
-from party_agent.private.regression.problem import Estimate, Floats, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.shared.dp.accounting import Loss
 
 SOUND = frozenset({Calibration.PUBLISHED})
 GUARANTEE = "(epsilon, delta)-DP by a random linear term in a strongly convex objective."

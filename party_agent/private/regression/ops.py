@@ -4,10 +4,10 @@ from math import log, sqrt
 
 from numpy.random import Generator
 
-from party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
-from party_agent.private.regression.posterior import loss_tail, positive_root, proved_root, sample_posterior
-from party_agent.private.regression.problem import Estimate, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
+from commingle.party_agent.private.regression.posterior import loss_tail, positive_root, proved_root, sample_posterior
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
 
 SOUND = frozenset({Calibration.CLASSICAL})
 GUARANTEE = "(epsilon, delta)-DP by a bound on the tail of the privacy loss of a Gaussian posterior sample."

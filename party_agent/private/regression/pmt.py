@@ -12,10 +12,10 @@ from typing import Self
 
 import numpy as np
 
-from party_agent.private.regression.measuring import Measure, multiplier_within, planned_loss
-from party_agent.private.regression.problem import Floats, Sample
-from shared.privacy.accounting import Loss
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.measuring import Measure, multiplier_within, planned_loss
+from commingle.party_agent.private.regression.problem import Floats, Sample
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.errors import ParameterError
 
 ETA = 0.05
 SampleMaker = Callable[..., Sample]

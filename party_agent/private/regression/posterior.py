@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtri
 
-from party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.problem import Floats, Sample
 
 
 def ridge_fit(sample: Sample, ridge: float) -> Floats:

@@ -8,10 +8,10 @@ from math import frexp, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from party_agent.private.regression.errors import SampleError
-from shared.privacy.accounting import Loss
-from shared.privacy.errors import ParameterError
-from shared.privacy.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+from commingle.party_agent.private.regression.errors import SampleError
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 
 Floats = NDArray[np.float64]
 Published = Mapping[str, float | Sequence[float]]

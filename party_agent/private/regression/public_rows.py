@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from party_agent.errors import DataError
-from party_agent.private.encoding import encode_rows
-from party_agent.private.rows import RawReader
-from shared.privacy.fixed_point import SCALE, clip_rows, squared_row_limit
-from shared.protocol.regression import PublicSecondMoments
-from shared.protocol.schema import Attribute
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.encoding import encode_rows
+from commingle.party_agent.private.rows import RawReader
+from commingle.shared.documents.regression import PublicSecondMoments
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
 
 
 def public_moments(

@@ -1,10 +1,15 @@
 """Sufficient-statistics perturbation (Wang 2018, algorithm 1; Vu, Slavkovic 2009; Foulds et al. 2016)."""
 
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier, gaussian_plan
-from party_agent.private.regression.measuring import Measure
-from party_agent.private.regression.moments import noisy_cross, noisy_gram, solve
-from party_agent.private.regression.problem import Estimate, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import (
+    Calibration,
+    Privacy,
+    gaussian_multiplier,
+    gaussian_plan,
+)
+from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.moments import noisy_cross, noisy_gram, solve
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
 
 PARTS = 2
 SOUND = frozenset({Calibration.CLASSICAL, Calibration.ANALYTIC, Calibration.ZCDP})

@@ -5,9 +5,9 @@ from math import isqrt
 import numpy as np
 from numpy.random import Generator
 
-from party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
-from party_agent.private.regression.problem import Estimate, Floats, Sample
-from shared.privacy.accounting import Loss
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, require_calibration
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.shared.dp.accounting import Loss
 
 SOUND = frozenset({Calibration.PUBLISHED})
 GUARANTEE = "epsilon-DP: one row is in one block, and each coordinate spends epsilon/d on the blocks' coefficients."

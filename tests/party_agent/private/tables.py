@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from party_agent.private.rows import RawBatch, RawReader
-from party_agent.private.table import Table
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.private.rows import RawBatch, RawReader
+from commingle.party_agent.private.table import Table
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 NUMBER = NumericAttribute(name="x", lower=0, upper=10)
 BINARY = BinaryAttribute(name="b", levels=("no", "yes"))

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from party_agent.errors import DataChangedError, DataError
-from party_agent.private.bridge import privatise
-from party_agent.private.digest import TableDigest
-from party_agent.private.request import BlockRequest
-from party_agent.private.table import Table
-from shared.mixing.signs import sign_bits
-from shared.privacy.fixed_point import squared_row_limit
-from shared.protocol.keys import SigningKey
-from shared.protocol.plan import plan_block
-from shared.protocol.schema import Attribute
-from shared.protocol.study import Member, Study, StudyParty, build_spec
-from shared.protocol.whitening import Whitening
+from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.private.bridge import privatise
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.table import Table
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.fixed_point import squared_row_limit
+from commingle.shared.mechanisms.rows.signs import sign_bits
+from commingle.shared.release.plan import plan_block
 from tests.party_agent.consortium import Noise
 from tests.party_agent.fake_coordinator import NOW
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of

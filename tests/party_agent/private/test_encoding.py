@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party_agent.errors import DataError
-from party_agent.private.encoding import as_text, encode_attribute
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.encoding import as_text, encode_attribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 MIDPOINT = NumericAttribute(name="x", lower=0, upper=10, missing="midpoint")

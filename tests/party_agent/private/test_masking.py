@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party_agent.errors import DataError
-from party_agent.private.digest import NO_TABLE
-from party_agent.private.masking import mask_rows
-from shared.mixing.ring import Words
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.digest import NO_TABLE
+from commingle.party_agent.private.masking import mask_rows
+from commingle.shared.mechanisms.moments.exchange.ring import Words
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, table_of
 from tests.party_agent.private.test_bridge import (
     Charge,

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from party_agent.datasets import DatasetRequest, Datasets
-from party_agent.private.sources import FileSource
-from party_agent.private.sql_store import SqlSource
-from party_agent.store import Store
-from shared.errors import CommingleError
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.datasets import DatasetRequest, Datasets
+from commingle.party_agent.private.sources import FileSource
+from commingle.party_agent.private.sql_store import SqlSource
+from commingle.party_agent.store import Store
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.errors import CommingleError
 
 SENTINEL = "XyZZy73519"
 ATTRIBUTES: dict[str, Attribute] = {

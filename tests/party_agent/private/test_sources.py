@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from party_agent.errors import AgentError, DataError, SourceError
-from party_agent.private.sources import FileSource, open_source
-from party_agent.private.sql_store import SqlSource
-from party_agent.private.table import Table, TableScan
-from shared.protocol.schema import BinaryAttribute, NumericAttribute
+from commingle.party_agent.errors import AgentError, DataError, SourceError
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.private.sql_store import SqlSource
+from commingle.party_agent.private.table import Table, TableScan
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 
 X = NumericAttribute(name="x", lower=0, upper=1000)
 Write = Callable[..., FileSource]
@@ -257,7 +257,7 @@ def test_the_same_table_from_every_source_has_the_same_digest(
 def test_sql_uuid_column_is_text() -> None:
     from uuid import UUID
 
-    from party_agent.private.sql_store import _array
+    from commingle.party_agent.private.sql_store import _array
 
     array = _array((UUID(int=1), None))
     assert array.to_pylist() == ["00000000-0000-0000-0000-000000000001", None]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party_agent.errors import DataChangedError, DataError
-from party_agent.private.digest import TableDigest
-from party_agent.private.rows import RawBatch
-from party_agent.private.table import Table
+from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.rows import RawBatch
+from commingle.party_agent.private.table import Table
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 
 IDS = column(["b", "a", "é", "Z", "10", "9"])

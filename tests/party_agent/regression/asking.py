@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from party_agent.agent import Agent
-from party_agent.datasets import DatasetRequest
-from party_agent.ledger import Charge
-from party_agent.policy import Policy, RegressionPolicy
-from party_agent.private.sources import FileSource
-from shared.protocol.regression import RegressionMethod, RegressionRequest
-from shared.protocol.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.datasets import DatasetRequest
+from commingle.party_agent.ledger import Charge
+from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.private.sources import FileSource
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from tests.party_agent.consortium import Consortium, write_csv
 
 ROWS = 3000

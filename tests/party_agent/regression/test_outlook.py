@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from party_agent.private.regression.boosted_adassp import boosted_adassp
-from party_agent.private.regression.calibration import Privacy
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.problem import clipped
-from party_agent.private.regression.ssp import ssp
-from party_agent.regression.outlook import Design, assumed_moment, choose, predict, told
-from shared.protocol.errors import SpecError
-from shared.protocol.regression import RegressionMethod
-from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.party_agent.private.regression.boosted_adassp import boosted_adassp
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.problem import clipped
+from commingle.party_agent.private.regression.ssp import ssp
+from commingle.party_agent.regression.outlook import Design, assumed_moment, choose, predict, told
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))
 THIRD = 1 / 3

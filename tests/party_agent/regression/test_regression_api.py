@@ -10,16 +10,16 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from party_agent.app import Desk, create_app
-from party_agent.cli import party
-from party_agent.policy import Policy, RegressionPolicy
-from party_agent.tokens import create_token
-from services.client.cli import verify
-from shared.errors import CommingleError
-from shared.protocol.documents import encode
-from shared.protocol.errors import SignatureError, VerificationError
-from shared.runtime import faults
-from shared.runtime.cli import main
+from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.cli import party
+from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.tokens import create_token
+from commingle.services.client.cli import verify
+from commingle.shared.documents.errors import SignatureError, VerificationError
+from commingle.shared.documents.model import encode
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import Consortium, CrashError, write_csv
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.services.in_process import InProcess

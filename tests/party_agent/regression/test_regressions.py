@@ -11,27 +11,27 @@ import pytest
 from numpy.random import Generator, default_rng
 from structlog.testing import capture_logs
 
-from party_agent.agent import Agent
-from party_agent.audit import export_audit
-from party_agent.errors import ConflictError, DataChangedError, UnknownError
-from party_agent.ledger import ChargeState, Debit
-from party_agent.loop import Loop
-from party_agent.policy import OpeningHours, Policy, RegressionPolicy
-from party_agent.private.digest import TableDigest
-from party_agent.private.regression.methods import METHODS
-from party_agent.regression.requests import Regression
-from party_agent.regression.service import Regressions
-from shared.privacy.accounting import ZERO, Loss, Rho
-from shared.privacy.errors import ParameterError
-from shared.privacy.noise import discrete_gaussian
-from shared.protocol.audit import verify_party_audit
-from shared.protocol.documents import decode, encode
-from shared.protocol.dsse import seal
-from shared.protocol.errors import SpecError, VerificationError
-from shared.protocol.regression import PublicSecondMoments, RegressionResult, verify_regression
-from shared.protocol.statements import SignedDocument
-from shared.runtime import faults
-from shared.runtime.errors import UnreachableError
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.audit import export_audit
+from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
+from commingle.party_agent.ledger import ChargeState, Debit
+from commingle.party_agent.loop import Loop
+from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.regression.methods import METHODS
+from commingle.party_agent.regression.requests import Regression
+from commingle.party_agent.regression.service import Regressions
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import SpecError, VerificationError
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import PublicSecondMoments, RegressionResult, verify_regression
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
 from tests.party_agent.fake_coordinator import unreachable
 from tests.party_agent.regression.asking import (

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from services.estimation import PreparedMoments
-from services.estimation.prepared import Array
-from shared.protocol.schema import NumericAttribute
-from tests.services.estimation.tables import moments_of
+from commingle.services.fit import PreparedMoments
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation.prepared import Array
+from tests.shared.estimation.tables import moments_of
 
 
 def schema(names: str) -> tuple[NumericAttribute, ...]:

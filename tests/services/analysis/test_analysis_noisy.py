@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
-from services.analysis.errors import NoSignalError
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from services.estimation.prepared import Array
+from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
+from commingle.services.analysis.errors import NoSignalError
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.estimation.prepared import Array
 from tests.services.analysis.gaussian import releases
-from tests.services.estimation.tables import make_table, rmgm
+from tests.shared.estimation.tables import make_table, rmgm
 
 N = 100_000
 BURIED = PreparedMoments.of(rmgm(make_table(40_000), k=60, noise=5e4), make_table(10).schema)

@@ -9,10 +9,10 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import ElasticNet, Ridge
 from statsmodels.sandbox.regression.gmm import IV2SLS
 
-from services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
-from services.estimation import FitRequest, PreparedMoments, fit_prepared
-from services.estimation.prepared import Array
-from tests.services.estimation.tables import TERMS, Table, make_table, noiseless
+from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.estimation.prepared import Array
+from tests.shared.estimation.tables import TERMS, Table, make_table, noiseless
 
 TABLE = make_table(400)
 EXACT = PreparedMoments.of(noiseless(TABLE), TABLE.schema)

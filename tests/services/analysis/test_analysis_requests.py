@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
-from services.analysis.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
-from services.errors import MissingExtraError
-from services.estimation import PreparedMoments
-from services.estimation.errors import (
+from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
+from commingle.services.analysis.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
+from commingle.services.errors import MissingExtraError
+from commingle.services.fit import PreparedMoments
+from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     ConfidenceError,
     FeaturesError,
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
-from tests.services.estimation.tables import make_table, moments_of, noiseless
+from tests.shared.estimation.tables import make_table, moments_of, noiseless
 
 TABLE = make_table(200)
 EXACT = PreparedMoments.of(noiseless(TABLE), TABLE.schema)

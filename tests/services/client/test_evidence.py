@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from party_agent.audit import export_audit
-from shared.protocol.audit import PartyAudit, verify_party_audit
-from shared.protocol.block import decode_block
-from shared.protocol.documents import encode
-from shared.protocol.dsse import seal
-from shared.protocol.errors import DocumentError, ProtocolError, SignatureError, VerificationError
-from shared.protocol.keys import SigningKey
-from shared.protocol.matrix import assemble
-from shared.protocol.statements import Rotation, RotationRequest, SignedDocument, open_spec
-from shared.runtime.cli import main
+from commingle.party_agent.audit import export_audit
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import Rotation, RotationRequest, SignedDocument, open_spec
+from commingle.shared.release.audit import PartyAudit, verify_party_audit
+from commingle.shared.release.block import decode_block
+from commingle.shared.release.matrix import assemble
+from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import Consortium, consortium_of
 from tests.services.released import COORDINATOR, NOW, STRANGER, publish
 

@@ -9,9 +9,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.inspection import permutation_importance
 from sklearn.utils import estimator_checks as checks
 
-from services.client import Release
-from services.client.regressor import CommingleRegressor
-from services.estimation.errors import RowsError, UnknownAttributeError
+from commingle.services.client import Release
+from commingle.services.client.regressor import CommingleRegressor
+from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
 from tests.services.released import SLOPES, published
 
 TARGET = "charges, yearly"

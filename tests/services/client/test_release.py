@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.client import Release
-from services.errors import ReleaseDirectoryError
-from services.estimation.errors import UnknownAttributeError
-from shared.protocol.errors import DocumentError, ProtocolError, VerificationError
-from shared.protocol.keys import Fingerprint
-from shared.runtime.errors import SettingsError
+from commingle.services.client import Release
+from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.documents.errors import DocumentError, ProtocolError, VerificationError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.estimation.errors import UnknownAttributeError
+from commingle.shared.runtime.errors import SettingsError
 from tests.services.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
 
 TARGET = "charges, yearly"

@@ -4,11 +4,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.client import ReleaseClient
-from services.client.files import ReleaseFiles
-from services.errors import NotPublishedError, UnknownReleaseError
-from shared.protocol.errors import ProtocolError, VerificationError
-from shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from commingle.services.client import ReleaseClient
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.errors import NotPublishedError, UnknownReleaseError
+from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from tests.services.released import (
     COORDINATOR,
     STRANGER,

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from services.client import Fit, Release
+from commingle.services.client import Fit, Release
 from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.client import Release, ReleaseClient
-from services.learner.app import create_app
-from services.learner.catalogue import Catalogue
+from commingle.services.client import Release, ReleaseClient
+from commingle.services.learner.app import create_app
+from commingle.services.learner.catalogue import Catalogue
 from tests.services.in_process import InProcess
 from tests.services.released import COORDINATOR, FakeCoordinator, published
 

@@ -9,16 +9,16 @@ import httpx
 import numpy as np
 import pytest
 
-from services.client import Release, ReleaseClient
-from services.learner.app import create_app
-from services.learner.catalogue import Catalogue
-from services.learner.edge import MAX_BODY_BYTES
-from services.learner.views import MAX_ROWS
-from shared.planning.curves import plan
-from shared.planning.design import design_of
-from shared.planning.task import Assumptions
-from shared.protocol.documents import decode
-from shared.protocol.study import Study
+from commingle.services.client import Release, ReleaseClient
+from commingle.services.learner.app import create_app
+from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.edge import MAX_BODY_BYTES
+from commingle.services.learner.views import MAX_ROWS
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.study import Study
+from commingle.shared.forecast.curves import plan
+from commingle.shared.planning.design import design_of
+from commingle.shared.planning.task import Assumptions
 from tests.services.in_process import InProcess
 from tests.services.released import (
     COORDINATOR,

@@ -6,7 +6,7 @@ import sys
 import httpx
 import pytest
 
-from shared.runtime.cli import main
+from commingle.shared.runtime.cli import main
 from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
 
 

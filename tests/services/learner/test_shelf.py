@@ -4,11 +4,11 @@ from threading import Barrier, Event
 
 import pytest
 
-from services.client import Release, ReleaseClient
-from services.errors import UnknownReleaseError
-from services.learner.catalogue import Catalogue
-from services.learner.errors import BusyError
-from services.learner.shelf import Shelf
+from commingle.services.client import Release, ReleaseClient
+from commingle.services.errors import UnknownReleaseError
+from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.errors import BusyError
+from commingle.services.learner.shelf import Shelf
 from tests.services.released import FakeCoordinator, published
 
 RELEASE = Release.of(published()[1])

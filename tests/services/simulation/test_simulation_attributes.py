@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.simulation.attributes import Unusable, conform, infer
-from services.simulation.errors import TableError
-from services.simulation.table import as_levels
-from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.services.simulation.attributes import Unusable, conform, infer
+from commingle.services.simulation.errors import TableError
+from commingle.services.simulation.table import as_levels
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 GAP = np.nan
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from services.simulation.cohort import cohort
-from services.simulation.dataset import Dataset, PartyShare, holdout
-from services.simulation.evaluate import design, reference
-from services.simulation.table import Table
-from shared.protocol.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.dataset import Dataset, PartyShare, holdout
+from commingle.services.simulation.evaluate import design, reference
+from commingle.services.simulation.table import Table
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 
 def test_holdout_is_a_fifth_and_repeats_with_its_seed() -> None:

@@ -5,11 +5,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from services.simulation.cohort import cohort
-from services.simulation.evaluate import Score
-from services.simulation.picture import Panel, Series, draw
-from services.simulation.report import verdict
-from services.simulation.writing import write_party_table
+from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.evaluate import Score
+from commingle.services.simulation.picture import Panel, Series, draw
+from commingle.services.simulation.report import verdict
+from commingle.services.simulation.writing import write_party_table
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

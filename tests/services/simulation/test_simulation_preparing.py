@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from services.simulation.dataset import Dataset
-from services.simulation.errors import PartiesError, TableError
-from services.simulation.parties import split_evenly
-from services.simulation.preparing import Wanted, prepare
-from shared.errors import CommingleError
-from shared.protocol.errors import SpecError
-from shared.protocol.schema import NumericAttribute
-from shared.runtime.errors import SettingsError
+from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.errors import PartiesError, TableError
+from commingle.services.simulation.parties import split_evenly
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import SettingsError
 
 ROWS = 20
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.simulation.errors import ProcessError
-from services.simulation.processes import Processes
+from commingle.services.simulation.errors import ProcessError
+from commingle.services.simulation.processes import Processes
 
 SERVER = ("learner", "serve", "--coordinator", "http://127.0.0.1:9", "--port", "0")
 PARENT = f"""

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from services.simulation.errors import TableError
-from services.simulation.reading import read_table
+from commingle.services.simulation.errors import TableError
+from commingle.services.simulation.reading import read_table
 
 
 def _csv(folder: Path, text: str) -> Path:

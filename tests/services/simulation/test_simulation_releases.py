@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from services.simulation.cohort import cohort
-from services.simulation.releases import Terms, allowance, plan_releases
-from shared.errors import CommingleError
-from shared.privacy.accounting import ZERO
-from shared.privacy.calibration import rho_of_epsilon
-from shared.privacy.sensitivity import Adjacency
-from shared.protocol.plan import plan_blocks
+from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.releases import Terms, allowance, plan_releases
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.plan import plan_blocks
 
 DATASET = cohort(seed=0, subjects=50)
 TERMS: dict[str, Any] = {

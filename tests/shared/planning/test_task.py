@@ -4,17 +4,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.planning.curves import plan
-from shared.planning.design import Design, Share, noise_variance
-from shared.planning.errors import PlanningError
-from shared.planning.forecast import forecast
-from shared.planning.population import uniform
-from shared.planning.task import Assumptions, task_of
-from shared.privacy.calibration import rho_of_epsilon
-from shared.privacy.errors import ParameterError
-from shared.protocol.schema import CategoricalAttribute
-from shared.protocol.whitening import Whitening
-from tests.shared.planning.designs import design, mixed, numeric
+from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.forecast import forecast
+from commingle.shared.planning.design import Design, Share, noise_variance
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.population import uniform
+from commingle.shared.planning.task import Assumptions, task_of
+from tests.shared.forecast.designs import design, mixed, numeric
 
 
 def test_noise_is_that_of_the_mechanism_before_rounding() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.protocol.keys import SigningKey
-from shared.runtime.errors import KeyFileError, SettingsError
-from shared.runtime.files import remove_durably, write_durably
-from shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
-from shared.runtime.settings import Settings, load_settings
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from commingle.shared.runtime.files import remove_durably, write_durably
+from commingle.shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
+from commingle.shared.runtime.settings import Settings, load_settings
 
 
 def test_file_is_written_in_full_for_its_owner_only_and_nothing_else_is_left(tmp_path: Path) -> None:

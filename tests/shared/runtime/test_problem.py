@@ -5,10 +5,10 @@ import httpx
 import pytest
 from fastapi import FastAPI, HTTPException
 
-from shared.errors import CommingleError
-from shared.protocol.errors import BlockError, ProtocolError, SignatureError
-from shared.runtime.problem import PROBLEM_JSON, install_problems
-from shared.runtime.remote import PROBLEM_TYPE
+from commingle.shared.documents.errors import BlockError, ProtocolError, SignatureError
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.problem import PROBLEM_JSON, install_problems
+from commingle.shared.runtime.remote import PROBLEM_TYPE
 
 FAULTS: dict[str, Exception] = {
     "ours": ProtocolError("does not follow", remedy="Follow."),

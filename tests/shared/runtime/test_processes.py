@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 from fastapi import FastAPI
 
-from shared.errors import CommingleError
-from shared.runtime.cli import LazyGroup, commingle, main
-from shared.runtime.errors import PortInUseError
-from shared.runtime.server import serve
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.cli import LazyGroup, commingle, main
+from commingle.shared.runtime.errors import PortInUseError
+from commingle.shared.runtime.server import serve
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -9,8 +9,8 @@ from time import monotonic, sleep
 import httpx
 import pytest
 
-from shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
-from shared.runtime.remote import call, download, json_of, pages
+from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
+from commingle.shared.runtime.remote import call, download, json_of, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
 

@@ -5,7 +5,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
-from shared.runtime.problem import install_problems
+from commingle.shared.runtime.problem import install_problems
 
 
 def ask(headers: dict[str, str]) -> httpx.Response:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.protocol.keys import SigningKey, VerifyingKey
-from shared.runtime.errors import ClockSkewError, RequestSignatureError
-from shared.runtime.request_signing import (
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
+from commingle.shared.runtime.request_signing import (
     WINDOW,
     RequestHead,
     RequestSigner,

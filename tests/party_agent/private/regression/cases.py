@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
 
 SHARED = Path(__file__).parents[5] / "shared"
 """Data and reference tables beside the project; tests that need them skip where they are absent."""

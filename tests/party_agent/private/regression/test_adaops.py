@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from party_agent.private.regression.adaops import _proved, adaops
-from party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.adaops import _proved, adaops
+from commingle.party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Floats, Sample
 from tests.party_agent.private.regression.cases import linear_sample, privacy, with_row
 from tests.party_agent.private.regression.test_posterior import losses
 

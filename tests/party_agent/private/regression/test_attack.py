@@ -12,13 +12,13 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from party_agent.private.regression.adassp import adassp, adassp_loss
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
-from party_agent.private.regression.measuring import FloatingPoint, Measure
-from party_agent.private.regression.methods import METHODS, FloatingMethod
-from party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity
-from party_agent.private.regression.problem import Adjacency, Floats, Sample
-from party_agent.private.regression.ssp import ssp, ssp_loss
+from commingle.party_agent.private.regression.adassp import adassp, adassp_loss
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure
+from commingle.party_agent.private.regression.methods import METHODS, FloatingMethod
+from commingle.party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
+from commingle.party_agent.private.regression.ssp import ssp, ssp_loss
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 DELTA = 1e-3

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from party_agent.private.regression.adassp import adassp, adassp_loss
-from party_agent.private.regression.boosted_adassp import (
+from commingle.party_agent.private.regression.adassp import adassp, adassp_loss
+from commingle.party_agent.private.regression.boosted_adassp import (
     ROUNDS,
     _shared,
     boosted_adassp,
     boosted_adassp_loss,
     residuals,
 )
-from party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity, solve
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Adjacency, Floats, Sample, on_grid
+from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity, solve
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, on_grid
 from tests.party_agent.private.regression.cases import farthest, linear_sample, neighbours, privacy, with_row
 
 SEEDS = st.integers(0, 2**32)

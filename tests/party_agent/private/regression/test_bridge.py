@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from party_agent.errors import DataChangedError
-from party_agent.private.digest import TableDigest
-from party_agent.private.regression.bridge import Task, regress
-from party_agent.private.regression.calibration import Calibration, Privacy
-from party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
-from party_agent.private.regression.pmt import PublicMoments
-from party_agent.private.regression.problem import Floats
-from party_agent.private.table import Table
-from shared.privacy.accounting import Loss, Rho
-from shared.privacy.errors import ParameterError
-from shared.privacy.fixed_point import SCALE
-from shared.protocol.schema import NumericAttribute
+from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.regression.bridge import Task, regress
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
+from commingle.party_agent.private.regression.pmt import PublicMoments
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.table import Table
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.fixed_point import SCALE
 from tests.party_agent.private.tables import column, table_of
 
 N = 500

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from party_agent.private.regression.calibration import (
+from commingle.party_agent.private.regression.calibration import (
     Calibration,
     analytic_multiplier,
     gaussian_delta,
@@ -15,8 +15,8 @@ from party_agent.private.regression.calibration import (
     gaussian_plan,
     require_calibration,
 )
-from party_agent.private.regression.problem import Adjacency
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.problem import Adjacency
+from commingle.shared.dp.errors import ParameterError
 from tests.party_agent.private.regression.cases import SHARED, privacy
 
 EPSILONS = st.floats(1e-2, 10)

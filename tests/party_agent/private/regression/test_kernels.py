@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party_agent.private.regression.adaops import _level, _proved, _published
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.objpert import minimise_in_ball, noise_scale
-from party_agent.private.regression.problem import Adjacency, Floats, Sample
-from party_agent.private.regression.subagg import noisy_quantile
+from commingle.party_agent.private.regression.adaops import _level, _proved, _published
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.objpert import minimise_in_ball, noise_scale
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
+from commingle.party_agent.private.regression.subagg import noisy_quantile
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 SEEDS = st.integers(0, 2**32)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party_agent.private.regression.mapping import (
+from commingle.party_agent.private.regression.mapping import (
     Mapping,
     Scales,
     ceilings_from_rows,
@@ -14,9 +14,9 @@ from party_agent.private.regression.mapping import (
     scales_from_rows,
     unstandardised,
 )
-from party_agent.private.regression.moments import solve
-from party_agent.private.regression.problem import Floats
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.moments import solve
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.shared.dp.errors import ParameterError
 
 SEEDS = st.integers(0, 2**32)
 

@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from party_agent.private.regression.measuring import Exact, FloatingPoint, Measure, multiplier_within, planned_loss
-from party_agent.private.regression.problem import power_of_two_above
-from shared.privacy.accounting import RHO_UNITS, gaussian_loss
-from shared.privacy.errors import ParameterError
-from shared.privacy.noise import discrete_gaussian
+from commingle.party_agent.private.regression.measuring import (
+    Exact,
+    FloatingPoint,
+    Measure,
+    multiplier_within,
+    planned_loss,
+)
+from commingle.party_agent.private.regression.problem import power_of_two_above
+from commingle.shared.dp.accounting import RHO_UNITS, gaussian_loss
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import discrete_gaussian
 
 SIX_SIGMA = 6.2
 

@@ -9,17 +9,17 @@ from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 
-from party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
-from party_agent.private.regression.measuring import Exact, FloatingPoint
-from party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
-from party_agent.private.regression.noisysgd import noisysgd, noisysgd_loss
-from party_agent.private.regression.objpert import objpert
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Adjacency, Estimate, Floats, Sample, on_grid
-from party_agent.private.regression.subagg import subagg
-from shared.privacy.accounting import Loss
-from shared.privacy.errors import ParameterError
-from shared.privacy.noise import discrete_gaussian
+from commingle.party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
+from commingle.party_agent.private.regression.noisysgd import noisysgd, noisysgd_loss
+from commingle.party_agent.private.regression.objpert import objpert
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Adjacency, Estimate, Floats, Sample, on_grid
+from commingle.party_agent.private.regression.subagg import subagg
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import discrete_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
 
 CASES = [(method, c) for method in METHODS.values() for c in sorted(method.calibrations | method.benchmark_only)]

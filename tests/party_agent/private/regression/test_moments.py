@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party_agent.private.regression.adassp import noisy_floor
-from party_agent.private.regression.measuring import _RAISED, FloatingPoint
-from party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity, noisy_cross, noisy_gram, solve
-from party_agent.private.regression.pmt import Distance, noisy_cross_moment, noisy_second_moment
-from party_agent.private.regression.problem import Adjacency, Floats, Sample
+from commingle.party_agent.private.regression.adassp import noisy_floor
+from commingle.party_agent.private.regression.measuring import _RAISED, FloatingPoint
+from commingle.party_agent.private.regression.moments import (
+    cross_sensitivity,
+    gram_sensitivity,
+    noisy_cross,
+    noisy_gram,
+    solve,
+)
+from commingle.party_agent.private.regression.pmt import Distance, noisy_cross_moment, noisy_second_moment
+from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
     ROW_BOUND,

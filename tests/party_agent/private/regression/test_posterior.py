@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.ops import _coefficient_bound, _published_root, _ridge
-from party_agent.private.regression.posterior import (
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.ops import _coefficient_bound, _published_root, _ridge
+from commingle.party_agent.private.regression.posterior import (
     loss_tail,
     positive_root,
     proved_root,
     ridge_fit,
     sample_posterior,
 )
-from party_agent.private.regression.problem import Floats, Sample, clipped
+from commingle.party_agent.private.regression.problem import Floats, Sample, clipped
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 _GRID = np.linspace(-12, 12, 100_001)

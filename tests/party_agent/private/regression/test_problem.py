@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party_agent.private.regression.errors import SampleError
-from party_agent.private.regression.problem import _EXACT_ROWS, Floats, clipped, on_grid, power_of_two_above
-from shared.privacy.errors import ParameterError
+from commingle.party_agent.private.regression.errors import SampleError
+from commingle.party_agent.private.regression.problem import _EXACT_ROWS, Floats, clipped, on_grid, power_of_two_above
+from commingle.shared.dp.errors import ParameterError
 
 BOUNDS = st.floats(1e-3, 1e3)
 SEEDS = st.integers(0, 2**32)

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from party_agent.private.regression.dp_olse import (
+from commingle.party_agent.private.regression.dp_olse import (
     Radii,
     dp_olse,
     dp_olse_loss,
     radii_from_public,
     radii_from_rows,
 )
-from party_agent.private.regression.dp_pmtolse import dp_pmtolse, dp_pmtolse_loss
-from party_agent.private.regression.dp_pmtse import dp_pmtse, dp_pmtse_loss
-from party_agent.private.regression.measuring import Exact, FloatingPoint
-from party_agent.private.regression.pmt import (
+from commingle.party_agent.private.regression.dp_pmtolse import dp_pmtolse, dp_pmtolse_loss
+from commingle.party_agent.private.regression.dp_pmtse import dp_pmtse, dp_pmtse_loss
+from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
+from commingle.party_agent.private.regression.pmt import (
     Distance,
     PublicMoments,
     noisy_cross_moment,
@@ -27,9 +27,9 @@ from party_agent.private.regression.pmt import (
     tail,
     transformed,
 )
-from party_agent.private.regression.problem import Floats, Sample, clipped, on_grid
-from shared.privacy.errors import ParameterError
-from shared.privacy.noise import discrete_gaussian
+from commingle.party_agent.private.regression.problem import Floats, Sample, clipped, on_grid
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import discrete_gaussian
 
 WINE = Path(__file__).parents[5] / "shared" / "data" / "winequality_white.parquet"
 RHO = 0.7

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.random import default_rng
 
-from party_agent.private.regression.calibration import Calibration
-from party_agent.private.regression.mapping import Mapped, Mapping, map_rows, scales_from_rows
-from party_agent.private.regression.measuring import FloatingPoint
-from party_agent.private.regression.methods import METHODS, ExactMethod
-from party_agent.private.regression.posterior import ridge_fit
-from party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.mapping import Mapped, Mapping, map_rows, scales_from_rows
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Floats, clipped
 from tests.party_agent.private.regression.cases import SHARED, privacy
 
 DATA, TABLE = SHARED / "data", SHARED / "reference" / "wang2018_table3.json"

@@ -1,0 +1,1 @@
+"""Commingle: differentially private multi-party data release for linear regression."""

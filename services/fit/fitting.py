@@ -1,0 +1,118 @@
+"""One fit: cut the moments, solve, say how sure, in original units."""
+
+import numpy as np
+
+from commingle.services.fit.result import Fit
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute
+from commingle.shared.estimation.covariance import covariance, residual
+from commingle.shared.estimation.diagnostics import diagnose
+from commingle.shared.estimation.errors import (
+    CategoricalTargetError,
+    ConfidenceError,
+    EstimatorKindError,
+    FeaturesError,
+    InterceptError,
+    TargetAmongFeaturesError,
+    UnknownEstimatorError,
+)
+from commingle.shared.estimation.estimators import ESTIMATORS, Estimator
+from commingle.shared.estimation.kinds import KINDS, Kind
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.request import FitRequest, require_interval
+from commingle.shared.estimation.system import build_system
+
+
+def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
+    """Fit one linear model on the second moments of a release; `attributes` as in its spec, in order.
+
+    Raises:
+        EstimationError: see errors.py.
+    """
+    return fit_prepared(PreparedMoments.of(moments, attributes), request)
+
+
+def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
+    """The same for many fits of one release.
+
+    Raises:
+        EstimationError: see errors.py.
+    """
+    kind = KINDS[prepared.mechanism]
+    name = request.estimator or kind.inference
+    estimator = _estimator(kind, name)
+    _check(request, name, estimator)
+    target, features = _names(prepared, request, estimator)
+    chosen = tuple(i for name in features for i in prepared.columns[name])
+    system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
+    signal = kind.measure(system)
+    H = estimator.operator(system, signal)
+    b = H @ (system.xy - estimator.subtracted(system, signal) * system.rows * system.v_xy)
+    determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
+    damped = estimator.damping is not None and estimator.damping(system, signal) > 0
+    errors = estimator.errors if determined and not damped else "none"
+    cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
+    diagnostics = diagnose(system, signal, H, b, estimator.errors)
+    return Fit(
+        estimator=name,
+        target=target,
+        features=features,
+        intercept=request.intercept,
+        terms=system.terms,
+        coefficients=system.to_original @ b + system.shift,
+        covariance=system.to_original @ cov @ system.to_original.T,
+        degrees_of_freedom=system.degrees_of_freedom,
+        confidence_level=request.confidence_level,
+        interval_for=covered,
+        n=prepared.n,
+        rows=prepared.rows,
+        mechanism=prepared.mechanism,
+        diagnostics=diagnostics,
+        warnings=kind.cautions(system, signal, name, diagnostics, determined=determined),
+        schema=tuple(prepared.attributes[name] for name in features),
+    )
+
+
+def _estimator(kind: Kind, name: str) -> Estimator:
+    if name not in ESTIMATORS:
+        raise UnknownEstimatorError(name, kind.estimators)
+    if name not in kind.estimators:
+        raise EstimatorKindError(
+            f"{name} does not apply to a release of {kind.publishes}",
+            remedy=f"Use {kind.inference}, which has standard errors here, or shrunken to predict.",
+        )
+    return kind.estimators[name]
+
+
+def _check(request: FitRequest, name: str, estimator: Estimator) -> None:
+    if not estimator.uses_features and not request.intercept:
+        raise InterceptError(f"{name} is nothing but an intercept", remedy="Leave the intercept in.")
+    if not 0 < request.confidence_level < 1:
+        raise ConfidenceError(
+            f"a confidence level of {request.confidence_level} is not between 0 and 1", remedy="Use 0.95."
+        )
+    require_interval(request.interval_for)
+
+
+def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator) -> tuple[str, tuple[str, ...]]:
+    target = request.target
+    if isinstance(prepared.attribute(target), CategoricalAttribute):
+        raise CategoricalTargetError(
+            f"{target!r} has more than two levels and cannot be the target of a linear model",
+            remedy="Choose a numeric or binary attribute.",
+        )
+    others = tuple(name for name in prepared.attributes if name != target)
+    features = others if request.features is None else request.features
+    if not estimator.uses_features:
+        return target, ()
+    for name in features:
+        prepared.attribute(name)
+    if target in features:
+        raise TargetAmongFeaturesError(f"{target!r} is both target and feature", remedy="Leave it out of the features.")
+    twice = sorted({name for name in features if features.count(name) > 1})
+    if twice or not features:
+        raise FeaturesError(
+            f"{twice[0]!r} is named twice" if twice else "no features are named",
+            remedy="Name each feature once, or use the estimator 'constant' for none.",
+        )
+    return target, features

@@ -1,0 +1,1 @@
+"""What travels and what is signed: strict models, canonical bytes, keys and signatures."""

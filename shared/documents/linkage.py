@@ -1,0 +1,85 @@
+"""Handing the linkage key from member to member through a coordinator that cannot read it (docs/adr/0008).
+
+The sealing key of a member counts only under that member's signature, the signature only under a key that was pinned.
+Ordering rule: open the identity of the recipient before sealing to it, and the message's envelope before its box.
+"""
+
+import json
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, StringConstraints
+
+from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import Digest, Hex32, Name, WireModel
+
+_CONTEXT = b"commingle/v1/linkage-key"
+_SEALED_DIGITS = 2 * (32 + 32 + 16)  # encapsulated key, linkage key, tag
+_CHECK_DIGITS = 16
+
+
+class IdentityStatement(WireModel):
+    """A member says which sealing key is its own."""
+
+    type: Literal["commingle/identity"] = "commingle/identity"
+    version: Literal[1] = 1
+    name: Name
+    signing_key: Hex32
+    sealing_key: Hex32
+
+
+class LinkageKeyMessage(WireModel):
+    """The linkage key of a consortium, sealed to one member.
+
+    Attributes:
+        coordinator: fingerprint of the key that names the consortium.
+        sealed: HPKE's encapsulated key and ciphertext, hex.
+    """
+
+    type: Literal["commingle/linkage-key"] = "commingle/linkage-key"
+    version: Literal[1] = 1
+    sender: Name
+    recipient: Name
+    coordinator: Digest
+    created: AwareDatetime
+    sealed: Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{_SEALED_DIGITS}}}$")]
+
+
+def open_identity(envelope: Envelope, key: VerifyingKey, *, name: str) -> Verified[IdentityStatement]:
+    """The verified identity of that member under that key. Raises SignatureError, DocumentError."""
+    identity = open_envelope(envelope, IdentityStatement, kind="identity", keys=[key])
+    if (identity.document.name, identity.document.signing_key) != (name, key.raw.hex()):
+        raise DocumentError("the identity is another member's", remedy="Ask the member to enrol again.")
+    return identity
+
+
+def open_linkage_key(
+    envelope: Envelope, key: VerifyingKey, *, sender: str, recipient: str, coordinator: str | None
+) -> Verified[LinkageKeyMessage]:
+    """The verified message from that sender to that recipient, its box still closed.
+
+    Raises:
+        SignatureError: not signed by the sender.
+        DocumentError: for somebody else or for another consortium.
+    """
+    message = open_envelope(envelope, LinkageKeyMessage, kind="linkage-key", keys=[key])
+    document = message.document
+    if (document.sender, document.recipient) != (sender, recipient) or document.coordinator != coordinator:
+        raise DocumentError(
+            "the linkage key is sealed by or for somebody else, or for another consortium",
+            remedy="Ask the sender to send it again: commingle party linkage send",
+        )
+    return message
+
+
+def sealing_info(*, sender: VerifyingKey, recipient: VerifyingKey, sealing_key: str, coordinator: str) -> bytes:
+    """What HPKE binds the box to: who sealed it, for whom, to which key, in which consortium."""
+    parties = [sender.fingerprint, recipient.fingerprint, sealing_key, coordinator]
+    return _CONTEXT + json.dumps(parties, separators=(",", ":")).encode()
+
+
+def check_value(linkage_key: bytes) -> str:
+    """A few digits by which members can hear that they have the same key; they say nothing about 32 random bytes."""
+    return sha256(_CONTEXT + b"/check" + linkage_key).hexdigest()[:_CHECK_DIGITS]

@@ -1,0 +1,86 @@
+"""The manifest: what a coordinator signs when it publishes (protocol.md sections 5 and 7)."""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
+
+PROTECTS = (
+    "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "
+    "subjects and differ in one subject's attribute values."
+)
+TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
+TRUST_MOMENTS = (
+    "The coordinator together with any one party could recover every other party's raw table. Each party must also "
+    "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
+    "them together, learn no more than the published noisy moments."
+)
+
+
+class Loss(WireModel):
+    """One loss, as rho and as epsilon at the release's delta."""
+
+    rho: float
+    epsilon: float
+
+
+class ScopedLoss(WireModel):
+    """A loss in the release's own adjacency and under replace_one, the unit of every ledger."""
+
+    own: Loss
+    replace_one: Loss
+
+
+class PartyLoss(WireModel):
+    """What one party's block reveals about its own rows."""
+
+    party: Name
+    loss: ScopedLoss
+
+
+class PrivacyStatement(WireModel):
+    """What the release costs.
+
+    Attributes:
+        trust: whom a party relies on besides itself.
+        per_party: the guarantee of each block by itself (Wu et al. 2022).
+        per_subject: the sum over all parties, because the same person is a row at every party.
+    """
+
+    adjacency: str
+    calibration: str
+    delta: float
+    protects: str = PROTECTS
+    trust: str = TRUST_NOBODY
+    per_party: tuple[PartyLoss, ...]
+    per_subject: ScopedLoss
+
+
+class PublishedColumn(WireModel):
+    """One column of the matrix; `sigma` is its (largest) noise in steps, 0 for the intercept."""
+
+    name: str
+    party: Name | None
+    sigma: Count
+
+
+class Manifest(WireModel):
+    """Everything an auditor needs to check a release offline, by reference or in full."""
+
+    type: Literal["commingle/manifest"] = "commingle/manifest"
+    version: Literal[1] = 1
+    release: Digest
+    spec: Envelope
+    proposer_key: Hex32
+    approvals: dict[str, Envelope]
+    blocks: dict[str, Envelope]
+    rows: Count
+    step: Annotated[float, Field(gt=0)]
+    columns: tuple[PublishedColumn, ...]
+    matrix_sha256: Digest
+    moments_sha256: Digest
+    privacy: PrivacyStatement
+    published: AwareDatetime
+    software: str

@@ -1,0 +1,144 @@
+"""Attribute schemas: public bounds and levels, and the affine encoding they define (protocol.md section 1)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.model import WireModel, explain
+from commingle.shared.dp.sensitivity import Geometry
+
+AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
+Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
+_LEAST_WIDTH = 1e-300
+Missing = Literal["error", "midpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """One column of the released matrix and how it reads in original units.
+
+    original value = offset + scale * encoded value; for a level's indicator the original value is the indicator.
+
+    Attributes:
+        name: unique in the release.
+        label: what a coefficient table prints, for example `sex[male]`.
+        offset: original value at encoded 0.
+        scale: original units per encoded unit, positive.
+    """
+
+    name: str
+    label: str
+    offset: float
+    scale: float
+
+
+class NumericAttribute(WireModel):
+    """A number, clipped to [lower, upper] and mapped onto [-1, 1]."""
+
+    kind: Literal["numeric"] = "numeric"
+    name: AttributeName
+    lower: float
+    upper: float
+    unit: str | None = None
+    missing: Missing = "error"
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if not self.lower < self.upper:
+            raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
+        if not (self.upper - self.lower) < float("inf"):
+            raise ValueError("the bounds are too far apart")
+        if (self.upper - self.lower) < _LEAST_WIDTH:
+            raise ValueError("the bounds are too close together")
+        return self
+
+    @property
+    def geometry(self) -> Geometry:
+        """R = 1, D = 2."""
+        return Geometry(radius_squared=1, diameter_squared=4)
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """One column."""
+        half = self.upper / 2 - self.lower / 2
+        return (EncodedColumn(self.name, self.name, self.lower + half, half),)
+
+
+class BinaryAttribute(WireModel):
+    """Two levels, encoded -1 and +1. A coefficient is for the second level against the first."""
+
+    kind: Literal["binary"] = "binary"
+    name: AttributeName
+    levels: tuple[Level, Level]
+    missing: Missing = "error"
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        _require_distinct(self.levels)
+        return self
+
+    @property
+    def geometry(self) -> Geometry:
+        """R = 1, D = 2."""
+        return Geometry(radius_squared=1, diameter_squared=4)
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """One column; its original value is the indicator of the second level."""
+        return (EncodedColumn(self.name, f"{self.name}[{self.levels[1]}]", 0.5, 0.5),)
+
+
+class CategoricalAttribute(WireModel):
+    """Three levels or more, one-hot against the first, the reference."""
+
+    kind: Literal["categorical"] = "categorical"
+    name: AttributeName
+    levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        _require_distinct(self.levels)
+        return self
+
+    @property
+    def geometry(self) -> Geometry:
+        """R = 1, D^2 = 2."""
+        return Geometry(radius_squared=1, diameter_squared=2)
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """One indicator per level after the reference."""
+        return tuple(
+            EncodedColumn(f"{self.name}={level}", f"{self.name}[{level}]", 0.0, 1.0) for level in self.levels[1:]
+        )
+
+
+Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
+_ATTRIBUTES: TypeAdapter[tuple[Attribute, ...]] = TypeAdapter(tuple[Attribute, ...])
+
+
+def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
+    """A schema file: a JSON array of attributes.
+
+    Raises:
+        SpecError: it is not one.
+    """
+    try:
+        return _ATTRIBUTES.validate_json(data)
+    except ValidationError as error:
+        raise SpecError(
+            f"not a valid attribute schema: {explain(error)}",
+            remedy="See docs/quickstart.md for the three kinds of attributes.",
+        ) from None
+
+
+def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
+    """All columns of these attributes, in order."""
+    return tuple(column for attribute in attributes for column in attribute.columns)
+
+
+def _require_distinct(levels: tuple[str, ...]) -> None:
+    if len(set(levels)) != len(levels):
+        raise ValueError("levels must differ")

@@ -1,0 +1,190 @@
+"""The release spec: everything public that defines a release (protocol.md section 7).
+
+The bytes of the spec, as signed by the proposer, have a SHA-256 digest; that digest is the release's id and what every
+other document refers to.
+"""
+
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Literal, NewType, Self
+
+from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
+from commingle.shared.documents.schema import Attribute, EncodedColumn, encoded_columns
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.accounting import SIGMA_LIMIT
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.dp.fixed_point import check_exact_range
+from commingle.shared.dp.sensitivity import Adjacency, Geometry
+
+ReleaseId = NewType("ReleaseId", str)
+INTERCEPT = "(intercept)"
+MechanismName = Literal["rmgm", "dgm", "moments"]
+FRACTION_BITS: dict[MechanismName, Literal[14, 15]] = {"rmgm": 15, "dgm": 15, "moments": 14}
+INTERACTIVE: frozenset[MechanismName] = frozenset({"moments"})
+"""Mechanisms whose parties exchange something before they upload."""
+MAX_PARTIES = 64
+MAX_COLUMNS = 256
+TAIL = 13
+"""Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
+WORD_LIMIT = 1 << 63
+
+Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
+Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class PartySpec(WireModel):
+    """One party's share of a release.
+
+    Attributes:
+        name: as enrolled.
+        signing_key: its Ed25519 public key, hex.
+        sealing_key: its X25519 public key, hex.
+        dataset: the name under which its agent registered the data.
+        attributes: what it contributes, with public bounds and levels.
+        row_norm: bound C on the norm of an encoded row, or None.
+        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
+    """
+
+    name: Name
+    signing_key: Hex32
+    sealing_key: Hex32
+    dataset: Name
+    attributes: Annotated[tuple[Attribute, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
+    row_norm: Annotated[float, Field(gt=0, le=1e3)] | None = None
+    whitening: Whitening | None = None
+
+    @property
+    def verifying_key(self) -> VerifyingKey:
+        """The key that must sign this party's documents."""
+        return VerifyingKey.from_hex(self.signing_key)
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """The columns of this party's block, in order."""
+        encoded = encoded_columns(self.attributes)
+        return encoded if self.whitening is None else self.whitening.columns(encoded)
+
+    @property
+    def geometries(self) -> tuple[Geometry, ...] | None:
+        """What bounds an encoded row besides `row_norm`; nothing once it is whitened."""
+        return None if self.whitening is not None else tuple(a.geometry for a in self.attributes)
+
+
+class ReleaseSpec(WireModel):
+    """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency."""
+
+    type: Literal["commingle/release-spec"] = "commingle/release-spec"
+    version: Literal[1] = 1
+    study: Title
+    created: AwareDatetime
+    expires: AwareDatetime
+    mechanism: MechanismName
+    k: Sketch | None = None
+    fraction_bits: Literal[14, 15] = 15
+    seed: Hex32
+    alignment: Literal["exact"] = "exact"
+    adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
+    epsilon: float
+    delta: float
+    n: Annotated[Count, Field(ge=2)]
+    parties: Annotated[tuple[PartySpec, ...], Field(min_length=1, max_length=MAX_PARTIES)]
+    proposer: Digest
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if problems := _problems(self):
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]:
+        """All published columns in order, the intercept first."""
+        parties = (column for party in self.parties for column in party.columns)
+        return (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0), *parties)
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """All attributes of all parties, in order."""
+        return tuple(attribute for party in self.parties for attribute in party.attributes)
+
+    def party(self, name: str) -> PartySpec:
+        """The share of one party.
+
+        Raises:
+            SpecError: the spec does not name that party.
+        """
+        for party in self.parties:
+            if party.name == name:
+                return party
+        raise SpecError(f"{name} is not a party of this release", remedy="Check the release id.")
+
+    @property
+    def interactive(self) -> bool:
+        """Whether parties exchange masked rows before they upload (`shared.mechanisms.moments.exchange`)."""
+        return self.mechanism in INTERACTIVE
+
+    def expired(self, now: datetime) -> bool:
+        """Whether nobody may spend budget on it any more."""
+        return now >= self.expires
+
+
+def _problems(spec: ReleaseSpec) -> list[str]:
+    found = []
+    width = len(spec.columns)
+    if spec.expires <= spec.created:
+        found.append("expires must be later than created")
+    found += _sketch_problems(spec)
+    found += [problem for party in spec.parties for problem in _whitening_problems(spec, party)]
+    if spec.fraction_bits != FRACTION_BITS[spec.mechanism]:
+        found.append(f"fraction_bits is {FRACTION_BITS[spec.mechanism]} for {spec.mechanism}")
+    if spec.interactive and spec.n * 4**spec.fraction_bits + 2 * TAIL * SIGMA_LIMIT >= WORD_LIMIT:
+        found.append(f"{spec.n} subjects are too many for 64-bit second moments")
+    found += _duplicates("party", [p.name for p in spec.parties])
+    found += _duplicates("signing key", [p.signing_key for p in spec.parties])
+    found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
+    if width > MAX_COLUMNS:
+        found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
+    try:
+        calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta)
+        for party in spec.parties:
+            check_exact_range(spec.n, party.row_norm)
+    except PrivacyError as error:
+        found.append(error.diagnostics())
+    return found
+
+
+def _sketch_problems(spec: ReleaseSpec) -> list[str]:
+    width = len(spec.columns)
+    if spec.mechanism != "rmgm":
+        return [] if spec.k is None else [f"k belongs to rmgm only; leave it out for {spec.mechanism}"]
+    if spec.k is None:
+        return ["rmgm needs k, the number of rows of the projection"]
+    if not width < spec.k <= spec.n:
+        return [f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}"]
+    return []
+
+
+def _whitening_problems(spec: ReleaseSpec, party: PartySpec) -> list[str]:
+    if party.whitening is None:
+        return []
+    found = []
+    if spec.interactive:  # the map is exact on the grid of the other mechanisms only
+        found.append(f"{spec.mechanism} takes no whitening; leave out that of {party.name}")
+    columns = len(encoded_columns(party.attributes))
+    if len(party.whitening.centre) != columns:
+        found.append(f"the whitening of {party.name} is not for its {columns} encoded columns")
+    if party.row_norm is None or party.row_norm > 1:
+        # blocks are exact for entries within [-1, 1]; the matrix can bring rows to any scale
+        found.append(f"the whitening of {party.name} needs a row_norm of at most 1")
+    return found
+
+
+def _duplicates(what: str, names: list[str]) -> list[str]:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    return [f"{what} {name!r} appears twice" for name in twice]

@@ -1,0 +1,237 @@
+"""What parties sign about a release besides the spec (protocol.md sections 6 and 7).
+
+The alignment statement is apart from the approval because approvals are published and alignment digests are not.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AwareDatetime, Field
+
+from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
+from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import Count, Digest, Hex32, Model, Name, WireModel
+from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
+
+RejectionReason = Literal[
+    "policy", "operator", "budget", "schema", "dataset", "subjects", "data_changed", "block_lost", "expired"
+]
+
+
+class Enrolment(WireModel):
+    """A party introduces itself with the invite it was given."""
+
+    type: Literal["commingle/enrolment"] = "commingle/enrolment"
+    version: Literal[1] = 1
+    invite: Annotated[str, Field(min_length=16, max_length=200, repr=False)]
+    name: Name
+    signing_key: Hex32
+    sealing_key: Hex32
+
+
+class Approval(WireModel):
+    """A party agrees to this very spec and has reserved its budget.
+
+    Attributes:
+        round_key: its X25519 public key of this release alone, where parties exchange before they upload; else None.
+    """
+
+    type: Literal["commingle/approval"] = "commingle/approval"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    created: AwareDatetime
+    ledger_head: Digest
+    round_key: Hex32 | None = None
+
+
+class AlignmentStatement(WireModel):
+    """How many subjects a party holds and the keyed digest of their sorted list."""
+
+    type: Literal["commingle/alignment"] = "commingle/alignment"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    subjects: Count
+    digest: Digest
+
+
+class Rejection(WireModel):
+    """A party declines, or withdraws after its debit. The reason is a code: local error text never travels."""
+
+    type: Literal["commingle/rejection"] = "commingle/rejection"
+    version: Literal[1] = 1
+    spec: Digest
+    party: Name
+    reason: RejectionReason
+    created: AwareDatetime
+    ledger_head: Digest
+
+
+class Rotation(WireModel):
+    """A party replaces its signing key. Signed under both keys: the old one hands over, the new one is held."""
+
+    type: Literal["commingle/rotation"] = "commingle/rotation"
+    version: Literal[1] = 1
+    party: Name
+    old_key: Hex32
+    new_key: Hex32
+    created: AwareDatetime
+
+
+class BlockStatement(WireModel):
+    """A party's signature under its privatised block.
+
+    Attributes:
+        approvals: digest of the set of approvals under which the debit was made.
+        rows, columns: the block's shape and its encoded columns, in order.
+        sigma: standard deviation of the integer noise, in steps.
+        body_sha256: of the Arrow IPC bytes that are uploaded.
+        content_sha256: of the integers themselves (`shared.release.block.content_digest`), which the published
+            matrix can be checked against whatever wrote its file.
+        transcript: digest of the exchange the block comes from, where there was one.
+    """
+
+    type: Literal["commingle/block"] = "commingle/block"
+    version: Literal[1] = 1
+    spec: Digest
+    approvals: Digest
+    party: Name
+    rows: Count
+    columns: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
+    sigma: Count
+    body_sha256: Digest
+    content_sha256: Digest
+    ledger_head: Digest
+    transcript: Digest | None = None
+
+
+class SignedDocument(WireModel):
+    """An envelope with the key that signed it, for documents whose signer the receiver may not know yet."""
+
+    signing_key: Hex32
+    envelope: Envelope
+
+    def open(self, model: type[Model], *, kind: str) -> Verified[Model]:
+        """Verify under the enclosed key. Whether to trust that key is the caller's question."""
+        return open_envelope(self.envelope, model, kind=kind, keys=[VerifyingKey.from_hex(self.signing_key)])
+
+
+class ApprovalRequest(WireModel):
+    """What an agent sends to approve."""
+
+    approval: Envelope
+    alignment: Envelope
+
+
+class RotationRequest(WireModel):
+    """One `Rotation`, the same bytes signed under each key."""
+
+    by_old: Envelope
+    by_new: Envelope
+
+
+class _PartyStatement(Protocol):
+    @property
+    def spec(self) -> str: ...
+    @property
+    def party(self) -> str: ...
+
+
+def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[ReleaseSpec]:
+    """A verified spec, signed by the proposer it names.
+
+    Raises:
+        SignatureError, DocumentError: it is not.
+    """
+    spec = open_envelope(envelope, ReleaseSpec, kind="spec", keys=keys)
+    if spec.document.proposer != spec.signer:
+        raise SignatureError("the spec names another proposer than its signer", remedy="Propose it again.")
+    return spec
+
+
+def open_approval(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Approval]:
+    """A verified approval by that party of the spec with that digest."""
+    approval = open_envelope(envelope, Approval, kind="approval", keys=[party.verifying_key])
+    return require_about(approval, party=party.name, spec=spec)
+
+
+def open_alignment(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[AlignmentStatement]:
+    """A verified alignment statement by that party about the spec with that digest."""
+    statement = open_envelope(envelope, AlignmentStatement, kind="alignment", keys=[party.verifying_key])
+    return require_about(statement, party=party.name, spec=spec)
+
+
+def open_rejection(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Rejection]:
+    """A verified rejection by that party of the spec with that digest."""
+    rejection = open_envelope(envelope, Rejection, kind="rejection", keys=[party.verifying_key])
+    return require_about(rejection, party=party.name, spec=spec)
+
+
+def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey) -> Verified[Rotation]:
+    """The verified rotation of that party away from that key.
+
+    Raises:
+        SignatureError: not signed under both keys.
+        DocumentError: of another party or key, or the two signatures are under different documents.
+    """
+    rotation = open_envelope(request.by_old, Rotation, kind="rotation", keys=[old_key])
+    document = rotation.document
+    new_key = VerifyingKey.from_hex(document.new_key)
+    confirmed = open_envelope(request.by_new, Rotation, kind="rotation", keys=[new_key])
+    named = (document.party, document.old_key) == (party, old_key.raw.hex()) and new_key != old_key
+    if not named or confirmed.payload != rotation.payload:
+        raise DocumentError("the rotation is about another party or key", remedy="Rotate again from the agent.")
+    return rotation
+
+
+def open_block_statement(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[BlockStatement]:
+    """A verified block statement by that party about the spec with that digest."""
+    statement = open_envelope(envelope, BlockStatement, kind="block", keys=[party.verifying_key])
+    return require_about(statement, party=party.name, spec=spec)
+
+
+def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec]) -> dict[str, Verified[Approval]]:
+    """The verified approvals of every party of a spec, by name.
+
+    Raises:
+        DocumentError: a party's approval is missing, or lacks the key of an exchange.
+        SignatureError: one does not verify.
+    """
+    missing = [party.name for party in spec.document.parties if party.name not in envelopes]
+    if missing:
+        raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
+    opened = {
+        party.name: open_approval(envelopes[party.name], party, spec=spec.digest) for party in spec.document.parties
+    }
+    for approval in opened.values():
+        require_round_key(approval, spec)
+    return opened
+
+
+def require_round_key(approval: Verified[Approval], spec: Verified[ReleaseSpec]) -> None:
+    """Raise DocumentError unless the approval has a round key exactly where parties exchange before they upload."""
+    if (approval.document.round_key is not None) is not spec.document.interactive:
+        raise DocumentError(
+            f"the approval of {approval.document.party} has not the round key that {spec.document.mechanism} calls for",
+            remedy="Run the same version at every party and approve again.",
+        )
+
+
+def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:
+    """SHA-256 over the approvals' digests in order of party names, hex: names the exact set a debit relied on."""
+    digests = b"".join(bytes.fromhex(approvals[name].digest) for name in sorted(approvals))
+    return sha256(b"commingle/v1/approvals" + digests).hexdigest()
+
+
+def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verified[Model]:
+    """The statement itself, if it is by that party about that spec. Raises DocumentError otherwise."""
+    document: _PartyStatement = statement.document  # type: ignore[assignment] # every party statement has both
+    if document.party != party or document.spec != spec:
+        raise DocumentError(
+            "the signed statement is about another release or party",
+            remedy="Sign a statement for this release.",
+        )
+    return statement

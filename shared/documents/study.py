@@ -1,0 +1,117 @@
+"""A study as a person writes it down, and the release spec that follows from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.model import Count, Name, WireModel, explain
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.spec import (
+    FRACTION_BITS,
+    MAX_COLUMNS,
+    MAX_PARTIES,
+    MechanismName,
+    PartySpec,
+    ReleaseSpec,
+    Title,
+)
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.dp.sensitivity import Adjacency
+
+_REMEDY = "Correct the study file and propose it again."
+
+
+class StudyParty(WireModel):
+    """What one party is asked to contribute."""
+
+    name: Name
+    dataset: Name
+    attributes: Annotated[tuple[Attribute, ...], Field(max_length=MAX_COLUMNS)]
+    row_norm: float | None = None
+    whitening: Whitening | None = None
+
+
+class Study(WireModel):
+    """A study file. Where an rmgm study leaves `k` out, the planner chooses it."""
+
+    study: Title
+    mechanism: MechanismName = "rmgm"
+    k: int | None = None
+    adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
+    epsilon: float
+    delta: float
+    n: Annotated[Count, Field(ge=2)]
+    lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
+    parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An enrolled party's public keys, hex."""
+
+    signing_key: str
+    sealing_key: str
+
+
+def build_spec(
+    study: Study, *, members: Mapping[str, Member], proposer: Fingerprint, seed: bytes, now: datetime
+) -> ReleaseSpec:
+    """The release spec of a study.
+
+    Args:
+        study: what is asked, with the k of an rmgm release.
+        members: keys of the enrolled parties, by name.
+        proposer: fingerprint of the key that will sign the spec.
+        seed: 32 bytes from the operating system.
+        now: when it is proposed.
+
+    Raises:
+        SpecError: an unknown party, or a study that makes no sense; names every field at fault.
+    """
+    unknown = [party.name for party in study.parties if party.name not in members]
+    if unknown:
+        raise SpecError(f"not enrolled: {', '.join(unknown)}", remedy="Invite and enrol every party first.")
+    empty = [party.name for party in study.parties if not party.attributes]
+    if empty:
+        raise SpecError(f"no attributes are asked of {', '.join(empty)}", remedy="Give each at least one attribute.")
+    try:
+        return ReleaseSpec(
+            study=study.study,
+            created=now,
+            expires=now + timedelta(hours=study.lifetime_hours),
+            mechanism=study.mechanism,
+            k=study.k,
+            fraction_bits=FRACTION_BITS[study.mechanism],
+            seed=seed.hex(),
+            adjacency=study.adjacency,
+            calibration=study.calibration,
+            epsilon=study.epsilon,
+            delta=study.delta,
+            n=study.n,
+            parties=tuple(_party(party, members[party.name]) for party in study.parties),
+            proposer=proposer,
+        )
+    except ValidationError as error:
+        raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None
+    except PrivacyError as error:
+        raise SpecError(str(error), remedy=error.remedy) from None
+
+
+def _party(party: StudyParty, member: Member) -> PartySpec:
+    return PartySpec(
+        name=party.name,
+        signing_key=member.signing_key,
+        sealing_key=member.sealing_key,
+        dataset=party.dataset,
+        attributes=party.attributes,
+        row_norm=party.row_norm,
+        whitening=party.whitening,
+    )

@@ -1,0 +1,1 @@
+"""Differential privacy: sensitivity, calibration, accounting, exact noise and exact clipping."""

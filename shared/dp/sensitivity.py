@@ -1,0 +1,62 @@
+"""How far one subject can move one party's encoded rows (design: protocol.md section 2)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
+
+
+class Adjacency(StrEnum):
+    """Which data sets are neighbours. Both share the list of subjects; one subject's values differ.
+
+    `replace_one` lets them become any other values within the schema (Wu et al. 2022); `zero_out` turns the
+    subject's encoded row, whitened where that is asked, into zeros.
+    """
+
+    REPLACE_ONE = "replace_one"
+    ZERO_OUT = "zero_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Squared radius r^2 and squared diameter D^2 of one attribute's encoded columns."""
+
+    radius_squared: int
+    diameter_squared: int
+
+
+def squared_sensitivity(
+    attributes: Iterable[Geometry] | None,
+    *,
+    row_norm: float | None,
+    adjacency: Adjacency,
+    fraction_bits: int = FRACTION_BITS,
+) -> int:
+    """Delta_q^2 = floor(Delta^2 4^f), the squared L2 sensitivity of one integer row.
+
+    Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out`
+    Delta = min(sqrt(sum r_a^2), C); C is infinite without a row norm. Whitened rows are bounded by C alone.
+    Truncation never moves an encoded value away from zero and integer rows have integer squared distances, so the
+    floor is safe (docs/proofs/sensitivity.md).
+
+    Args:
+        attributes: one entry per attribute of the party; None where its rows are whitened.
+        row_norm: bound C on the Euclidean norm of an encoded row, or None.
+        adjacency: the neighbouring relation.
+        fraction_bits: f.
+
+    Raises:
+        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
+    """
+    replace = adjacency is Adjacency.REPLACE_ONE
+    bounds = []
+    if attributes is not None:
+        bounds.append(Fraction(sum(a.diameter_squared if replace else a.radius_squared for a in attributes)))
+    if row_norm is not None:
+        bounds.append(exact_row_norm(row_norm) ** 2 * (4 if replace else 1))
+    if not bounds:
+        raise ParameterError("whitened rows have no bound without row_norm", remedy="Give the party a row_norm.")
+    return int(min(bounds) * 4**fraction_bits)

@@ -1,0 +1,73 @@
+"""How much signal noisy moments have about one regression, and how much noise."""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import chdtrc
+
+from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.noisy_moments.noise import EntryNoise
+from commingle.shared.estimation.signal import Signal
+from commingle.shared.estimation.system import Centred, System, centre
+
+_FAILURE = 0.05
+_BATCHES, _BATCH = 10, 20  # draws of the noise: batches bound the memory
+_SEED = 0  # public, as the variances are: the same release gives the same bound to everybody
+
+
+def measure(system: System) -> Signal:
+    """The facts about one system of noisy moments.
+
+    No noise is left in their expectation, so both roots are infinite. The F statistic is Wald's test that no feature is
+    associated with the label in the private table, over its q degrees of freedom.
+    """
+    c = centre(system)
+    q = len(c.g)
+    if q == 0:
+        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, system.degrees_of_freedom, 1.0)
+    eigenvalues = np.linalg.eigvalsh(c.X)
+    statistic = _wald(system, c)
+    return Signal(
+        centred=c,
+        inverse=inverse(c.X),
+        root=math.inf,
+        feature_root=math.inf,
+        smallest=float(eigenvalues[0]),
+        largest=float(eigenvalues[-1]),
+        f_statistic=statistic,
+        f_degrees=system.degrees_of_freedom,
+        f_p_value=float(chdtrc(q, q * statistic)),
+    )
+
+
+def _wald(system: System, c: Centred) -> float:
+    """g^T Omega_0^-1 g / q, Omega_0 the covariance of the noise in the centred g where all slopes are 0."""
+    if system.entries is None or not system.entries.variance.any():
+        return math.inf
+    omega = c.centring @ system.entries.covariance(c.about_mean) @ c.centring.T
+    return float(c.g @ np.linalg.solve(omega, c.g)) / len(c.g)
+
+
+def noise_bound(noise: EntryNoise, c: Centred) -> float:
+    """The t of moments.md: with probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
+
+    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T.
+    """
+    K = noise.basis[:, :-1] @ c.centring.T
+    deviation = np.sqrt(noise.variance)
+    return _norm_quantile(deviation.tobytes(), K.tobytes(), len(deviation)) if K.size else 0.0
+
+
+@lru_cache(maxsize=256)  # 200 decompositions: worth keeping between fits of the same features
+def _norm_quantile(deviation: bytes, basis: bytes, size: int) -> float:
+    """0.95 quantile of the spectral norm of K^T E K, from the bytes of sqrt(Var(E)), (m, m), and K, (m, q)."""
+    spread = np.frombuffer(deviation).reshape(size, size)
+    K = np.frombuffer(basis).reshape(size, -1)
+    random = np.random.default_rng(_SEED)
+    norms = []
+    for _ in range(_BATCHES):
+        upper = np.triu(spread * random.standard_normal((_BATCH, size, size)))
+        noise = upper + np.triu(upper, 1).swapaxes(1, 2)
+        norms.append(np.abs(np.linalg.eigvalsh(K.T @ noise @ K)).max(axis=1))
+    return float(np.quantile(norms, 1 - _FAILURE))

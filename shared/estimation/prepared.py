@@ -1,0 +1,135 @@
+"""Moments and schema of one release as arrays: built once, read by every fit of that release."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedMoments:
+    """Second moments of a release in encoded units, ready to be cut.
+
+    Attributes:
+        gram: (p, p) G = P^T P, the intercept first; S_hat itself of a moments release.
+        V: (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal where no party whitens.
+        root: (p, p) F with V = F F^T.
+        offset, scale: (p,) original value = offset + scale * encoded value.
+        labels: p labels in original units.
+        attributes: by name.
+        columns: indices into the p columns, by attribute name.
+        rows: k of rmgm, n of dgm and moments.
+        n: subjects.
+        entry_variance: (p, p) variances of the noise in the entries of `gram`, of a moments release only.
+    """
+
+    gram: Array
+    V: Array
+    root: Array
+    offset: Array
+    scale: Array
+    labels: tuple[str, ...]
+    attributes: dict[str, Attribute]
+    columns: dict[str, tuple[int, ...]]
+    mechanism: Literal["rmgm", "dgm", "moments"]
+    rows: int
+    n: int
+    entry_variance: Array | None = None
+
+    @classmethod
+    def of_release(cls, moments: SecondMoments, spec: ReleaseSpec) -> Self:
+        """Moments of a release in encoded units, every whitening undone.
+
+        Raises:
+            MomentsMismatchError: they are not of that release.
+        """
+        _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
+        names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
+        prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
+        if all(party.whitening is None for party in spec.parties):
+            return prepared
+        T = unwhitening(spec)
+        return replace(prepared, gram=T @ prepared.gram @ T.T, V=T @ prepared.V @ T.T, root=T @ prepared.root)
+
+    @classmethod
+    def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
+        """Moments of encoded columns with the attributes of a spec, in the spec's order.
+
+        Raises:
+            MomentsMismatchError: they are not of one release.
+        """
+        columns = encoded_columns(attributes)
+        width = len(columns) + 1
+        _require(moments.columns == (INTERCEPT, *(c.name for c in columns)), "columns")
+        _require([len(row) for row in moments.gram] == [width] * width, "matrix")
+        _require(len(moments.noise_variance) == width and moments.noise_variance[0] == 0, "noise")
+        entry_variance = _entry_variance(moments)
+        ends = np.cumsum([1, *(len(a.columns) for a in attributes)]).tolist()
+        return cls(
+            gram=np.array(moments.gram),
+            V=np.diag(moments.noise_variance),
+            root=np.diag(np.sqrt(moments.noise_variance)),
+            offset=np.array([0.0, *(c.offset for c in columns)]),
+            scale=np.array([1.0, *(c.scale for c in columns)]),
+            labels=(INTERCEPT, *(c.label for c in columns)),
+            attributes={a.name: a for a in attributes},
+            columns={a.name: tuple(range(ends[i], ends[i + 1])) for i, a in enumerate(attributes)},
+            mechanism=moments.mechanism,
+            rows=moments.rows,
+            n=moments.n,
+            entry_variance=entry_variance,
+        )
+
+    def attribute(self, name: str) -> Attribute:
+        """The attribute of that name.
+
+        Raises:
+            UnknownAttributeError: the release does not have it.
+        """
+        try:
+            return self.attributes[name]
+        except KeyError:
+            raise UnknownAttributeError(name, self.attributes) from None
+
+
+def unwhitening(spec: ReleaseSpec) -> Array:
+    """T (p, p) with encoded columns = T @ published columns, the intercept first.
+
+    A published z = W (x - c) gives x = W^-1 z + c 1, and the column of ones, mixed as all columns are, is published.
+    """
+    T = np.eye(len(spec.columns))
+    start = 1
+    for party in spec.parties:
+        end = start + len(party.columns)
+        if party.whitening is not None:
+            T[start:end, start:end], T[start:end, 0] = party.whitening.integer_map().undo()
+        start = end
+    return T
+
+
+def _entry_variance(moments: SecondMoments) -> Array | None:
+    """The (p, p) variances that a moments release, and no other, comes with."""
+    given = moments.entry_variance
+    _require((given is not None) == (moments.mechanism == "moments"), "noise")
+    if given is None:
+        return None
+    _require([len(row) for row in given] == [len(moments.gram)] * len(moments.gram), "noise")
+    variance = np.array(given)
+    _require(bool(np.isfinite(variance).all() and (variance == variance.T).all()), "noise")
+    _require(variance[0, 0] == 0 and moments.gram[0][0] == moments.n == moments.rows, "count")
+    return variance
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise MomentsMismatchError(
+            f"the {what} of these moments do not fit the schema", remedy="Take both from the same release."
+        )

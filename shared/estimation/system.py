@@ -1,0 +1,168 @@
+"""The moments of one regression, in the units in which it is solved.
+
+With an intercept these are the encoded units, in which the formulas of estimation.md are stated. Without one the
+model must have none in original units, so each column becomes original / scale = encoded + offset / scale. The exact
+intercept column makes that an affine change of basis which adds no noise: V stays what it is.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from commingle.shared.estimation.errors import TooFewRowsError
+from commingle.shared.estimation.noisy_moments.noise import EntryNoise
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class System:
+    """Moments of p_x terms x and the label y.
+
+    Attributes:
+        xx, xy, yy: blocks of G, (p_x, p_x), (p_x,) and a number.
+        V_xx, v_xy, v_yy: the same blocks of V, the covariance of the noise in one published row.
+        root: (p_x + 1, r) F with V = F F^T over (x, y).
+        intercept: whether the first term is the intercept.
+        to_original, shift: coefficients in original units = to_original @ b + shift.
+        terms: p_x labels.
+        entries: the noise in the entries of the blocks, of a moments release only; it has no other.
+    """
+
+    xx: Array
+    xy: Array
+    yy: float
+    V_xx: Array
+    v_xy: Array
+    v_yy: float
+    root: Array
+    intercept: bool
+    to_original: Array
+    shift: Array
+    terms: tuple[str, ...]
+    mechanism: Literal["rmgm", "dgm", "moments"]
+    rows: int
+    n: int
+    entries: EntryNoise | None = None
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Published rows less terms: k - p_x."""
+        return self.rows - len(self.xy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centred:
+    """The system with its noiseless intercept partialled out, or as it is when it has none.
+
+    Attributes:
+        X, g, yy: the centred blocks, (q, q), (q,) and a number.
+        V, v: (q, q) and (q,), of the features, and of each with the label.
+        root: (q, r), V = root root^T.
+        means: (q,) row of the intercept, over its own moment; None without intercept.
+        label_mean: the same of the label; 0 without intercept.
+        weight: moment of the intercept.
+        rows: degrees of freedom left in X: k - 1, or k.
+    """
+
+    X: Array
+    g: Array
+    yy: float
+    V: Array
+    v: Array
+    root: Array
+    means: Array | None
+    label_mean: float
+    weight: float
+    rows: int
+
+    @property
+    def centring(self) -> Array:
+        """T (q, p_x), the terms' intercept partialled out: X = T G_xx T^T."""
+        features = np.eye(len(self.g))
+        return features if self.means is None else np.column_stack([-self.means, features])
+
+    @property
+    def about_mean(self) -> Array:
+        """The c of the label about its mean, (p_x + 1,): g = T G_x. c and yy = c^T G c."""
+        direction = np.append(np.zeros(self.centring.shape[1]), 1.0)
+        direction[0] -= self.label_mean
+        return direction
+
+    def with_intercept(self, inverse: Array) -> Array:
+        """H (p_x, p_x) with H G_xy = the coefficients of `inverse` @ g and their intercept."""
+        T = self.centring
+        H = T.T @ inverse @ T
+        if self.means is not None:
+            H[0, 0] += 1 / self.weight
+        return H
+
+
+def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
+    """Cut the moments of columns `features` (and the intercept) and column `target`.
+
+    Raises:
+        TooFewRowsError: no more published rows than terms.
+    """
+    index = np.array([0, *features, target])
+    block = np.ix_(index, index)
+    gram, V, root = prepared.gram[block], prepared.V[block], prepared.root[index]
+    scale, zero = prepared.scale[index], prepared.offset[index] / prepared.scale[index]
+    unit = scale[-1]
+    to_original = np.diag(unit / scale[:-1])
+    shift = np.zeros(len(index) - 1)
+    first = 0 if intercept else 1
+    basis = np.eye(len(index))
+    if intercept:
+        # y = off_y + s_y (b_0 + sum_j b_j (x_j - off_j) / s_j)
+        to_original[0, 1:] = -unit * zero[1:-1]
+        shift[0] = prepared.offset[target]
+    else:
+        basis[0, 1:] = zero[1:]
+        gram = basis.T @ gram @ basis
+        to_original, shift = to_original[1:, 1:], shift[1:]
+    if prepared.rows <= len(shift) + intercept:
+        raise TooFewRowsError(
+            f"{prepared.rows} published rows cannot determine {len(shift)} coefficients",
+            remedy="Name fewer features.",
+        )
+    variance = prepared.entry_variance
+    return System(
+        xx=gram[first:-1, first:-1],
+        xy=gram[first:-1, -1],
+        yy=float(gram[-1, -1]),
+        V_xx=V[first:-1, first:-1],
+        v_xy=V[first:-1, -1],
+        v_yy=float(V[-1, -1]),
+        root=root[first:, root.any(axis=0)],
+        intercept=intercept,
+        to_original=to_original,
+        shift=shift,
+        terms=tuple(prepared.labels[i] for i in index[first:-1]),
+        mechanism=prepared.mechanism,
+        rows=prepared.rows,
+        n=prepared.n,
+        entries=None if variance is None else EntryNoise(variance[np.ix_(index, index)], basis[:, first:]),
+    )
+
+
+def centre(system: System) -> Centred:
+    """X = G_xx - G_x1 G_1x / G_11 and likewise g and yy, with k - 1 degrees of freedom."""
+    if not system.intercept:
+        blocks = system.xx, system.xy, system.yy, system.V_xx, system.v_xy, system.root[:-1]
+        return Centred(*blocks, means=None, label_mean=0.0, weight=0.0, rows=system.rows)
+    weight = float(system.xx[0, 0])
+    means = system.xx[0, 1:] / weight
+    label = float(system.xy[0])
+    return Centred(
+        X=system.xx[1:, 1:] - weight * np.outer(means, means),
+        g=system.xy[1:] - label * means,
+        yy=system.yy - label * label / weight,
+        V=system.V_xx[1:, 1:],
+        v=system.v_xy[1:],
+        root=system.root[1:-1],
+        means=means,
+        label_mean=label / weight,
+        weight=weight,
+        rows=system.rows - 1,
+    )

@@ -1,0 +1,1 @@
+"""What a release will be worth, from public quantities alone, before any budget is spent."""

@@ -1,0 +1,85 @@
+"""What a forecast would be elsewhere: over k, epsilon and n, and by mechanism."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.forecast.forecast import forecast, is_useful, relative_error
+from commingle.shared.forecast.mechanisms import PREDICTORS, predict
+from commingle.shared.forecast.result import Plan, Point
+from commingle.shared.forecast.sketch import settled, sketch_bounds
+from commingle.shared.forecast.words import advice
+from commingle.shared.planning.design import Design
+from commingle.shared.planning.task import Assumptions, Task, task_of
+
+_POINTS = 17
+_EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
+_LEAST_N, _MOST_N = 10, (1 << 53) - 1
+_LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
+_CLASSICAL_MOST = 1.0
+
+
+def plan(design: Design, assumed: Assumptions | None = None) -> Plan:
+    """The forecast with its curves, and the other mechanisms beside it.
+
+    Raises:
+        PlanningError: there is nothing to forecast.
+        PrivacyError: epsilon, delta or a row norm outside its domain.
+    """
+    assumed = assumed or Assumptions()
+    task = task_of(design, assumed)
+    possible = [name for name in PREDICTORS if name != "moments" or not design.whitened]
+    others = [settled(replace(design, mechanism=name, k=None), task) for name in possible]
+    mechanisms = tuple(_point(other, task, at=other.epsilon) for other in others)
+    return Plan(
+        forecast=forecast(design, assumed),
+        over_k=_over_k(design, task),
+        over_epsilon=_over_epsilon(design, task),
+        over_n=_over_n(design, task),
+        mechanisms=mechanisms,
+        advice=advice(mechanisms),
+    )
+
+
+def _over_k(design: Design, task: Task) -> tuple[Point, ...]:
+    if design.mechanism != "rmgm":
+        return ()
+    least, most = sketch_bounds(design)
+    values = _whole(least, max(most, design.k or 0))
+    return tuple(_point(replace(design, k=k), task, at=k) for k in values)
+
+
+def _over_epsilon(design: Design, task: Task) -> tuple[Point, ...]:
+    given = design.epsilon
+    most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
+    values = _spaced(max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most)))
+    return tuple(_point(settled(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
+
+
+def _over_n(design: Design, task: Task) -> tuple[Point, ...]:
+    values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))
+    return tuple(_point(settled(replace(design, n=n, k=None), task), task, at=n) for n in values)
+
+
+def _whole(low: float, high: float) -> list[int]:
+    """Each number once, however close the ends are."""
+    return sorted({round(value) for value in _spaced(low, high)})
+
+
+def _spaced(low: float, high: float) -> list[float]:
+    values: list[float] = np.geomspace(low, high, _POINTS).tolist()
+    return values
+
+
+def _point(design: Design, task: Task, *, at: float) -> Point:
+    found = predict(design, task)
+    return Point(
+        at=at,
+        mechanism=design.mechanism,
+        k=design.k,
+        r_squared=found.r_squared,
+        r_squared_constant=found.r_squared_constant,
+        relative_error=relative_error(task, found),
+        useful=is_useful(found),
+    )

@@ -1,0 +1,115 @@
+"""The forecast of one design."""
+
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, floor, hypot, isfinite, log10, sqrt
+
+import numpy as np
+
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.forecast.mechanisms import predict
+from commingle.shared.forecast.result import Forecast, TermForecast
+from commingle.shared.forecast.sketch import settled
+from commingle.shared.forecast.words import sentences
+from commingle.shared.planning.design import Design, design_of
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.prediction import Prediction
+from commingle.shared.planning.task import Assumptions, Task, task_of
+
+_LEAST_N, _MOST_N = 100, 10**12
+_HALVINGS = 12  # of ten decades: to half a per cent of a decade
+
+
+@lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
+def forecast_of(spec: ReleaseSpec) -> Forecast | None:
+    """The forecast of a proposed release under the default assumptions; None where no attribute can be a label."""
+    try:
+        return forecast(design_of(spec))
+    except PlanningError:
+        return None
+
+
+def forecast(design: Design, assumed: Assumptions | None = None) -> Forecast:
+    """The forecast of a design; a k that is left open is chosen.
+
+    Raises:
+        PlanningError: there is nothing to forecast.
+        PrivacyError: epsilon, delta or a row norm outside its domain.
+    """
+    assumed = assumed or Assumptions()
+    task = task_of(design, assumed)
+    best = settled(design, task)
+    chosen = best if design.k is None else design
+    found = predict(chosen, task)
+    result = Forecast(
+        mechanism=chosen.mechanism,
+        n=chosen.n,
+        k=chosen.k,
+        epsilon=chosen.epsilon,
+        delta=chosen.delta,
+        parties=len(chosen.shares),
+        target=task.target,
+        target_named=assumed.target is not None,
+        public_table=assumed.second_moments is not None,
+        r_squared_assumed=task.r_squared,
+        r_squared=found.r_squared,
+        r_squared_constant=found.r_squared_constant,
+        relative_error=relative_error(task, found),
+        reliable=found.reliable,
+        useful=is_useful(found),
+        n_needed=_n_needed(design, task),
+        best_k=best.k,
+        terms=_terms(task, found),
+    )
+    return replace(result, sentences=sentences(result, design))
+
+
+def is_useful(found: Prediction) -> bool:
+    """Whether a fit beats the mean, and is expected to be told from it."""
+    return found.told_apart and found.r_squared > 0
+
+
+def relative_error(task: Task, found: Prediction) -> float | None:
+    """sqrt(sum_j xx_jj Cov_jj / sum_j xx_jj b_j^2)."""
+    length = float(np.diag(task.xx) @ task.b**2)
+    if found.covariance is None or length <= 0:
+        return None
+    return sqrt(float(np.diag(task.xx) @ np.diag(found.covariance)) / length)
+
+
+def _n_needed(design: Design, task: Task) -> int | None:
+    """By bisection over log n, rounded up to two digits."""
+
+    def serves(exponent: float) -> bool:
+        larger = replace(design, n=round(10**exponent), k=None)
+        return is_useful(predict(settled(larger, task), task))
+
+    low, high = log10(_LEAST_N), log10(_MOST_N)
+    if not serves(high):
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if serves(middle) else (middle, high)
+    n: float = 10**high
+    unit: int = 10 ** (floor(log10(n)) - 1)
+    return ceil(n / unit) * unit
+
+
+def _terms(task: Task, found: Prediction) -> tuple[TermForecast, ...]:
+    """Original intercept = level - sum_j slope_j mean_j; the level's own error is independent of the slopes'."""
+    names = ("(intercept)", *task.labels)
+    cov = found.covariance
+    if cov is None:
+        return tuple(TermForecast(term=name, encoded=None, original=None) for name in names)
+    with np.errstate(all="ignore"):  # bounds may lie at the ends of what a number can be
+        ratio = task.unit / task.scale
+        mean = ratio * (task.offset + task.scale * task.mean)
+        slopes = np.sqrt(np.diag(cov))
+        level = sqrt(found.level_variance)
+        encoded = [hypot(level, sqrt(max(0.0, float(task.mean @ cov @ task.mean)))), *slopes.tolist()]
+        shift = float(np.sqrt(np.maximum(0.0, mean @ cov @ mean)))
+        original = [hypot(task.unit * level, shift), *(ratio * slopes).tolist()]
+    return tuple(
+        TermForecast(term=name, encoded=e, original=o if isfinite(o) else None)
+        for name, e, o in zip(names, encoded, original, strict=True)
+    )

@@ -1,0 +1,99 @@
+"""A forecast in plain words."""
+
+from collections.abc import Sequence
+
+from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.forecast.result import Forecast, Point
+from commingle.shared.planning.design import Design
+
+_FAR = 1.5  # from the best k
+
+
+def sentences(f: Forecast, design: Design) -> tuple[str, ...]:
+    """What a person should know, the verdict first."""
+    said = [_verdict(f), _threshold(f)]
+    if f.useful:
+        said.append(_coefficients(f))
+    if f.k is not None and f.best_k is not None and not 1 / _FAR < f.k / f.best_k < _FAR:
+        said.append(f"k = {f.k:,} is asked for; k = {f.best_k:,} would suit better.")
+    if design.whitened:
+        said.append(
+            f"Columns of {', '.join(design.whitened)} are forecast as published: whitened mixtures of the attributes, "
+            "each named after the attribute in its place."
+        )
+    if design.cut:
+        said.append(
+            f"Rows of {', '.join(design.cut)} are cut to a row norm. The forecast is about the cut rows and does not "
+            "count what cutting loses. It helps only where public knowledge says that nearly all rows are well below "
+            "the square root of the number of columns. Rows of binary attributes always have that length."
+        )
+    return (*said, _assumed(f, whitened=bool(design.whitened)))
+
+
+def told(f: Forecast | None) -> tuple[str, ...]:
+    """The sentences of a forecast, or that there is none."""
+    return ("No forecast: no attribute can be the label of a linear model.",) if f is None else f.sentences
+
+
+def advice(points: Sequence[Point]) -> str:
+    """Which of several mechanisms suits: the one that explains most, and what it asks for in return."""
+    best = _most(points)
+    if not best.useful:
+        said = "No mechanism is useful here: predicting the mean is as good."
+    else:
+        said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
+    if not any(p.mechanism == "moments" for p in points):
+        return f"{said} moments is left out: it takes no whitening."
+    if best.mechanism != "moments" or not best.useful:
+        return said
+    other = _most([p for p in points if p.mechanism != "moments"])
+    best_other = (
+        f"{other.mechanism} suits best: expected {_r_squared(other)}" if other.useful else "none is useful here"
+    )
+    return f"{said} It asks for trust that the others do not: {TRUST_MOMENTS} Without that trust {best_other}."
+
+
+def _most(points: Sequence[Point]) -> Point:
+    """The useful one that explains most, or else the one that explains most."""
+    return max(points, key=lambda point: (point.useful, point.r_squared))
+
+
+def _r_squared(point: Point) -> str:
+    return f"R\N{SUPERSCRIPT TWO} {_two(point.r_squared)}"
+
+
+def _verdict(f: Forecast) -> str:
+    compared = f"without privacy {_two(f.r_squared_assumed)}, predicting the private mean {_two(f.r_squared_constant)}"
+    expected = f"a linear fit is expected to reach R\N{SUPERSCRIPT TWO} {_two(f.r_squared)} on new people ({compared})"
+    if f.useful:
+        return f"Useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}."
+    return f"Not useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}, so predicting the mean is as good."
+
+
+def _threshold(f: Forecast) -> str:
+    if f.n_needed is None:
+        return f"No number of people makes this useful at epsilon {f.epsilon:g}."
+    chosen = ", with k chosen for that n" if f.best_k is not None else ""
+    return f"Not useful below n = {f.n_needed:,} at epsilon {f.epsilon:g}{chosen}."
+
+
+def _coefficients(f: Forecast) -> str:
+    if not f.reliable or f.relative_error is None:
+        return "It serves prediction only: single coefficients will not be reliable."
+    return f"Coefficients are expected to be off by about {f.relative_error:.0%} of their size, all taken together."
+
+
+def _assumed(f: Forecast, *, whitened: bool) -> str:
+    label = f"{f.target!r}" if f.target_named else f"{f.target!r} (the middle one of all possible labels)"
+    if f.public_table:
+        explained = f"features explain {f.r_squared_assumed:.0%} of {label}"
+        return f"Assumed: the private rows are like the public table, where {explained}."
+    mixtures = ", whitened columns uncorrelated and as wide as their row norm allows" if whitened else ""
+    return (
+        f"Assumed: attributes are independent and uniform on their bounds or levels{mixtures}, and together explain "
+        f"{f.r_squared_assumed:.0%} of {label}. Rows that spread less than that give less."
+    )
+
+
+def _two(value: float) -> str:
+    return "below -1" if value < -1 else f"{round(value, 2) + 0.0:.2f}"  # no -0.00

@@ -1,0 +1,103 @@
+"""How a moments block splits its noise, and what one subject can move it (docs/proofs/moments.md, sections 4 and 5).
+
+The entries of a party's block get noise of variance sigma^2 / weight, sigma being the block's: weight 1 for cross
+blocks, 2 for linear terms (they enter every centred moment), one chosen here for the own block. Weights count in
+the sensitivity. All quantities are public and integers in steps of 4^-f, so every party computes the same.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, isqrt
+
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.rows.rowwise import PublicParty, PublicRelease, row_sensitivity
+
+_LINEAR = 2
+_OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Noise of the entries of one party's block: standard deviations, in steps."""
+
+    linear: int
+    diagonal: int
+    off_diagonal: int
+    cross: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What is public about one party's rows, in steps.
+
+    Attributes:
+        c: largest squared norm of a row.
+        e: largest squared distance of two rows.
+        k: what the squared distance of two rows counts through the linear terms and the others' rows.
+    """
+
+    c: int
+    e: int
+    k: int
+
+
+def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> Scales:
+    """The noise of every entry where the largest is sigma; each the least s with weight s^2 >= sigma^2.
+
+    Off-diagonal entries of the own block stand for two equal ones: they need half the variance.
+    """
+    own = own_weight(spec, party)
+    return Scales(
+        linear=_share(sigma, _LINEAR), diagonal=_share(sigma, own), off_diagonal=_share(sigma, 2 * own), cross=sigma
+    )
+
+
+def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
+    """Delta^2 such that the block is rho-zCDP with rho = Delta^2 / (2 sigma^2), rounded up.
+
+    Adjacency and guarantee: as given, for party's rows against everybody else together, other parties' rows being
+    known and bounded. Precondition: every party keeps the bounds of the spec.
+    """
+    return _moved(_bounds(spec, party), own_weight(spec, party), adjacency)
+
+
+def own_weight(spec: PublicRelease, party: PublicParty) -> int:
+    """The weight of the own block that makes the expected squared error of all moments least.
+
+    k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
+    """
+    bounds = _bounds(spec, party)
+    d = len(party.columns)
+    others = sum(len(p.columns) for p in spec.parties) - d
+    free = min(bounds.k // (2 * bounds.c), max(_OWN)) if bounds.c else 1
+
+    def error(own: int) -> Fraction:
+        # sigma^2 is proportional to Delta^2; E ||noise||_F^2 / sigma^2 = d(d+1) / 2w + 2d / 2 + 2d(p-d)
+        spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d, _LINEAR) + 2 * d * others
+        return _moved(bounds, own, spec.adjacency) * spread
+
+    return min(sorted({*_OWN, max(free, 1)}), key=error)
+
+
+def _bounds(spec: PublicRelease, party: PublicParty) -> _Bounds:
+    c = {p.name: row_sensitivity(spec, p, Adjacency.ZERO_OUT) for p in spec.parties}
+    own = c[party.name]
+    return _Bounds(
+        c=own,
+        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
+        k=_LINEAR * 4**spec.fraction_bits + sum(c.values()) - own,
+    )
+
+
+def _moved(bounds: _Bounds, own: int, adjacency: Adjacency) -> int:
+    """Max of w ||x x^T - y y^T||_F^2 + k ||x - y||^2, y = 0 under zero_out, rounded up."""
+    c, k = bounds.c, bounds.k
+    if adjacency is Adjacency.ZERO_OUT:
+        return own * c * c + k * c
+    # w (2 c e - e^2 / 2) + k e grows up to e = 2c + k/w
+    e = min(Fraction(bounds.e), 2 * c + Fraction(k, own))
+    return ceil(own * (2 * c * e - e * e / 2) + k * e)
+
+
+def _share(sigma: int, weight: int) -> int:
+    return isqrt(-(-sigma * sigma // weight) - 1) + 1

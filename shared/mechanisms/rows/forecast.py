@@ -1,0 +1,227 @@
+"""rmgm and dgm: rows that behave like draws of a normal law with covariance S/rows + V (estimation.md).
+
+Everything is computed in a basis in which the features are uncorrelated and their noise is white: z = T^T x with
+T^T xx T = diag(lambda) and T^T V T = noise I, slopes beta with b = T beta. A published row then has feature variances
+omega = kappa lambda + noise, kappa = n / rows. The learner's fits are b_hat = H g with H = (X - R)^-1 for some
+subtracted noise R; here h stands for its expectation per row, diagonal in this basis. The learner's own constants (0.95
+of F, 3 errors of ln(feature_root), 0.05 of its noise bound) are repeated because this package cannot import it.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, inf, log, log1p, sqrt
+
+import numpy as np
+
+from commingle.shared.planning.design import Array, Design, noise_variance
+from commingle.shared.planning.prediction import Prediction
+from commingle.shared.planning.task import Task
+
+_SIGNAL_ERRORS = 3.0
+_FAILURE = 0.05
+_Z95 = 1.6448536269514722
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_LEAST_DEGREES = 4  # of the F statistic, which has no variance at them
+_LEAST_RELATIVE = 1e-9  # noise of a column beside the noisiest: white noise needs some everywhere
+_NO_NOISE = 1e12  # stands for an infinite root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """A task as published, in the basis of the module.
+
+    Attributes:
+        lam, beta: (q,) variances of the features and slopes.
+        noise: variance of the features' noise; `noise_y` of the label's.
+        columns_per_noise: sum of V over its largest entry.
+    """
+
+    task: Task
+    lam: Array
+    beta: Array
+    noise: float
+    noise_y: float
+    columns_per_noise: float
+    n: int
+    rows: int
+
+    @property
+    def kappa(self) -> float:
+        return self.n / self.rows
+
+    @property
+    def omega(self) -> Array:
+        return self.kappa * self.lam + self.noise
+
+    @property
+    def degrees(self) -> int:
+        return self.rows - 1 - len(self.lam)
+
+
+def predict(design: Design, task: Task) -> Prediction:
+    """Expected figures of the learner's `measurement_error` and `shrunken` on a release of this design.
+
+    The covariance is the large-sample one of estimation.md with rows - q - 2 for rows; around the table dgm has no
+    part from the sampling of rows.
+    """
+    T, p = _published(design, task)
+    constant = _constant(p)
+    if p.degrees <= _LEAST_DEGREES:
+        return Prediction(
+            covariance=None,
+            level_variance=inf,
+            r_squared=constant,
+            r_squared_constant=constant,
+            told_apart=False,
+            reliable=False,
+        )
+    q, root = len(p.lam), _feature_root(p)
+    h = _operator(p, 1 - (q + 1) / p.rows)
+    centre, plain, along = _spread(p, h)
+    level = p.noise_y + p.noise * float(centre @ centre)
+    if design.mechanism == "dgm":
+        plain = plain - p.kappa * task.residual * h**2 * p.lam / (p.degrees - 1)
+    else:
+        level += p.kappa * task.residual
+    expected, deviation = _f_statistic(p)
+    threshold = _f_quantile(q, p.degrees)
+    return Prediction(
+        covariance=T * plain @ T.T + np.outer(T @ along, T @ along),
+        level_variance=level / p.n,
+        r_squared=_shrunken(p, root, expected, deviation, threshold),
+        r_squared_constant=constant,
+        told_apart=expected > threshold,
+        reliable=root > exp(_SIGNAL_ERRORS * sqrt(2 / (p.rows - 1))),
+    )
+
+
+def _published(design: Design, task: Task) -> tuple[Array, _Rows]:
+    v = noise_variance(design)
+    noise_x = v[list(task.x)]
+    top = float(noise_x.max())
+    relative = np.maximum(noise_x / top, _LEAST_RELATIVE).round(12) if top > 0 else np.ones(len(noise_x))
+    T, lam, beta = _basis(task, tuple(relative.tolist()))
+    noise_y = float(v[task.y])
+    return T, _Rows(task, lam, beta, top, noise_y, float(relative.sum()), design.n, design.rows)
+
+
+@lru_cache(maxsize=8)  # epsilon, n and k leave it as it is: one for a whole plan
+def _basis(task: Task, relative: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """T (q, q), lambda (q,) and beta (q,), for noise variances up to a factor.
+
+    W^-1 xx W^-1 = Q diag(lambda) Q^T with W = V^(1/2): T = W^-1 Q and beta = Q^T W b.
+    """
+    deviation = np.sqrt(np.array(relative))
+    lam, Q = np.linalg.eigh(task.xx / np.outer(deviation, deviation))
+    return Q / deviation[:, None], np.maximum(lam, 0.0), Q.T @ (deviation * task.b)
+
+
+def _operator(p: _Rows, part: float) -> Array:
+    """(omega - part noise)^-1: the inverse of what is left when that part of the noise is subtracted."""
+    return 1 / (p.kappa * p.lam + (1 - part) * p.noise)
+
+
+def _spread(p: _Rows, h: Array) -> tuple[Array, Array, Array]:
+    """Mean beta* (q,) of b_hat = H g and its covariance as diag(first) + second second^T.
+
+    With z = y - x b*: tau2 = Var z, delta = E[x z] = kappa lambda beta - omega beta*, and
+    Cov(b_hat) = h (omega tau2 + delta delta^T) h / (rows - q - 2), the last as for an inverse Wishart matrix.
+    """
+    cross = p.kappa * p.lam * p.beta
+    centre = h * cross
+    error = centre - p.beta
+    tau2 = p.kappa * (p.task.residual + float(p.lam @ error**2)) + p.noise_y + p.noise * float(centre @ centre)
+    delta = cross - p.omega * centre
+    return centre, h**2 * p.omega * tau2 / (p.degrees - 1), h * delta / sqrt(p.degrees - 1)
+
+
+def _feature_root(p: _Rows) -> float:
+    """Expected smallest root of X against (rows - 1) V: the population's, less what q columns of noise take off it."""
+    root = float(p.omega.min()) / p.noise if p.noise > 0 else inf
+    return min(root, _NO_NOISE) * _edge(p)
+
+
+def _edge(p: _Rows) -> float:
+    """The least eigenvalue of white noise lies near (1 - sqrt(q / rows))^2 (Marchenko and Pastur 1967)."""
+    return (1 - sqrt(len(p.lam) / (p.rows - 1))) ** 2
+
+
+def _f_statistic(p: _Rows) -> tuple[float, float]:
+    """Mean and relative standard deviation of the F statistic of plain least squares on the release.
+
+    Noncentral F with shift = (rows - 1) r2 / (1 - r2), r2 of the noisy columns; the shift itself varies by 2 / rows.
+    """
+    q, df = len(p.lam), p.degrees
+    r2 = float((p.kappa * p.lam * p.beta) ** 2 @ (1 / p.omega)) / (p.kappa * p.task.yy + p.noise_y)
+    shift = (p.rows - 1) * r2 / max(1 - r2, np.finfo(float).eps)
+    mean = df / (df - 2) * (1 + shift / q)
+    scale = (df / q / (df - 2)) ** 2
+    variance = scale * 2 * ((q + shift) ** 2 + (q + 2 * shift) * (df - 2)) / (df - 4) + scale * 2 * shift**2 / p.rows
+    return mean, sqrt(variance) / mean
+
+
+def _f_quantile(q: int, df: int) -> float:
+    """F_.95(q, df) by Paulson 1942: (1 - c) u - (1 - a) = z sqrt(c u^2 + a) for u = F^(1/3), a = 2/9q, c = 2/9df."""
+    a, c = 2 / (9 * q), 2 / (9 * df)
+    lead, half, last = (1 - c) ** 2 - _Z95**2 * c, (1 - a) * (1 - c), (1 - a) ** 2 - _Z95**2 * a
+    return ((half + sqrt(half**2 - lead * last)) / lead) ** 3
+
+
+def _shrunken(p: _Rows, root: float, expected: float, deviation: float, threshold: float) -> float:
+    """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal).
+
+    That blend of an attenuation undone (b_e) and a damped fit (b_r) stands for the learner's `shrunken`, whose weights
+    have no expectation in closed form; how near it comes is measured in docs/planning.md.
+    """
+    q, df = len(p.lam), p.degrees
+    eager, damped = _eager(p, root), _damped(p)
+    spread = sqrt(log1p(deviation**2))
+    total = 0.0
+    for node, weight in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
+        F = expected * exp(spread * node - spread**2 / 2)
+        s = max(0.0, 1 - (threshold / F) ** 2)
+        j = min(1.0, max(0.0, 1 - (q - 2) * df / (q * (df + 2) * F)))
+        total += weight * _r_squared(p, s * eager + (1 - s) * j * damped)
+    return total
+
+
+def _eager(p: _Rows, root: float) -> Array:
+    gamma = (len(p.lam) + 1) / (p.rows - 1)
+    return _operator(p, max(0.0, min(1 - gamma, root * (1 - 2 * sqrt(gamma)))))
+
+
+def _damped(p: _Rows) -> Array:
+    """(kappa lambda + l)^-1, l the learner's bound on the noise less the least eigenvalue left, per row.
+
+    The learner damps all columns alike, this all columns in proportion to their noise.
+    """
+    m = p.rows - 1
+    norm = 1 + sqrt(p.columns_per_noise / m) + sqrt(2 * log(1 / _FAILURE) / m)
+    least = float(p.omega.min()) * _edge(p) - p.noise
+    damping = max(0.0, (norm**2 - 1) * p.noise - least)
+    return 1 / (p.kappa * p.lam + damping)
+
+
+def _r_squared(p: _Rows, h: Array) -> float:
+    """1 - (L + level) / yy, L = residual + E (b_hat - b)^T xx (b_hat - b) being the loss of the slopes.
+
+    The level is off by (kappa L + v_y + E b_hat^T V b_hat) / n. The learner draws the released mean of the label, of
+    variance s2, towards the centre of its bounds: f = 1 / (1 + 3 s2) of it is left under a uniform prior.
+    """
+    centre, plain, along = _spread(p, h)
+    second = (centre - p.beta) ** 2 + plain + along**2
+    loss = p.task.residual + float(p.lam @ second)
+    noise = p.noise_y + p.noise * float(np.sum(centre**2 + plain + along**2))
+    f = 1 / (1 + 3 * _of_rows(p) * (p.kappa * p.task.yy + p.noise_y) / p.n)
+    level = f**2 * _of_rows(p) * (p.kappa * loss + noise) / p.n + ((1 - f) * p.task.mean_y) ** 2
+    return 1 - (loss + level) / p.task.yy
+
+
+def _constant(p: _Rows) -> float:
+    """- (1/rows + v_y / (n yy)): what the private mean of the label loses."""
+    return -_of_rows(p) * (1 / p.rows + p.noise_y / (p.n * p.task.yy))
+
+
+def _of_rows(p: _Rows) -> float:
+    """E[rows / chi2_rows]: the intercept's own norm varies."""
+    return p.rows / max(1, p.rows - 2)

@@ -1,0 +1,145 @@
+"""The exact integer projection Y = S Q of protocol.md section 3, streamed over rows.
+
+Exactness. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in whatever
+order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32
+represents exactly. Block products are added up in float64, exact while n * 2^15 <= 2^53; more rows are
+refused. Hence the result is a function of the (rank, row) pairs alone: neither their order, nor the batches
+they came in, nor the BLAS in use, nor the number of threads can change a bit of it.
+
+Privacy needs nothing of S but its entries +-1: a change of one subject's row from q to q' changes Y by
+exactly sqrt(k) * ||q - q'||, provided that each rank occurs once. The caller vouches for that.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, SignStream, checked_ranks
+
+MAX_ABS_ENTRY = 2**15
+MAX_SUBJECTS = 2**53 // MAX_ABS_ENTRY
+_SUBJECTS = 512  # in one block: at most 2^24 / MAX_ABS_ENTRY
+_ROWS = 8 * BLOCK_BITS  # of S at a time: a buffer of 512 x 1024 float32 is 2 MiB and stays in cache
+_BATCH = 2**16  # subjects per call in ones_projection
+
+# OpenBLAS multiplies on the calling thread up to 2^18 multiply-adds. Tiles of that size keep its own threads,
+# which spin between calls, out of the way of ours: two thirds of the time at d = 10. From d = 33 on tiles
+# would be too narrow to be efficient and the product dominates, so there BLAS does the threading.
+_SERIAL_PRODUCT = 2**18
+_TILED_COLUMNS = 32
+_THREADS = 2
+
+# byte -> its eight signs, most significant bit first
+_SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
+
+
+class Projection:
+    """Accumulates Y = S Q, (k, d), over batches of rows of Q; memory does not grow with the number of rows.
+
+    One caller at a time; `add` itself uses two threads.
+
+    Args:
+        seed: the release seed, 32 bytes, public.
+        k: rows of S, >= 1.
+        d: columns of Q, >= 1.
+
+    Raises:
+        MixingError: an argument is out of range.
+    """
+
+    def __init__(self, seed: bytes, k: int, d: int) -> None:
+        if k < 1 or d < 1:
+            raise MixingError(f"a projection has k >= 1 rows and d >= 1 columns, got k={k} and d={d}")
+        self._k = k
+        self._subjects = 0
+        tiled = d <= _TILED_COLUMNS
+        narrow = 2 ** ((_SERIAL_PRODUCT // _SUBJECTS // d).bit_length() - 1) if tiled else _ROWS
+        step = min(narrow, BLOCK_BITS)  # a power of two, so that it divides every range of rows
+        self._tile = step if tiled else _ROWS
+        self._sum = np.zeros((d, -(-k // step) * step))
+        self._lock = Lock()
+        self._lanes = [_Lane(seed, min(_ROWS, self._sum.shape[1])) for _ in range(_THREADS if tiled else 1)]
+
+    def add(self, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        """Add m rows: `q` is (m, d) with |q| <= 2^15, row i belongs to the subject of rank ranks[i].
+
+        Raises:
+            MixingError: shapes, types or ranges are wrong; nothing was added.
+        """
+        checked = checked_ranks(ranks)
+        self._check(q, len(checked))
+        self._subjects += len(checked)
+        with ThreadPoolExecutor(len(self._lanes)) as pool:
+            list(pool.map(lambda lane: self._add_lane(lane, checked, q), range(len(self._lanes))))
+
+    def total(self) -> NDArray[np.int64]:
+        """Y of everything added so far, (k, d)."""
+        return np.ascontiguousarray(self._sum[:, : self._k].T.astype(np.int64))
+
+    def _add_lane(self, lane: int, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
+        """Every len(lanes)-th block of subjects, beginning with the lane's own."""
+        for start in range(lane * _SUBJECTS, len(ranks), len(self._lanes) * _SUBJECTS):
+            block = slice(start, start + _SUBJECTS)
+            q_transposed = np.asarray(q[block].T, dtype=np.float32, order="C")
+            for first in range(0, self._sum.shape[1], _ROWS):
+                rows = min(_ROWS, self._sum.shape[1] - first)
+                signs = self._lanes[lane].signs(ranks[block], first, rows)
+                # Y^T += Q^T S^T over this block of subjects and rows
+                product = _tiled_product(q_transposed, signs, min(self._tile, rows))
+                with self._lock:
+                    self._sum[:, first : first + rows] += product
+
+    def _check(self, q: NDArray[np.integer], subjects: int) -> None:
+        expected = (subjects, self._sum.shape[0])
+        if q.shape != expected or not np.issubdtype(q.dtype, np.integer):
+            raise MixingError(f"expected integers of shape {expected}, got {q.dtype} of shape {q.shape}")
+        if q.size and (int(q.min()) < -MAX_ABS_ENTRY or int(q.max()) > MAX_ABS_ENTRY):
+            raise MixingError(f"an entry exceeds {MAX_ABS_ENTRY} in magnitude; the projection would not be exact")
+        if self._subjects + subjects > MAX_SUBJECTS:
+            raise MixingError(f"more than {MAX_SUBJECTS} rows; the projection would not be exact")
+
+
+class _Lane:
+    """What one thread needs for itself: the stream and a buffer for expanded signs."""
+
+    def __init__(self, seed: bytes, rows: int) -> None:
+        self._stream = SignStream(seed)
+        self._buffer = np.empty(_SUBJECTS * rows, dtype=np.float32)
+
+    def signs(self, ranks: NDArray[np.uint64], first: int, rows: int) -> NDArray[np.float32]:
+        """Rows first .. first + rows - 1 of S for the given ranks, transposed: (m, rows) of +-1."""
+        packed = self._stream.packed(ranks, rows, first_block=first // BLOCK_BITS)
+        signs = self._buffer[: len(ranks) * rows].reshape(len(ranks), rows)
+        # mode="clip" lets take() write into the buffer directly; no byte is out of range
+        np.take(_SIGNS, packed, axis=0, out=signs.reshape(*packed.shape, 8), mode="clip")
+        return signs
+
+
+def _tiled_product(left: NDArray[np.float32], right: NDArray[np.float32], tile: int) -> NDArray[np.float32]:
+    """(d, m) times (m, rows), one BLAS call per `tile` columns of the right factor; tile divides rows."""
+    subjects, rows = right.shape
+    tiles = left @ right.reshape(subjects, rows // tile, tile).transpose(1, 0, 2)
+    return tiles.transpose(1, 0, 2).reshape(len(left), rows)
+
+
+def project(seed: bytes, k: int, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Y = S Q in one call: ranks (m,), q (m, d), result (k, d). See `Projection`."""
+    if q.ndim != 2:  # noqa: PLR2004
+        raise MixingError(f"q is a matrix, got shape {q.shape}")
+    projection = Projection(seed, k, q.shape[1])
+    projection.add(ranks, q)
+    return projection.total()
+
+
+def ones_projection(seed: bytes, k: int, n: int) -> NDArray[np.int64]:
+    """S 1 over ranks 0..n-1, (k,): the public intercept column of protocol.md section 8, free of noise."""
+    if n < 0:
+        raise MixingError(f"there cannot be {n} subjects")
+    projection = Projection(seed, k, 1)
+    for start in range(0, n, _BATCH):
+        ranks = np.arange(start, min(start + _BATCH, n), dtype=np.int64)
+        projection.add(ranks, np.ones((len(ranks), 1), dtype=np.int64))
+    return projection.total()[:, 0]

@@ -1,1 +1,0 @@
-"""Sensitivity, calibration, accounting and noise: everything that carries the privacy guarantee."""

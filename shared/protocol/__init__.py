@@ -1,1 +1,0 @@
-"""Documents, signatures, mechanisms and round states: bytes in, verified values out."""

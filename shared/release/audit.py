@@ -1,0 +1,404 @@
+"""Hash-chained histories of parties and coordinators, and checking them offline against a published release.
+
+A chain is a list of JSON texts; each holds the SHA-256 of the one before as `previous`. A party's chain is its privacy
+ledger. Every approval, block and rejection a party signs names the head its chain had then, so whoever holds published
+documents notices a chain that was rewritten later. An export is signed by whose history it is.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from commingle.shared.documents.dsse import Envelope, open_envelope
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.keys import Fingerprint, VerifyingKey
+from commingle.shared.documents.model import Digest, Name, WireModel, decode, encode
+from commingle.shared.documents.regression import RegressionResult
+from commingle.shared.documents.statements import (
+    Approval,
+    BlockStatement,
+    Rejection,
+    Rotation,
+    RotationRequest,
+    SignedDocument,
+    open_rotation,
+)
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.mechanisms.moments.exchange.documents import Countersignature
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.verification import PublishedRelease
+
+GENESIS = "0" * 64
+_REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
+_SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
+    "approval": Approval,
+    "block": BlockStatement,
+    "rejection": Rejection,
+    "regression": RegressionResult,
+}
+# the state of its charge in which a party signs each document
+_SIGNED_WHILE: Mapping[str, str] = {
+    "approval": "reserved",
+    "alignment": "reserved",
+    "mask": "debited",
+    "countersignature": "debited",
+    "block": "stored",
+    "regression": "stored",
+}
+_BY_MEMBERS = frozenset({*_SIGNED_WHILE, "rejection"})
+# where a charge may go from each state (protocol.md section 6); a redraw repeats `debited`
+_MOVES: Mapping[str | None, frozenset[str]] = {
+    None: frozenset({"reserved"}),
+    "reserved": frozenset({"debited", "released"}),
+    "debited": frozenset({"debited", "stored", "withdrawn"}),
+    "stored": frozenset({"acked", "withdrawn"}),
+    "acked": frozenset(),
+    "released": frozenset(),
+    "withdrawn": frozenset(),
+}
+_STATES = frozenset(state for state in _MOVES if state is not None)
+
+
+class PartyAudit(WireModel):
+    """A party's whole ledger chain with the documents it signed.
+
+    Attributes:
+        head: digest of the last entry.
+        entries: the chain, oldest first, as the texts that were hashed.
+        documents: approvals, blocks' statements, rejections, regressions. Alignment statements stay with the
+            coordinator.
+        rotations: how the party came from each former signing key to the next, the oldest first.
+    """
+
+    type: Literal["commingle/party-audit"] = "commingle/party-audit"
+    version: Literal[1] = 1
+    party: Name
+    coordinator: Digest
+    exported: AwareDatetime
+    head: Digest
+    entries: tuple[str, ...]
+    documents: tuple[Envelope, ...]
+    rotations: tuple[RotationRequest, ...] = ()
+
+
+class CoordinatorAudit(WireModel):
+    """A coordinator's whole history: what it recorded, in the order in which it did."""
+
+    type: Literal["commingle/coordinator-audit"] = "commingle/coordinator-audit"
+    version: Literal[1] = 1
+    coordinator: str
+    exported: AwareDatetime
+    head: Digest
+    entries: tuple[str, ...]
+
+
+class _Link(WireModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    previous: Digest
+
+
+class LedgerEntry(_Link):
+    """One entry of a party's chain; more facts may stand in it."""
+
+    kind: str
+    release: Digest
+    rho_units: str | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    document: str | None = None
+    digest: Digest | None = None
+
+
+class EventEntry(_Link):
+    """One event of a coordinator's chain; `document` is the digest of what was recorded.
+
+    Events about a membership have neither release nor state, and the fingerprint of the member's key as `document`.
+    """
+
+    release: Digest | None
+    at: str
+    kind: str
+    party: str | None
+    state: str | None
+    document: Digest | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartyHistory:
+    """A party's export that holds together.
+
+    Attributes:
+        signer: fingerprint of the key it is signed with.
+        charges: state and rho of each charged release or regression.
+        deltas: what charges that are delta-approximate cost besides.
+        signed: digests of signed documents by release and kind.
+        keys: the present signing key and the former ones that verified rotations lead back to.
+    """
+
+    audit: PartyAudit
+    signer: Fingerprint
+    charges: Mapping[str, tuple[str, Rho]]
+    signed: Mapping[tuple[str, str], str]
+    keys: tuple[VerifyingKey, ...]
+    deltas: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> Loss:
+        """`spent` with the deltas of charges that have one."""
+        deltas = [delta for release, delta in self.deltas.items() if self.charges[release][0] != "released"]
+        return sum((Loss(ZERO, delta) for delta in deltas), start=Loss(self.spent))
+
+    @property
+    def spent(self) -> Rho:
+        """What was charged and not released before its debit, in the ledger's unit."""
+        return sum((rho for state, rho in self.charges.values() if state != "released"), start=ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorHistory:
+    """A coordinator's export that holds together.
+
+    Attributes:
+        members: fingerprints of the keys each member had, the present one last. Empty where the export is by a version
+            that did not record them.
+        revoked: members whose membership ended.
+    """
+
+    audit: CoordinatorAudit
+    signer: Fingerprint
+    events: tuple[EventEntry, ...]
+    members: Mapping[str, tuple[str, ...]]
+    revoked: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Memberships:
+    """What a chain has told of memberships so far: keys by member, all keys that ever were, and who left."""
+
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+
+    def follow(self, event: EventEntry, *, otherwise: str) -> None:
+        """Enrolment, then rotations to keys nobody had before, then revocation, then nothing signed any more."""
+        party, key = event.party or "", event.document or ""
+        present = party in self.keys and party not in self.revoked
+        fresh = bool(party and key) and key not in self.seen
+        if event.release is not None:
+            _require(not (party in self.revoked and event.kind in _BY_MEMBERS), otherwise)
+        elif event.kind == "revocation":
+            _require(present and self.keys[party][-1] == key, otherwise)
+            self.revoked.add(party)
+        else:
+            fits = {"enrolment": party not in self.keys, "rotation": present}.get(event.kind, False)
+            _require(fresh and fits, otherwise)
+            self.seen.add(key)
+            self.keys.setdefault(party, []).append(key)
+
+
+def event_body(
+    *,
+    previous: str,
+    release: str | None,
+    at: datetime,
+    kind: str,
+    party: str | None,
+    state: str | None,
+    document: str | None,
+) -> str:
+    """The text of an event that is hashed."""
+    fields = {
+        "previous": previous,
+        "release": release,
+        "at": at.astimezone(UTC).isoformat(),
+        "kind": kind,
+        "party": party,
+        "state": state,
+        "document": document,
+    }
+    return json.dumps(fields, sort_keys=True)
+
+
+def link_digest(body: str) -> str:
+    """The digest by which the next entry names this one."""
+    return sha256(body.encode()).hexdigest()
+
+
+def verify_chain(bodies: Iterable[str], *, head: str) -> None:
+    """Check that each entry names the one before and that the last one is `head`. Raises VerificationError."""
+    previous = GENESIS
+    for number, body in enumerate(bodies, start=1):
+        _require(decode(_Link, body.encode()).previous == previous, f"entry {number} of the chain was altered")
+        previous = link_digest(body)
+    _require(previous == head, "the chain ends elsewhere than its head says")
+
+
+def verify_party_audit(data: bytes) -> PartyHistory:
+    """Check a party's export: its signature, its chain, the order of its charges, and the documents in it.
+
+    Raises:
+        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    """
+    signed = decode(SignedDocument, data)
+    opened = signed.open(PartyAudit, kind="party-audit")
+    audit = opened.document
+    verify_chain(audit.entries, head=audit.head)
+    entries = [decode(LedgerEntry, body.encode()) for body in audit.entries]
+    place = {GENESIS: -1} | {link_digest(body): number for number, body in enumerate(audit.entries)}
+    charges: dict[str, tuple[str, Rho]] = {}
+    signatures: dict[tuple[str, str], str] = {}
+    deltas: dict[str, float] = {}
+    at: dict[str, int] = {}
+    for number, entry in enumerate(entries):
+        if entry.kind in _STATES:
+            charges[entry.release] = _moved(charges.get(entry.release), entry, number)
+            if entry.delta:
+                _require(entry.kind == "reserved", f"entry {number + 1}: a charge's delta has changed")
+                deltas[entry.release] = entry.delta
+        elif entry.kind == "signed" and entry.document is not None and entry.digest is not None:
+            _require_order(charges.get(entry.release), entry, number)
+            signatures[entry.release, entry.document] = entry.digest
+            at[entry.digest] = number
+        elif entry.kind != "received":  # what others signed; the coordinator's deal is one
+            raise VerificationError(f"entry {number + 1} of the chain is of an unknown kind", remedy=_REMEDY)
+    present = {envelope.digest for envelope in audit.documents}
+    due = {digest for (_, kind), digest in signatures.items() if kind in _SIGNED}
+    _require(present == due, "the documents are not those that the chain says were signed")
+    keys = _keys(audit, VerifyingKey.from_hex(signed.signing_key))
+    for envelope in audit.documents:
+        document = _check_document(
+            envelope, party=audit.party, keys=keys, signatures=signatures, place=place, signed_at=at[envelope.digest]
+        )
+        if isinstance(document, RegressionResult):
+            charged = Loss(charges[document.spec][1], deltas.get(document.spec, 0.0))
+            _require(document.privacy.loss == charged, "the ledger was debited another loss than a regression states")
+    return PartyHistory(audit, opened.signer, charges, signatures, keys, deltas)
+
+
+def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
+    """Check a coordinator's export: its signature, its chain, and that memberships began and ended in order.
+
+    Raises:
+        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    """
+    opened = decode(SignedDocument, data).open(CoordinatorAudit, kind="coordinator-audit")
+    audit = opened.document
+    verify_chain(audit.entries, head=audit.head)
+    events = tuple(decode(EventEntry, body.encode()) for body in audit.entries)
+    known = _Memberships()
+    for number, event in enumerate(events, start=1):
+        known.follow(event, otherwise=f"entry {number}: a {event.kind} that cannot be")
+    members = {name: tuple(keys) for name, keys in known.keys.items()}
+    return CoordinatorHistory(audit, opened.signer, events, members, frozenset(known.revoked))
+
+
+def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
+    """Check a release against the history of one of its parties, and say what was found.
+
+    Raises:
+        VerificationError: the party's history tells of this release otherwise, or it is not that party's.
+    """
+    name = history.audit.party
+    share = next((party for party in release.spec.parties if party.name == name), None)
+    if share is None:
+        raise VerificationError(f"{name} is not a party of this release", remedy="Leave its audit file out.")
+    _require(
+        share.verifying_key in history.keys,
+        f"the audit of {name} is signed with another key than the release names",
+    )
+    documents = {"approval": release.manifest.approvals[name], "block": release.manifest.blocks[name]}
+    for kind, envelope in documents.items():
+        same = history.signed.get((release.release, kind)) == envelope.digest
+        _require(same, f"the published {kind} of {name} is not in its chain")
+    state, rho = history.charges.get(release.release, ("", ZERO))
+    _require(state in {"stored", "acked", "withdrawn"}, f"{name} signed a block that its ledger was not debited for")
+    _require(rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
+    return f"approval, debit of rho {float(rho):.6g} and block are in the chain of {name}, head {history.audit.head}"
+
+
+def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedRelease, *, manifest: bytes) -> str:
+    """Check a release against its coordinator's history, and say what was found. Raises VerificationError."""
+    _require(history.signer == release.coordinator, "the coordinator's audit is signed with another key")
+    recorded = {
+        (event.kind, event.party, event.document) for event in history.events if event.release == release.release
+    }
+    due = {
+        ("proposal", None, release.release),
+        ("published", None, sha256(manifest).hexdigest()),
+        *(("approval", party, envelope.digest) for party, envelope in release.manifest.approvals.items()),
+        *(("block", party, envelope.digest) for party, envelope in release.manifest.blocks.items()),
+    }
+    for party in release.spec.parties if history.members else ():
+        known = party.verifying_key.fingerprint in history.members.get(party.name, ())
+        _require(known, f"{party.name} never had the key that the release names, by the coordinator's chain")
+    if release.spec.interactive:
+        deals = [event for event in history.events if (event.release, event.kind) == (release.release, "deal")]
+        _require(len(deals) == 1, f"the coordinator dealt {len(deals)} times for one release")
+        due |= {("countersignature", name, _countersigned(release, name)) for name in release.manifest.blocks}
+    for kind, name, _ in sorted(due - recorded, key=str):
+        by = f" by {name}" if name else ""
+        raise VerificationError(f"the coordinator's chain does not hold this {kind}{by}", remedy=_REMEDY)
+    return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.audit.head}"
+
+
+def _countersigned(release: PublishedRelease, party: str) -> str:
+    """The digest of the countersignature that the party's block relies on."""
+    block = decode(BlockStatement, release.manifest.blocks[party].payload_bytes)
+    signed = Countersignature(spec=release.release, party=party, transcript=block.transcript or "")
+    return sha256(encode(signed)).hexdigest()
+
+
+def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:
+    keys = [present]
+    for request in reversed(audit.rotations):
+        old = VerifyingKey.from_hex(decode(Rotation, request.by_old.payload_bytes).old_key)
+        rotation = open_rotation(request, party=audit.party, old_key=old).document
+        _require(rotation.new_key == keys[-1].raw.hex(), "the rotations do not lead to the present key")
+        keys.append(old)
+    return tuple(keys)
+
+
+def _moved(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> tuple[str, Rho]:
+    state, rho = known or (None, ZERO)
+    _require(entry.kind in _MOVES[state], f"entry {number + 1}: a charge went from {state} to {entry.kind}")
+    if state is None:
+        units = entry.rho_units or ""
+        positive = units.isascii() and units.isdigit() and len(units) < 100 and int(units) > 0  # noqa: PLR2004 - digits
+        _require(positive, f"entry {number + 1}: a reservation without a loss")
+        rho = Rho(int(units))
+    return entry.kind, rho
+
+
+def _require_order(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> None:
+    """Approvals are signed once budget is reserved, masks once it is debited, what is published once it is stored."""
+    state = known[0] if known else None
+    expected = _SIGNED_WHILE.get(str(entry.document))
+    _require(expected in {None, state}, f"entry {number + 1}: the {entry.document} was signed while {state}")
+
+
+def _check_document(
+    envelope: Envelope,
+    *,
+    party: str,
+    keys: tuple[VerifyingKey, ...],
+    signatures: Mapping[tuple[str, str], str],
+    place: Mapping[str, int],
+    signed_at: int,
+) -> Approval | BlockStatement | Rejection | RegressionResult:
+    kind = next(kind for (_, kind), digest in signatures.items() if digest == envelope.digest)
+    document = open_envelope(envelope, _SIGNED[kind], kind=kind, keys=keys).document
+    mine = document.party == party and signatures.get((document.spec, kind)) == envelope.digest
+    _require(mine, f"a signed {kind} is about another party or release than the chain says")
+    before = place.get(document.ledger_head, signed_at) < signed_at
+    _require(before, f"a signed {kind} names a ledger head that the chain never had")
+    return document
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise VerificationError(otherwise, remedy=_REMEDY)

@@ -1,0 +1,213 @@
+"""Checking a published release offline: who signed what, and that the matrix is what they signed (protocol.md 7).
+
+Nothing a coordinator says is believed: everything that follows from the spec is computed again, every signature is
+checked over the received bytes, and each party's columns are held against its own signature.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import isclose
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.dsse import Verified
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.keys import Fingerprint, VerifyingKey
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import (
+    SignedDocument,
+    approval_set_digest,
+    open_approvals,
+    open_block_statement,
+    open_spec,
+)
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.block import content_digest
+from commingle.shared.release.matrix import decode_matrix, second_moments
+from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+
+_REMEDY = "Do not use this release; ask its coordinator and parties which bytes they signed."
+_TOLERANCE = 1e-9
+_Rows = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRelease:
+    """A release that has been checked in full.
+
+    Attributes:
+        release: its id, the digest of the spec.
+        coordinator: fingerprint of the key that signed the manifest.
+        findings: what was checked, one sentence each.
+    """
+
+    release: str
+    coordinator: Fingerprint
+    spec: ReleaseSpec
+    manifest: Manifest
+    moments: SecondMoments
+    findings: tuple[str, ...]
+
+
+def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[Manifest]:
+    """A manifest that the trusted coordinator signed, or anybody where that is None; what it says is not checked.
+
+    Raises:
+        VerificationError, SignatureError, DocumentError: it is not one.
+    """
+    opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
+    if trusted_coordinator is not None and opened.signer != trusted_coordinator:
+        raise VerificationError(
+            f"the manifest is signed by {opened.signer[:16]}, not by the trusted coordinator",
+            remedy="Compare fingerprints with the coordinator's operator over another channel.",
+        )
+    return opened
+
+
+def verify_release(
+    manifest: bytes, matrix: bytes, moments: bytes, *, trusted_coordinator: str | None
+) -> PublishedRelease:
+    """Check the three published files of a release against each other and every signature.
+
+    Args:
+        manifest: the signed manifest's JSON.
+        matrix: the Parquet file.
+        moments: the moments' JSON.
+        trusted_coordinator: fingerprint the manifest must be signed under; None accepts any and the findings say so.
+
+    Raises:
+        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    """
+    opened = open_manifest(manifest, trusted_coordinator=trusted_coordinator)
+    document = opened.document
+    spec = _verify_spec(document)
+    statements = _verify_parties(document, spec)
+    _require(sha256(matrix).hexdigest() == document.matrix_sha256, "the matrix file is not the one that was signed")
+    _require(
+        sha256(moments).hexdigest() == document.moments_sha256,
+        "the moments are not the ones that were signed",
+    )
+    integers = decode_matrix(spec.document, matrix)
+    _verify_columns(spec.document, integers, statements)
+    parsed = decode(SecondMoments, moments)
+    _verify_moments(spec, parsed, integers)
+    return PublishedRelease(
+        release=spec.digest,
+        coordinator=opened.signer,
+        spec=spec.document,
+        manifest=document,
+        moments=parsed,
+        findings=_findings(opened, spec, trusted=trusted_coordinator is not None),
+    )
+
+
+def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
+    spec = open_spec(manifest.spec, [VerifyingKey.from_hex(manifest.proposer_key)])
+    document = spec.document
+    _require(spec.digest == manifest.release, "the manifest names another release than the spec's digest")
+    _require(manifest.columns == published_columns(document), "the manifest's columns do not follow from the spec")
+    _require(manifest.step == published_step(document), "the manifest's step does not follow from the spec")
+    _require(
+        manifest.rows == mechanism_of(document).rows(document),
+        "the manifest's rows do not follow from the spec",
+    )
+    claimed, computed = manifest.privacy, privacy_statement(document)
+    same = claimed.model_dump(exclude={"per_party", "per_subject"}) == computed.model_dump(
+        exclude={"per_party", "per_subject"}
+    ) and [p.party for p in claimed.per_party] == [p.party for p in computed.per_party]
+    scopes = [*(p.loss for p in claimed.per_party), claimed.per_subject]
+    true = [*(p.loss for p in computed.per_party), computed.per_subject]
+    pairs = [
+        (getattr(getattr(a, unit), field), getattr(getattr(b, unit), field))
+        for a, b in zip(scopes, true, strict=False)
+        for unit in ("own", "replace_one")
+        for field in ("rho", "epsilon")
+    ]
+    agree = all(isclose(a, b, rel_tol=_TOLERANCE) for a, b in pairs)
+    _require(same and agree, "the manifest's privacy statement does not follow from the spec")
+    return spec
+
+
+def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, str]:
+    """The signed content digest of each party's block."""
+    names = {party.name for party in spec.document.parties}
+    _require(set(manifest.approvals) == names, "the approvals are not those of the spec's parties")
+    _require(set(manifest.blocks) == names, "the blocks are not those of the spec's parties")
+    relied_on = approval_set_digest(open_approvals(manifest.approvals, spec))
+    digests, transcripts = {}, set()
+    for party in spec.document.parties:
+        statement = open_block_statement(manifest.blocks[party.name], party, spec=spec.digest).document
+        plan = plan_block(spec.document, party)
+        _require(statement.approvals == relied_on, f"{party.name} relied on another set of approvals")
+        _require(
+            (statement.rows, statement.columns, statement.sigma) == (plan.rows, plan.columns, plan.sigma),
+            f"{party.name} signed another shape or noise than the spec calls for",
+        )
+        digests[party.name] = statement.content_sha256
+        transcripts.add(statement.transcript)
+    exchanged = len(transcripts) == 1 and (None not in transcripts) is spec.document.interactive
+    _require(exchanged, "the parties' blocks do not come from one exchange")
+    return digests
+
+
+def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], digests: dict[str, str]) -> None:
+    intercept = mechanism_of(spec).intercept(spec)
+    _require(np.array_equal(matrix[:, 0], intercept), "the intercept column does not follow from the spec")
+    start = 1
+    for party in spec.parties:
+        end = start + len(party.columns)
+        same = content_digest(matrix[:, start:end]) == digests[party.name]
+        _require(same, f"the columns of {party.name} are not the ones it signed")
+        start = end
+
+
+def _verify_moments(spec: Verified[ReleaseSpec], moments: SecondMoments, matrix: NDArray[np.int64]) -> None:
+    expected = second_moments(spec.document, spec.digest, matrix)
+    figures = {"gram", "noise_variance", "entry_variance"}
+    _require(
+        moments.model_dump(exclude=figures) == expected.model_dump(exclude=figures),
+        "the moments describe another release",
+    )
+    _require(
+        _close([moments.noise_variance], [expected.noise_variance])
+        and _close(moments.entry_variance or (), expected.entry_variance or ()),
+        "the moments' noise does not follow from the spec",
+    )
+    # each entry at its own scale: |G_ij| <= sqrt(G_ii G_jj), and columns may differ by orders of magnitude
+    scale = np.sqrt(np.abs(np.diag(np.array(expected.gram))))
+    _require(
+        _close(moments.gram, expected.gram, allowed=_TOLERANCE * np.outer(scale, scale)),
+        "the moments are not those of the matrix",
+    )
+
+
+def _close(claimed: _Rows, computed: _Rows, allowed: NDArray[np.float64] | None = None) -> bool:
+    """Whether two lists of rows have one shape and agree, by default each figure relative to itself."""
+    if [len(row) for row in claimed] != [len(row) for row in computed]:
+        return False
+    expected = np.array(computed)
+    tolerance = _TOLERANCE * np.abs(expected) if allowed is None else allowed
+    return bool(np.all(np.abs(np.array(claimed) - expected) <= tolerance))
+
+
+def _findings(manifest: Verified[Manifest], spec: Verified[ReleaseSpec], *, trusted: bool) -> tuple[str, ...]:
+    parties = spec.document.parties
+    whose = "the trusted coordinator" if trusted else "a coordinator you have not pinned"
+    return (
+        f"manifest signed by {whose}, key {manifest.signer}",
+        f"spec proposed by key {spec.signer}",
+        *(f"{p.name} approved and signed its block, key {p.verifying_key.fingerprint}" for p in parties),
+        "every party's columns in the matrix are the integers it signed",
+        "intercept, columns, noise, step and privacy statement follow from the spec",
+        "the moments are those of the matrix",
+    )
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise VerificationError(otherwise, remedy=_REMEDY)

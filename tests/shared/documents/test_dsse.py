@@ -1,0 +1,206 @@
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commingle.shared.documents.dsse import (
+    Envelope,
+    Signature,
+    _pre_authentication_encoding,
+    open_envelope,
+    parse_envelope,
+    payload_type,
+    seal,
+)
+from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import WireModel, encode
+from commingle.shared.errors import CommingleError
+
+KEY = SigningKey(b"\x01" * 32)
+OTHER = SigningKey(b"\x02" * 32)
+
+
+class Note(WireModel):
+    text: str
+
+
+SEALED = seal(Note(text="hello"), kind="note", key=KEY)
+
+
+def reopen(envelope: Envelope, key: SigningKey = KEY) -> str:
+    return open_envelope(envelope, Note, kind="note", keys=[key.verifying_key]).document.text
+
+
+def altered(**fields: Any) -> Envelope:
+    return Envelope.model_validate_json(json.dumps({**json.loads(SEALED.to_json()), **fields}))
+
+
+def flipped(text: str, position: int) -> str:
+    data = bytearray(b64decode(text))
+    data[position] ^= 1
+    return b64encode(bytes(data)).decode()
+
+
+def test_pre_authentication_encoding_is_the_published_dsse_vector() -> None:
+    # https://github.com/secure-systems-lab/dsse/blob/master/protocol.md, test vectors
+    encoded = _pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
+    assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+
+
+def test_lengths_in_the_pre_authentication_encoding_count_bytes() -> None:
+    assert _pre_authentication_encoding("é", "ü".encode()) == "DSSEv1 2 é 2 ü".encode()
+
+
+def test_signature_verifies_with_a_bare_ed25519_over_a_hand_made_encoding() -> None:
+    kind, payload = b"application/vnd.commingle.note+json", b'{"text":"hello"}'
+    message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+    key = Ed25519PublicKey.from_public_bytes(KEY.verifying_key.raw)
+    key.verify(b64decode(SEALED.signatures[0].sig), message)
+    assert SEALED.payload_bytes == payload
+
+
+def test_sealed_document_opens_from_its_own_json() -> None:
+    received = parse_envelope(SEALED.to_json())
+    verified = open_envelope(received, Note, kind="note", keys=[OTHER.verifying_key, KEY.verifying_key])
+    assert verified.document == Note(text="hello")
+    assert verified.signer == KEY.fingerprint
+    assert verified.digest == received.digest
+
+
+def test_digest_is_over_the_received_bytes_and_not_over_the_model() -> None:
+    spaced = b'{ "text" : "hello" }'
+    signature = KEY.sign(_pre_authentication_encoding(payload_type("note"), spaced))
+    envelope = altered(
+        payload=b64encode(spaced).decode(),
+        signatures=[{"keyid": KEY.fingerprint, "sig": b64encode(signature).decode()}],
+    )
+    verified = open_envelope(envelope, Note, kind="note", keys=[KEY.verifying_key])
+    assert verified.payload == spaced != encode(verified.document)
+
+
+@pytest.mark.parametrize("position", [0, 5, 15])
+def test_any_flipped_payload_bit_is_refused(position: int) -> None:
+    with pytest.raises(SignatureError, match="does not verify"):
+        reopen(altered(payload=flipped(SEALED.payload, position)))
+
+
+@pytest.mark.parametrize("position", [0, 31, 32, 63])
+def test_any_flipped_signature_bit_is_refused(position: int) -> None:
+    sig = flipped(SEALED.signatures[0].sig, position)
+    with pytest.raises(SignatureError, match="does not verify"):
+        reopen(altered(signatures=[{"keyid": KEY.fingerprint, "sig": sig}]))
+
+
+@pytest.mark.parametrize("sig", ["", "AA==", b64encode(b"\0" * 64).decode(), b64encode(b"\xff" * 64).decode()])
+def test_signature_of_wrong_length_or_value_is_refused(sig: str) -> None:
+    with pytest.raises(SignatureError):
+        reopen(altered(signatures=[{"keyid": KEY.fingerprint, "sig": sig}]))
+
+
+def test_unexpected_signer_is_named_in_the_refusal() -> None:
+    with pytest.raises(SignatureError, match=KEY.fingerprint[:16]):
+        reopen(SEALED, OTHER)
+
+
+def test_claiming_another_signers_key_id_does_not_help() -> None:
+    sig = SEALED.signatures[0].sig
+    with pytest.raises(SignatureError, match="does not verify"):
+        reopen(altered(signatures=[{"keyid": OTHER.fingerprint, "sig": sig}]), OTHER)
+
+
+def test_document_of_another_kind_is_refused_before_its_signature_counts() -> None:
+    with pytest.raises(DocumentError, match="expected a document of type"):
+        open_envelope(SEALED, Note, kind="letter", keys=[KEY.verifying_key])
+
+
+def test_relabelled_kind_breaks_the_signature() -> None:
+    relabelled = altered(payloadType=payload_type("letter"))
+    with pytest.raises(SignatureError, match="does not verify"):
+        open_envelope(relabelled, Note, kind="letter", keys=[KEY.verifying_key])
+
+
+def test_unverified_nonsense_is_never_parsed() -> None:
+    with pytest.raises(SignatureError):  # and not DocumentError: verify first, parse after
+        reopen(altered(payload=b64encode(b"not json").decode()))
+
+
+@pytest.mark.parametrize("text", ["%%%", "a", "aGVsbG8", "aGVs bG8=", "aGVsbG8=\n", "é"])
+def test_base64_with_foreign_characters_or_padding_is_refused(text: str) -> None:
+    with pytest.raises(DocumentError, match="base64"):
+        reopen(altered(payload=text))
+    with pytest.raises(DocumentError, match="base64"):
+        reopen(altered(signatures=[{"keyid": KEY.fingerprint, "sig": text}]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"signatures": []},
+        {"signatures": [{"keyid": KEY.fingerprint, "sig": "AA=="}] * 2},
+        {"signatures": [{"keyid": "short", "sig": "AA=="}]},
+        {"signatures": [{"keyid": KEY.fingerprint.upper(), "sig": "AA=="}]},
+        {"signatures": [{"keyid": KEY.fingerprint, "sig": "A" * 129}]},
+        {"signatures": [{"keyid": KEY.fingerprint, "sig": "AA==", "cert": "x"}]},
+        {"payload": 5},
+        {"payload": None},
+        {"payloadType": None},
+        {"extra": 1},
+    ],
+)
+def test_malformed_envelope_is_refused(change: dict[str, Any]) -> None:
+    data = json.dumps({**json.loads(SEALED.to_json()), **change}).encode()
+    with pytest.raises(DocumentError):
+        parse_envelope(data)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\0", b"\xff\xfe", b"[]", b"null", b'{"payload":', b"[" * 100_000, b'{"a":' * 50_000, b"NaN"]
+)
+def test_bytes_that_are_no_envelope_are_refused(raw: bytes) -> None:
+    with pytest.raises(DocumentError):
+        parse_envelope(raw)
+
+
+MUTATIONS: list[Callable[[bytearray, int], None]] = [
+    lambda data, at: data.__setitem__(at, data[at] ^ 0x55),
+    lambda data, at: data.__delitem__(at),
+    lambda data, at: data.insert(at, 0x22),
+]
+
+
+@given(st.lists(st.tuples(st.integers(0, len(SEALED.to_json()) - 4), st.sampled_from(MUTATIONS)), max_size=3))
+def test_mutated_envelope_opens_unchanged_or_raises_only_our_errors(
+    mutations: list[tuple[int, Callable[[bytearray, int], None]]],
+) -> None:
+    data = bytearray(SEALED.to_json())
+    for at, mutate in mutations:
+        mutate(data, at)
+    try:
+        text = reopen(parse_envelope(bytes(data)))
+    except CommingleError:
+        return
+    assert text == "hello"
+
+
+@given(st.binary(max_size=200), st.text(max_size=40), st.text(max_size=128))
+def test_arbitrary_envelope_fields_raise_only_our_errors(payload: bytes, kind: str, sig: str) -> None:
+    envelope = Envelope(
+        payload=b64encode(payload).decode(),
+        payloadType=kind.encode("utf-8", "replace").decode(),
+        signatures=(Signature(keyid=KEY.fingerprint, sig=sig.encode("utf-8", "replace").decode()),),
+    )
+    with pytest.raises(CommingleError):
+        reopen(envelope)
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_arbitrary_public_key_bytes_raise_only_our_errors(raw: bytes) -> None:
+    key = VerifyingKey(raw)
+    with pytest.raises(SignatureError):
+        key.verify(KEY.sign(b"message"), b"message")

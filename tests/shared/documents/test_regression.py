@@ -1,0 +1,169 @@
+"""A party's regression document: what verification accepts, and what it finds."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.regression import (
+    Coefficient,
+    RegressionPrivacy,
+    RegressionRequest,
+    RegressionResult,
+    coefficients_of,
+    verify_regression,
+)
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.calibration import rho_of_epsilon
+
+KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
+TARGET = NumericAttribute(name="charges", lower=0, upper=100)
+FEATURES: tuple[Attribute, ...] = (
+    NumericAttribute(name="age", lower=20, upper=80),
+    BinaryAttribute(name="smoker", levels=("no", "yes")),
+    CategoricalAttribute(name="blood", levels=("0", "A", "B")),
+)
+ASKED = RegressionRequest(
+    dataset="main",
+    target="charges",
+    features=("age", "smoker", "blood"),
+    epsilon=1.0,
+    delta=1e-6,
+    nonce="0" * 64,
+)
+RHO = Rho(int(rho_of_epsilon(1.0, 1e-6) * 2**64))
+PRIVACY = RegressionPrivacy(
+    rho_units=str(RHO.units),
+    loss_delta=0.0,
+    epsilon=RHO.epsilon(1e-6),
+    delta=1e-6,
+    guarantee="Gaussian.",
+    exact_noise=True,
+)
+ENCODED = (0.1, 0.5, -0.2, 0.05, 0.3)
+RESULT = RegressionResult(
+    party="ward",
+    request=ASKED,
+    method="ssp",
+    calibration="zcdp",
+    reason="asked for",
+    target=TARGET,
+    features=FEATURES,
+    n=100,
+    coefficients=coefficients_of(ENCODED, TARGET, FEATURES),
+    published={},
+    privacy=PRIVACY,
+    created=datetime(2026, 1, 2, tzinfo=UTC),
+    ledger_head="0" * 64,
+    software="commingle",
+)
+LOSS = Loss.approximate(1.0, 1e-6)
+PROVED = PRIVACY.model_copy(update={"rho_units": str(LOSS.rho.units), "loss_delta": 1e-6, "epsilon": 1.0})
+
+
+def signed(result: RegressionResult, *, kind: str = "regression") -> bytes:
+    envelope = seal(result, kind=kind, key=KEY)
+    return encode(SignedDocument(signing_key=KEY.verifying_key.raw.hex(), envelope=envelope))
+
+
+def test_original_units_predict_what_encoded_units_predict() -> None:
+    age, smoker, blood = 35.0, "yes", "B"
+    row = (1.0, (age - 50) / 30, 1.0 if smoker == "yes" else -1.0, 0.0, 1.0 if blood == "B" else 0.0)
+    encoded = 50 + 50 * sum(b * x for b, x in zip(ENCODED, row, strict=True))
+    plain = (1.0, age, 1.0, 0.0, 1.0)
+    assert sum(c.original * x for c, x in zip(RESULT.coefficients, plain, strict=True)) == pytest.approx(encoded)
+    assert [c.label for c in RESULT.coefficients] == ["(intercept)", "age", "smoker[yes]", "blood[A]", "blood[B]"]
+
+
+@pytest.mark.parametrize("privacy", [PRIVACY, PROVED])
+def test_honest_document_is_accepted_with_its_signer(privacy: RegressionPrivacy) -> None:
+    result = RESULT.model_copy(update={"privacy": privacy})
+    found = verify_regression(signed(result), trusted_party=KEY.fingerprint.upper())
+    assert (found.document, found.signer) == (result, KEY.fingerprint)
+    assert "signed by the party you named: ward" in found.findings[0]
+    assert "have not named" in verify_regression(signed(result)).findings[0]
+
+
+def with_coefficient(place: int, **changes: object) -> Callable[[], RegressionResult]:
+    changed: list[Coefficient] = list(RESULT.coefficients)
+    changed[place] = changed[place].model_copy(update=changes)
+    return lambda: RESULT.model_copy(update={"coefficients": tuple(changed)})
+
+
+def with_privacy(**changes: object) -> Callable[[], RegressionResult]:
+    return lambda: RESULT.model_copy(update={"privacy": PRIVACY.model_copy(update=changes)})
+
+
+def with_changes(**changes: object) -> Callable[[], RegressionResult]:
+    return lambda: RESULT.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (with_coefficient(1, original=9.0), "coefficient of age"),
+        (with_coefficient(0, original=9.0), "intercept"),
+        (with_coefficient(2, label="smoker[no]"), "coefficient of smoker"),
+        (with_changes(coefficients=RESULT.coefficients[:4]), "not those of the features"),
+        (with_changes(features=FEATURES[:2]), "schemas"),
+        (with_changes(target=FEATURES[0]), "schemas"),
+        (with_changes(request=ASKED.model_copy(update={"method": "adassp"})), "another method"),
+        (with_changes(request=ASKED.model_copy(update={"calibration": "classical"})), "another calibration"),
+        (with_privacy(epsilon=0.5), "does not follow from the loss"),
+        (with_privacy(rho_units="1"), "does not follow from the loss"),
+        (with_privacy(loss_delta=1e-7), "does not follow from the loss"),
+        (with_privacy(delta=1e-5), "another delta"),
+        (with_changes(request=ASKED.model_copy(update={"epsilon": 0.9})), "more epsilon than was asked"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_by_name(forged: Callable[[], RegressionResult], said: str) -> None:
+    with pytest.raises(VerificationError, match=said):
+        verify_regression(signed(forged()))
+
+
+def test_document_of_another_kind_key_or_signature_is_refused() -> None:
+    with pytest.raises(DocumentError, match="expected a document"):
+        verify_regression(signed(RESULT, kind="block"))
+    with pytest.raises(VerificationError, match="not with the one expected"):
+        verify_regression(signed(RESULT), trusted_party=OTHER.fingerprint)
+    with pytest.raises(SignatureError):
+        verify_regression(
+            signed(RESULT).replace(KEY.verifying_key.raw.hex().encode(), OTHER.verifying_key.raw.hex().encode())
+        )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"features": ("age", "age")},
+        {"features": ("charges",)},
+        {"features": ()},
+        {"epsilon": 0.0},
+        {"epsilon": float("inf")},
+        {"epsilon": 1e154},
+        {"delta": 1.0},
+        {"row_norm": -1.0},
+        {"row_norm": 5e299},  # its square is no float
+        {"row_norm": 1e-320},  # nor is what it is divided by
+        {"label_bound": 1.5},
+        {"label_bound": 1e-320},
+        {"adjacency": "add_remove"},
+        {"nonce": "0"},
+    ],
+)
+def test_request_outside_its_domain_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        RegressionRequest.model_validate({**ASKED.model_dump(), **changes})
+
+
+def test_request_is_named_by_all_of_its_fields() -> None:
+    others = ({"nonce": "1" * 64}, {"epsilon": 0.9}, {"features": ("smoker", "age", "blood")}, {"row_norm": 1.0})
+    names = {ASKED.id, *(ASKED.model_copy(update=changes).id for changes in others)}
+    assert len(names) == 1 + len(others)

@@ -1,0 +1,478 @@
+"""Every field of the release spec, attacked. The table of refusals names the field or the fact in each message."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.errors import DocumentError, SpecError
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.documents.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    BlockStatement,
+    Enrolment,
+    Rejection,
+    SignedDocument,
+)
+from commingle.shared.documents.study import Study
+from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
+from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    Countersignature,
+    DealPackage,
+    DealStatement,
+    MaskStatement,
+)
+from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
+
+Json = dict[str, Any]
+
+AGE: Json = {"kind": "numeric", "name": "age", "lower": 0, "upper": 120, "unit": "years"}
+SEX: Json = {"kind": "binary", "name": "sex", "levels": ["female", "male"]}
+BLOOD: Json = {"kind": "categorical", "name": "blood", "levels": ["0", "A", "B", "AB"]}
+VALID: Json = {
+    "type": "commingle/release-spec",
+    "version": 1,
+    "study": "Blood pressure",
+    "created": "2025-01-01T00:00:00Z",
+    "expires": "2025-01-04T00:00:00Z",
+    "mechanism": "rmgm",
+    "k": 20,
+    "fraction_bits": 15,
+    "seed": "01" * 32,
+    "alignment": "exact",
+    "adjacency": "replace_one",
+    "calibration": "zcdp",
+    "epsilon": 1,
+    "delta": 1e-5,
+    "n": 1000,
+    "parties": [
+        {
+            "name": "clinic",
+            "signing_key": "aa" * 32,
+            "sealing_key": "ab" * 32,
+            "dataset": "visits",
+            "attributes": [AGE, SEX],
+        },
+        {
+            "name": "lab",
+            "signing_key": "ba" * 32,
+            "sealing_key": "bb" * 32,
+            "dataset": "assays",
+            "attributes": [BLOOD],
+            "row_norm": 0.5,
+        },
+    ],
+    "proposer": "cc" * 32,
+}
+GONE = object()
+WHITENING: Json = {"centre": [0.1, 0, -1], "matrix": [[2, 0.5, 0], [0.5, 3, 0], [0, 0, 1]]}
+
+
+def changed(path: str, value: object) -> Json:
+    """VALID with one field set, or removed where value is GONE. Path parts are keys or list positions."""
+    document = deepcopy(VALID)
+    *parents, last = path.split("/")
+    place: Any = document
+    for part in parents:
+        place = place[int(part)] if part.isdigit() else place[part]
+    key: Any = int(last) if last.isdigit() else last
+    if value is GONE:
+        del place[key]
+    else:
+        place[key] = value
+    return document
+
+
+def parse(document: object) -> ReleaseSpec:
+    return decode(ReleaseSpec, json.dumps(document).encode())
+
+
+ACCEPTED: list[tuple[str, object]] = [
+    ("k", 7),
+    ("k", 1000),
+    ("n", 20),
+    ("n", 2**38 - 1),
+    ("epsilon", 1e-3),
+    ("epsilon", 100),
+    ("delta", 0.5),
+    ("adjacency", "zero_out"),
+    ("adjacency", GONE),
+    ("calibration", "classical"),
+    ("calibration", GONE),
+    ("alignment", GONE),
+    ("fraction_bits", GONE),
+    ("study", "x" * 200),
+    ("expires", "2025-01-01T00:00:01+00:00"),
+    ("parties/0/row_norm", None),
+    ("parties/0/row_norm", 1),
+    ("parties/0/row_norm", 1000),
+    ("parties/1/whitening", None),
+    ("parties/1/whitening", WHITENING),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1024, 0, 0], [0, 1, 0], [0, 0, 1]]}),
+    ("parties/0/attributes/0/unit", None),
+    ("parties/0/attributes/0/missing", "midpoint"),
+    ("parties/0/attributes/0/name", "Größe, im Stehen (cm)"),
+    ("parties/0/attributes/1/levels", ["=", "["]),
+]
+
+REFUSED: list[tuple[str, object, str]] = [
+    ("type", "commingle/approval", "type"),
+    ("type", None, "type"),
+    ("version", 2, "version"),
+    ("version", "1", "version"),
+    ("study", "", "study"),
+    ("study", GONE, "study"),
+    ("study", "x" * 201, "study"),
+    ("study", "two\nlines", "study"),
+    ("study", "bell\x07", "study"),
+    ("study", 5, "study"),
+    ("created", GONE, "created"),
+    ("created", "2025-01-01", "created"),
+    ("created", "2025-01-01T00:00:00", "timezone"),
+    ("created", 1735689600, "created"),
+    ("created", "2025-13-01T00:00:00Z", "created"),
+    ("expires", "2025-01-01T00:00:00Z", "later than created"),
+    ("expires", "2024-01-01T00:00:00Z", "later than created"),
+    ("expires", None, "expires"),
+    ("mechanism", "RMGM", "mechanism"),
+    ("mechanism", "laplace", "mechanism"),
+    ("mechanism", GONE, "mechanism"),
+    ("mechanism", "dgm", "k belongs to rmgm"),
+    ("k", GONE, "rmgm needs k"),
+    ("k", None, "rmgm needs k"),
+    ("k", 0, "k"),
+    ("k", -5, "k"),
+    ("k", 6, "exceed the 6 published columns"),
+    ("k", 1001, "not exceed n"),
+    ("k", 20.0, "k"),
+    ("k", "20", "k"),
+    ("k", True, "k"),
+    ("k", 1_000_001, "k"),
+    ("k", 10**30, "k"),
+    ("fraction_bits", 16, "fraction_bits"),
+    ("fraction_bits", 14, "15 for rmgm"),
+    ("fraction_bits", 0, "fraction_bits"),
+    ("fraction_bits", True, "fraction_bits"),
+    ("seed", "01" * 31, "seed"),
+    ("seed", "0A" * 32, "seed"),
+    ("seed", "01" * 32 + "\n", "seed"),
+    ("seed", "zz" * 32, "seed"),
+    ("seed", GONE, "seed"),
+    ("alignment", "fuzzy", "alignment"),
+    ("adjacency", "add_remove", "adjacency"),
+    ("adjacency", 1, "adjacency"),
+    ("adjacency", None, "adjacency"),
+    ("calibration", "analytic", "calibration"),
+    ("calibration", None, "calibration"),
+    ("epsilon", GONE, "epsilon"),
+    ("epsilon", 0, "epsilon"),
+    ("epsilon", -0.0, "epsilon"),
+    ("epsilon", -1, "epsilon"),
+    ("epsilon", 5e-324, "epsilon"),
+    ("epsilon", "1", "epsilon"),
+    ("epsilon", True, "epsilon"),
+    ("epsilon", None, "epsilon"),
+    ("epsilon", float("inf"), "epsilon|JSON"),
+    ("epsilon", float("nan"), "epsilon|JSON"),
+    ("epsilon", 1e12, "epsilon"),
+    ("delta", GONE, "delta"),
+    ("delta", 0, "delta"),
+    ("delta", 1, "delta"),
+    ("delta", -1e-5, "delta"),
+    ("delta", 5e-324, "delta"),
+    ("delta", "1e-5", "delta"),
+    ("n", 1, "n"),
+    ("n", 0, "n"),
+    ("n", -1000, "n"),
+    ("n", 1000.0, "n"),
+    ("n", True, "n"),
+    ("n", 2**38, "too many"),
+    ("n", 2**53, "n"),
+    ("n", 10**400, "n"),
+    ("parties", [], "parties"),
+    ("parties", {}, "parties"),
+    ("parties", GONE, "parties"),
+    ("parties/0/name", "Clinic", "name"),
+    ("parties/0/name", "", "name"),
+    ("parties/0/name", "../etc", "name"),
+    ("parties/0/name", "a" * 64, "name"),
+    ("parties/0/name", "clinic\n", "name"),
+    ("parties/0/name", "lab", "'lab' appears twice"),
+    ("parties/0/dataset", "a/b", "dataset"),
+    ("parties/0/signing_key", "aa" * 31, "signing_key"),
+    ("parties/0/signing_key", "ba" * 32, "signing key"),
+    ("parties/0/sealing_key", None, "sealing_key"),
+    ("parties/0/attributes", [], "attributes"),
+    ("parties/0/attributes", [AGE, AGE], "'age' appears twice"),
+    ("parties/0/attributes", [BLOOD], "'blood' appears twice"),
+    ("parties/0/attributes", [{**AGE, "name": f"x{i}"} for i in range(257)], "attributes"),
+    ("parties/0/row_norm", 0, "row_norm"),
+    ("parties/0/row_norm", -1, "row_norm"),
+    ("parties/0/row_norm", 1001, "row_norm"),
+    ("parties/0/row_norm", "1", "row_norm"),
+    ("parties/0/whitening", [[1]], "whitening"),
+    ("parties/0/whitening", {"centre": [0, 0], "matrix": [[1, 0], [0, 1]]}, "row_norm of at most 1"),
+    ("parties/1/whitening", {"centre": [0, 0], "matrix": [[1, 0], [0, 1]]}, "3 encoded columns"),
+    ("parties/1/whitening", {"centre": [], "matrix": []}, "centre"),
+    ("parties/1/whitening", {**WHITENING, "centre": [0, 0, 1.1]}, "centre"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 0], [0, 1], [0, 0]]}, "3 x 3"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1025, 0, 0], [0, 1, 0], [0, 0, 1]]}, "more than 1024"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1e300, 0, 0], [0, 1, 0], [0, 0, 1]]}, "more than 1024"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 1, 0], [1, 1, 0], [0, 0, 1]]}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[0, 0, 0]] * 3}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "matrix": [[1, 0, 0], [0, 1, 0], [0, 0, 1e-7]]}, "condition number"),
+    ("parties/1/whitening", {**WHITENING, "secret": 1}, "secret"),
+    ("parties/0/attributes/0/kind", "text", "attributes"),
+    ("parties/0/attributes/0/kind", GONE, "attributes"),
+    ("parties/0/attributes/0/lower", 120, "below upper"),
+    ("parties/0/attributes/0/lower", 121, "below upper"),
+    ("parties/0/attributes/0/lower", GONE, "lower"),
+    ("parties/0/attributes/0/upper", float("inf"), "upper|JSON"),
+    ("parties/0/attributes/0/upper", float("nan"), "upper|JSON"),
+    ("parties/0/attributes/0/missing", "mean", "missing"),
+    ("parties/0/attributes/0/name", "a=b", "name"),
+    ("parties/0/attributes/0/name", "a[b]", "name"),
+    ("parties/0/attributes/0/name", "a\tb", "name"),
+    ("parties/0/attributes/0/name", "", "name"),
+    ("parties/0/attributes/0/name", "a" * 81, "name"),
+    ("parties/0/attributes/1/levels", ["a"], "levels"),
+    ("parties/0/attributes/1/levels", ["a", "b", "c"], "levels"),
+    ("parties/0/attributes/1/levels", ["a", "a"], "levels must differ"),
+    ("parties/0/attributes/1/levels", [0, 1], "levels"),
+    ("parties/1/attributes/0/levels", ["a", "b"], "levels"),
+    ("parties/1/attributes/0/levels", ["a", "b", "a"], "levels must differ"),
+    ("parties/1/attributes/0/levels", [f"{i}" for i in range(257)], "levels"),
+    ("parties/1/attributes/0/missing", "midpoint", "missing"),
+    ("proposer", "cc" * 16, "proposer"),
+    ("proposer", GONE, "proposer"),
+    ("surprise", 1, "surprise"),
+    ("parties/0/surprise", 1, "surprise"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), ACCEPTED)
+def test_unusual_but_valid_field_is_accepted(path: str, value: object) -> None:
+    spec = parse(changed(path, value))
+    assert parse(json.loads(encode(spec))) == spec
+
+
+@pytest.mark.parametrize(("path", "value", "said"), REFUSED)
+def test_invalid_field_is_refused_by_name(path: str, value: object, said: str) -> None:
+    with pytest.raises(DocumentError, match=said):
+        parse(changed(path, value))
+
+
+@pytest.mark.parametrize("number", ["1e309", "-1e309", "Infinity", "NaN"])
+@pytest.mark.parametrize("field", ["epsilon", "delta"])
+def test_number_that_json_cannot_hold_is_refused(field: str, number: str) -> None:
+    text = json.dumps(changed(field, 12345)).replace("12345", number)
+    with pytest.raises(DocumentError):
+        decode(ReleaseSpec, text.encode())
+
+
+@pytest.mark.parametrize("row_norm", [None, 1.001])
+def test_whitened_rows_that_may_be_longer_than_one_are_refused(row_norm: float | None) -> None:
+    document = changed("parties/1/whitening", WHITENING)
+    document["parties"][1]["row_norm"] = row_norm
+    with pytest.raises(DocumentError, match="row_norm of at most 1"):
+        parse(document)
+
+
+def test_whitened_columns_are_published_under_their_own_names() -> None:
+    spec = parse(changed("parties/1/whitening", WHITENING))
+    names = ("(intercept)", "age", "sex", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
+    assert tuple(column.name for column in spec.columns) == names
+    assert plan_blocks(spec)[1].columns == names[3:]
+    assert tuple(column.name for column in published_columns(spec)) == names
+
+
+@pytest.mark.parametrize(("adjacency", "times"), [("replace_one", 2), ("zero_out", 1)])
+def test_noise_of_whitened_rows_follows_from_the_row_norm_alone(adjacency: str, times: int) -> None:
+    # blood alone has diameter sqrt(2) and radius 1: whitened with C = 0.99 these bounds no longer hold
+    document = {**changed("parties/1/whitening", WHITENING), "adjacency": adjacency}
+    document["parties"][1]["row_norm"] = 0.99
+    whitened = plan_blocks(parse(document))[1]
+    document["parties"][1]["whitening"] = None
+    plain = plan_blocks(parse(document))[1]
+    bound = {"replace_one": 2**0.5, "zero_out": 0.99}[adjacency]
+    assert whitened.sigma / plain.sigma == pytest.approx(times * 0.99 / bound, rel=1e-4)
+
+
+def test_classical_calibration_above_one_is_refused_with_its_remedy() -> None:
+    with pytest.raises(DocumentError, match="Use calibration zcdp"):
+        parse({**VALID, "calibration": "classical", "epsilon": 1.5})
+
+
+def test_columns_beyond_the_limit_are_refused() -> None:
+    wide = {**BLOOD, "name": "wide", "levels": [f"{i}" for i in range(256)]}
+    with pytest.raises(DocumentError, match="260 encoded columns"):
+        parse({**changed("parties/0/attributes", [wide, AGE]), "k": 500})
+
+
+def test_attribute_named_like_the_intercept_is_refused() -> None:
+    with pytest.raises(DocumentError, match="intercept"):
+        parse(changed("parties/0/attributes/0/name", INTERCEPT))
+
+
+def test_bounds_closer_than_a_float_can_halve_are_refused() -> None:
+    document = changed("parties/0/attributes/0/lower", 0)
+    document["parties"][0]["attributes"][0]["upper"] = 5e-324
+    with pytest.raises(DocumentError, match="close"):
+        parse(document)
+
+
+def test_every_problem_of_a_spec_is_named_at_once() -> None:
+    document = {**changed("parties/0/attributes", [AGE, AGE]), "k": 2000, "epsilon": -1}
+    with pytest.raises(DocumentError, match=r"(?s)not exceed n.*appears twice.*epsilon"):
+        parse(document)
+
+
+def test_column_names_are_unique_and_intercept_comes_first() -> None:
+    names = [column.name for column in parse(VALID).columns]
+    assert names == ["(intercept)", "age", "sex", "blood=A", "blood=B", "blood=AB"]
+    labels = [column.label for column in parse(VALID).columns]
+    assert labels == ["(intercept)", "age", "sex[male]", "blood[A]", "blood[B]", "blood[AB]"]
+
+
+def test_decoding_affine_map_takes_encoded_extremes_to_the_bounds() -> None:
+    age = parse(VALID).columns[1]
+    assert age.offset - age.scale == 0
+    assert age.offset + age.scale == 120
+
+
+MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fraction_bits": 15}, "14 for moments"),
+        ({"k": 20}, "k belongs to rmgm"),
+        ({"n": (2**63 - 26 * 2**48) // 4**14}, "too many for 64-bit"),
+    ],
+)
+def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(CommingleError, match=said):
+        parse({**MOMENTS, **changes})
+
+
+def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:
+    spec = parse({**MOMENTS, "n": (2**63 - 26 * 2**48) // 4**14 - 1})
+    assert spec.n * 4**14 + 26 * SIGMA_LIMIT < 2**63
+    assert max(plan.sigma for plan in plan_blocks(spec)) <= SIGMA_LIMIT
+
+
+def test_party_that_is_not_in_the_spec_is_a_spec_error() -> None:
+    with pytest.raises(SpecError, match="stranger"):
+        parse(VALID).party("stranger")
+
+
+def test_expiry_is_reached_at_the_very_second() -> None:
+    spec = parse(VALID)
+    assert not spec.expired(spec.created)
+    assert spec.expired(spec.expires)
+
+
+def test_plan_of_noise_beyond_exact_arithmetic_is_a_spec_error() -> None:
+    spec = parse({**VALID, "epsilon": 1e-7, "delta": 1e-13, "k": 10**6, "n": 10**6})
+    with pytest.raises(SpecError, match="too much noise"):
+        plan_blocks(spec)
+
+
+@given(st.sampled_from(["rmgm", "dgm"]), st.sampled_from(["replace_one", "zero_out"]), st.floats(0.01, 50))
+def test_privacy_statement_keeps_every_promise_of_the_spec(mechanism: str, adjacency: str, epsilon: float) -> None:
+    k = 50 if mechanism == "rmgm" else None
+    spec = parse({**VALID, "mechanism": mechanism, "adjacency": adjacency, "epsilon": epsilon, "k": k})
+    statement = privacy_statement(spec)
+    for party, plan in zip(statement.per_party, plan_blocks(spec), strict=True):
+        assert Fraction(party.loss.own.rho) >= Fraction(plan.loss.units, RHO_UNITS)
+        assert party.loss.own.epsilon <= epsilon * (1 + 1e-12)
+        assert party.loss.own.epsilon >= epsilon * 0.999  # no noise is wasted on rounding
+        assert party.loss.replace_one.rho >= party.loss.own.rho
+    total = statement.per_subject
+    assert total.own.rho == pytest.approx(sum(p.loss.own.rho for p in statement.per_party), rel=1e-12)
+    assert total.replace_one.rho == pytest.approx(sum(p.loss.replace_one.rho for p in statement.per_party), rel=1e-12)
+
+
+# --- any bytes ------------------------------------------------------------------------------------------------------
+
+KINDS: list[type[WireModel]] = [
+    ReleaseSpec,
+    Envelope,
+    SignedDocument,
+    Enrolment,
+    Approval,
+    ApprovalRequest,
+    AlignmentStatement,
+    Rejection,
+    BlockStatement,
+    Manifest,
+    SecondMoments,
+    Study,
+    DealPackage,
+    DealStatement,
+    MaskStatement,
+    Countersignature,
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def paths(document: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The place of everything inside a JSON value."""
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [place for key, value in items for place in [(*prefix, key), *paths(value, (*prefix, key))]]
+
+
+def parses_or_raises_ours(read: Callable[[], object]) -> None:
+    try:
+        read()
+    except CommingleError as error:
+        assert error.remedy  # noqa: PT017 - the point is that nothing else escapes
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.binary(max_size=100) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_arbitrary_bytes_raise_only_our_errors(kind: type[WireModel], data: bytes) -> None:
+    parses_or_raises_ours(lambda: decode(kind, data))
+
+
+@given(data=st.binary(max_size=100) | st.lists(JSON, max_size=2).map(lambda value: json.dumps(value).encode()))
+def test_arbitrary_schema_files_raise_only_our_errors(data: bytes) -> None:
+    parses_or_raises_ours(lambda: parse_attributes(data))
+
+
+@given(st.sampled_from(paths(changed("parties/1/whitening", WHITENING))), JSON)
+def test_spec_with_any_field_replaced_parses_and_plans_or_raises_only_our_errors(
+    place: tuple[Any, ...], value: object
+) -> None:
+    document = changed("parties/1/whitening", deepcopy(WHITENING))
+    inner: Any = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    parses_or_raises_ours(lambda: privacy_statement(parse(document)))
+
+
+def test_refusal_does_not_repeat_the_offending_value() -> None:
+    with pytest.raises(DocumentError) as refused:
+        parse(changed("seed", "a secret pasted into the wrong field"))
+    assert "secret" not in refused.value.diagnostics()

@@ -1,0 +1,105 @@
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.errors import CommingleError
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+PARTY: dict[str, Any] = {
+    "name": "clinic",
+    "dataset": "visits",
+    "attributes": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
+}
+WHITENING = {"centre": [0.25], "matrix": [[3.0]]}
+STUDY: dict[str, Any] = {"study": "Age", "epsilon": 1, "delta": 1e-5, "n": 10_000, "k": 50, "parties": [PARTY]}
+MEMBERS = {"clinic": Member("aa" * 32, "ab" * 32), "lab": Member("ba" * 32, "bb" * 32)}
+
+
+def study(**changes: Any) -> Study:
+    return decode(Study, json.dumps({**STUDY, **changes}).encode())
+
+
+def build(written: Study, seed: bytes = b"\1" * 32) -> ReleaseSpec:
+    return build_spec(written, members=MEMBERS, proposer=Fingerprint("cc" * 32), seed=seed, now=NOW)
+
+
+def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -> None:
+    spec = build(study())
+    assert spec.expires - spec.created == timedelta(hours=72)
+    assert spec.parties[0].signing_key == MEMBERS["clinic"].signing_key
+    assert spec.parties[0].sealing_key == MEMBERS["clinic"].sealing_key
+    assert spec.seed == "01" * 32
+    assert spec.proposer == "cc" * 32
+    assert spec.k == 50
+
+
+def test_dgm_study_has_no_sketch() -> None:
+    assert build(study(mechanism="dgm", k=None)).k is None
+
+
+def test_moments_study_has_no_sketch_and_fourteen_fraction_bits() -> None:
+    spec = build(study(mechanism="moments", k=None))
+    assert (spec.k, spec.fraction_bits, spec.interactive) == (None, 14, True)
+
+
+def test_rmgm_study_without_a_sketch_is_refused() -> None:
+    with pytest.raises(SpecError, match="rmgm needs k"):
+        build(study(k=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parties": [{**PARTY, "name": "stranger"}]}, "not enrolled: stranger"),
+        ({"parties": [{**PARTY, "attributes": []}]}, "no attributes are asked of clinic"),
+        ({"parties": [PARTY, PARTY]}, "appears twice"),
+        ({"k": 1}, "k"),
+        ({"k": 10_001}, "not exceed n"),
+        ({"mechanism": "dgm", "k": 10}, "k belongs to rmgm"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": -1, "mechanism": "dgm", "k": None}, "epsilon"),
+        ({"epsilon": 5e-324}, "epsilon"),
+        ({"epsilon": 2, "calibration": "classical"}, "classical"),
+        ({"delta": 1}, "delta"),
+        ({"parties": [{**PARTY, "row_norm": -1}]}, "row_norm"),
+        ({"parties": [{**PARTY, "row_norm": 1e9}]}, "row_norm"),
+    ],
+)
+def test_study_that_makes_no_sense_is_a_spec_error_that_says_why(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        build(study(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"parties": []}, {"n": -5}, {"n": 10**400}, {"parties": [{**PARTY, "row_norm": 1e-6}]}],
+    ids=["no parties", "negative n", "huge n", "row norm below the resolution"],
+)
+def test_extreme_study_becomes_a_spec_or_raises_only_our_errors(changes: dict[str, Any]) -> None:
+    try:
+        build(study(**changes))
+    except CommingleError as error:
+        assert error.remedy  # noqa: PT017 - the point is that nothing else escapes
+
+
+def test_seed_of_wrong_length_is_refused() -> None:
+    with pytest.raises(SpecError, match="seed"):
+        build(study(), seed=b"\1" * 31)
+
+
+def test_study_that_whitens_becomes_a_spec_that_does() -> None:
+    spec = build(study(parties=[{**PARTY, "row_norm": 0.3, "whitening": WHITENING}]))
+    assert spec.parties[0].whitening == Whitening(centre=(0.25,), matrix=((3.0,),))
+
+
+def test_study_that_whitens_without_a_row_norm_is_refused_with_the_remedy() -> None:
+    with pytest.raises(SpecError, match="row_norm"):
+        build(study(parties=[{**PARTY, "whitening": WHITENING}]))

@@ -1,0 +1,284 @@
+"""Moments releases: S + noise with known entry variances."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from commingle.services.fit import FitRequest, PreparedMoments, fit, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation import errors
+from commingle.shared.estimation.noisy_moments.noise import EntryNoise
+from commingle.shared.estimation.noisy_moments.signal import _norm_quantile, noise_bound
+from commingle.shared.estimation.system import build_system, centre
+from tests.shared.estimation.tables import Array, Table, make_table, moments_of, noiseless
+
+TABLE = make_table(4000)
+ENCODED = TABLE.encoded
+S = ENCODED.T @ ENCODED
+ESTIMATORS = ("ols", "adaptive_ridge", "shrunken", "constant")
+
+
+def variances(sd: float, size: int = len(S)) -> Array:
+    """Var of every entry: sd^2 on diagonal and linear ones, half of it elsewhere, none on the count."""
+    variance = np.full((size, size), sd**2 / 2)
+    np.fill_diagonal(variance, sd**2)
+    variance[0] = variance[:, 0] = sd**2
+    variance[0, 0] = 0.0
+    return variance
+
+
+def symmetric(variance: Array, random: np.random.Generator) -> Array:
+    upper = np.triu(random.standard_normal(variance.shape) * np.sqrt(variance))
+    return np.asarray(upper + np.triu(upper, 1).T)
+
+
+def release(gram: Array, variance: Array, schema: Any = TABLE.schema) -> SecondMoments:
+    plain = moments_of(gram, schema, noise=0.0, rows=round(gram[0, 0]), n=round(gram[0, 0]))
+    changes = {"mechanism": "moments", "entry_variance": tuple(map(tuple, variance.tolist()))}
+    return SecondMoments.model_validate(plain.model_dump() | changes)
+
+
+def noisy(sd: float, seed: int = 1) -> SecondMoments:
+    return release(S + symmetric(variances(sd), np.random.default_rng(seed)), variances(sd))
+
+
+def oracle(table: Table, *, intercept: bool = True) -> Any:
+    design = table.original
+    return sm.OLS(design[:, -1], design[:, 0 if intercept else 1 : -1]).fit()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("estimator", ["ols", "adaptive_ridge", "shrunken"])
+def test_without_noise_every_fit_is_least_squares(estimator: str, intercept: bool) -> None:
+    request = FitRequest(target="pressure", estimator=estimator, intercept=intercept)
+    result = fit(noisy(0.0), TABLE.schema, request)
+    np.testing.assert_allclose(result.coefficients, oracle(TABLE, intercept=intercept).params, rtol=1e-9)
+    assert not any("cannot be told" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("estimator", ["ols", "adaptive_ridge"])
+def test_without_noise_intervals_are_those_of_least_squares_or_of_no_width(estimator: str, intercept: bool) -> None:
+    def asked(around: Literal["table", "population"]) -> FitRequest:
+        return FitRequest(target="pressure", estimator=estimator, intercept=intercept, interval_for=around)
+
+    expected = oracle(TABLE, intercept=intercept)
+    population = fit(noisy(0.0), TABLE.schema, asked("population"))
+    np.testing.assert_allclose(population.covariance, expected.cov_params(), rtol=1e-7)
+    np.testing.assert_allclose(population.intervals, expected.conf_int(), rtol=1e-7)
+    np.testing.assert_allclose(fit(noisy(0.0), TABLE.schema, asked("table")).standard_errors, 0.0, atol=1e-12)
+    assert population.diagnostics.r_squared is not None
+    if intercept:  # less 2 tr(H Omega), which is 0 here
+        assert population.diagnostics.r_squared == pytest.approx(expected.rsquared, abs=1e-9)
+
+
+def test_constant_is_the_mean_with_the_error_of_its_noise() -> None:
+    result = fit(noisy(40.0), TABLE.schema, FitRequest(target="pressure", estimator="constant"))
+    # half range 100: one linear entry of standard deviation 40 over n = 4000
+    np.testing.assert_allclose(result.standard_errors, [100 * 40 / 4000])
+    assert abs(result.coefficients[0] - TABLE.rows["pressure"].mean()) < 4 * result.standard_errors[0]
+
+
+def test_covariance_of_the_noise_is_that_of_draws() -> None:
+    random = np.random.default_rng(2)
+    variance = np.abs(symmetric(np.ones((5, 5)), random))
+    noise = EntryNoise(variance, random.standard_normal((5, 4)))
+    c = random.standard_normal(4)
+    draws = [noise.basis.T @ symmetric(variance, random) @ noise.basis for _ in range(40_000)]
+    expected = np.cov(np.array([(E @ c)[:3] for E in draws]).T)
+    # 40000 draws: relative standard error of a variance 0.7 %
+    np.testing.assert_allclose(noise.covariance(c), expected, atol=0.04 * float(np.abs(expected).max()))
+    Q = np.outer(c, c)
+    assert noise.form_variance(Q) == pytest.approx(np.var([np.sum(Q * E) for E in draws]), rel=0.04)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_bound_holds_the_noise_in_the_centred_moments_in_95_of_100_releases(intercept: bool) -> None:
+    columns, schema = (1, 2, 3, 4, 5), TABLE.schema
+    exact = centre(build_system(PreparedMoments.of(noisy(0.0), schema), 6, columns, intercept=intercept)).X
+    held = []
+    for seed in range(400):
+        system = build_system(PreparedMoments.of(noisy(20.0, seed), schema), 6, columns, intercept=intercept)
+        c = centre(system)
+        assert system.entries is not None
+        held.append(np.linalg.norm(c.X - exact, 2) <= noise_bound(system.entries, c))
+    # standard error of the share 0.011, and about as much from the bound's own 200 draws
+    assert 0.90 < np.mean(held) < 0.99
+
+
+def test_bound_is_the_same_whoever_computes_it() -> None:
+    first = fit(noisy(30.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
+    _norm_quantile.cache_clear()
+    again = fit(noisy(30.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
+    assert first.diagnostics == again.diagnostics
+
+
+ABCY: tuple[NumericAttribute, ...] = tuple(NumericAttribute(name=c, lower=-1.0, upper=1.0) for c in "abcy")
+
+
+def sample(n: int, random: np.random.Generator) -> Array:
+    """Rows (1, a, b, c, y) with y = 0.1 + 0.5 a - 0.3 b + noise; a and b correlated, means not 0."""
+    x = random.uniform(-0.8, 0.8, (n, 3)) + np.array([0.1, -0.1, 0.2])
+    x[:, 1] = 0.5 * x[:, 1] + 0.4 * x[:, 0]
+    return np.column_stack([np.ones(n), x, 0.1 + x @ [0.5, -0.3, 0.0] + random.normal(0, 0.3, n)])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("around", ["table", "population"])
+def test_ols_intervals_cover_at_the_stated_rate(around: Literal["table", "population"], intercept: bool) -> None:
+    random, n, first = np.random.default_rng(4), 3000, 0 if intercept else 1
+    limit = sample(2_000_000, random)
+    truth = np.linalg.lstsq(limit[:, first:-1], limit[:, -1], rcond=None)[0]
+    held, ratios = [], []
+    for _ in range(400):
+        A = sample(n, random)
+        if around == "table":
+            truth = np.linalg.lstsq(A[:, first:-1], A[:, -1], rcond=None)[0]
+        variance = variances(15.0, 5)
+        moments = release(A.T @ A + symmetric(variance, random), variance, ABCY)
+        result = fit(moments, ABCY, FitRequest(target="y", intercept=intercept, interval_for=around))
+        assert (result.estimator, result.interval_for) == ("ols", around)
+        held.append((result.intervals[:, 0] < truth) & (truth < result.intervals[:, 1]))
+        ratios.append(result.diagnostics.signal_to_noise)
+    rate = np.mean(held, axis=0)
+    assert np.median(np.array(ratios, dtype=float)) > 2
+    # 400 repetitions at 0.95: standard error 0.011 per term, 0.006 for the mean
+    assert rate.min() > 0.915
+    assert 0.93 < rate.mean() < 0.98
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_expected_r_squared_and_its_error_are_right_on_average(estimator: str) -> None:
+    random = np.random.default_rng(5)
+    A = sample(2000, random)
+    exact, variance = A.T @ A, variances(15.0, 5)
+    spread = np.var(A[:, -1]) * len(A)
+    expected, actual, error = [], [], []
+    for _ in range(300):
+        prepared = PreparedMoments.of(release(exact + symmetric(variance, random), variance, ABCY), ABCY)
+        result = fit_prepared(prepared, FitRequest(target="y", estimator=estimator))
+        c = np.append(np.zeros(4), 1.0)
+        c[: len(result.coefficients)] = -result.coefficients
+        d = result.diagnostics
+        assert d.r_squared is not None
+        assert d.r_squared_error is not None
+        expected.append(d.r_squared)
+        error.append(d.r_squared_error)
+        actual.append(1 - c @ exact @ c / spread)
+    # standard error of the mean difference below 0.006
+    assert np.mean(expected) == pytest.approx(np.mean(actual), abs=0.02)
+    if estimator == "ols":
+        assert np.std(np.array(expected) - actual) == pytest.approx(np.mean(error), rel=0.35)
+
+
+def test_default_estimator_has_standard_errors_on_either_kind_of_release() -> None:
+    assert fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure")).estimator == "ols"
+    assert fit(noiseless(TABLE), TABLE.schema, FitRequest(target="pressure")).estimator == "measurement_error"
+
+
+@pytest.mark.parametrize("estimator", ["measurement_error", "debiased"])
+def test_estimator_for_noisy_rows_is_refused_and_names_the_one_to_use(estimator: str) -> None:
+    with pytest.raises(errors.EstimatorKindError, match="noisy moments") as caught:
+        fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator=estimator))
+    assert "Use ols" in caught.value.diagnostics()
+
+
+def test_unknown_estimator_lists_those_that_apply() -> None:
+    with pytest.raises(errors.UnknownEstimatorError) as caught:
+        fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator="old"))
+    assert "measurement_error" not in caught.value.diagnostics()
+
+
+def test_ols_with_enough_signal_does_not_warn() -> None:
+    result = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure"))
+    assert result.diagnostics.signal_to_noise is not None
+    assert result.diagnostics.signal_to_noise > 2
+    assert result.warnings == ()
+
+
+def test_ols_with_less_than_twice_the_noise_warns_and_keeps_its_intervals() -> None:
+    result = fit(noisy(60.0), TABLE.schema, FitRequest(target="pressure"))
+    assert result.diagnostics.signal_to_noise is not None
+    assert 0 < result.diagnostics.signal_to_noise < 2
+    assert result.interval_for == "table"
+    assert any("standard errors rough" in warning for warning in result.warnings)
+
+
+def buried() -> SecondMoments:
+    """The least eigenvalue of the features, centred, is negative."""
+    return noisy(2000.0)
+
+
+def test_ols_on_buried_features_withholds_standard_errors() -> None:
+    result = fit(buried(), TABLE.schema, FitRequest(target="pressure"))
+    assert result.interval_for == "none"
+    assert np.isnan(result.standard_errors).all()
+    assert any("mean nothing" in warning for warning in result.warnings)
+
+
+def test_adaptive_ridge_has_errors_until_it_damps() -> None:
+    clear = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
+    damped = fit(buried(), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
+    plain = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator="ols"))
+    np.testing.assert_allclose(clear.covariance, plain.covariance, rtol=1e-9)
+    assert damped.interval_for == "none"
+    assert any("damped by" in warning for warning in damped.warnings)
+
+
+@pytest.mark.parametrize("estimator", ["ols", "adaptive_ridge", "shrunken"])
+def test_fit_without_signal_says_that_it_is_no_better_than_the_mean(estimator: str) -> None:
+    warnings = fit(buried(), TABLE.schema, FitRequest(target="pressure", estimator=estimator)).warnings
+    assert any("cannot be told from predicting the mean" in warning for warning in warnings)
+
+
+def test_shrunken_is_hardly_worse_than_the_mean_where_nothing_is_associated() -> None:
+    A = sample(3000, np.random.default_rng(6))
+    A[:, -1] = np.random.default_rng(7).permutation(A[:, -1])
+    losses, random, variance = [], np.random.default_rng(8), variances(60.0, 5)
+    for _ in range(200):
+        moments = release(A.T @ A + symmetric(variance, random), variance, ABCY)
+        fits = [fit(moments, ABCY, FitRequest(target="y", estimator=e)) for e in ("shrunken", "constant", "ols")]
+        columns = {a.name: A[:, i + 1] for i, a in enumerate(ABCY)}
+        losses.append([np.var(A[:, -1] - f.predict(columns)) / np.var(A[:, -1]) for f in fits])
+    shrunken, constant, ols = np.mean(losses, axis=0)
+    # standard error of the difference below 0.005
+    assert shrunken - constant < 0.03
+    assert ols - constant > 0.06
+
+
+def test_shrunken_beats_the_mean_where_there_is_signal_that_ols_cannot_use() -> None:
+    y, losses = TABLE.rows["pressure"], []
+    for seed in range(30):
+        fits = [fit(noisy(150.0, seed), TABLE.schema, FitRequest(target="pressure", estimator=e)) for e in ESTIMATORS]
+        losses.append([np.mean((y - f.predict(TABLE.rows)) ** 2) / y.var() for f in fits])
+    ols, damped, shrunken, constant = np.mean(losses, axis=0)
+    assert max(damped, shrunken) < 0.9 * constant
+    assert constant < ols
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entry_variance": None},
+        {"mechanism": "dgm"},
+        {"rows": 3999},
+        {"entry_variance": ((0.0,),)},
+        {"entry_variance": tuple(map(tuple, (variances(1.0) + np.triu(np.ones(S.shape), 1)).tolist()))},
+        {"entry_variance": tuple(map(tuple, (variances(1.0) + 1.0).tolist()))},
+    ],
+    ids=["no variances", "variances of rows", "another count", "too few", "not symmetric", "noisy count"],
+)
+def test_moments_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
+    document = SecondMoments.model_validate(noisy(1.0).model_dump() | changes)
+    with pytest.raises(errors.MomentsMismatchError):
+        PreparedMoments.of(document, TABLE.schema)
+
+
+def test_summary_and_json_of_a_moments_fit_name_it() -> None:
+    result = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure"))
+    assert result.to_dict()["mechanism"] == "moments"
+    (line,) = [line for line in result.summary().splitlines() if "Published rows" in line]
+    assert line.endswith(" -")

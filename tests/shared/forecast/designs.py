@@ -1,0 +1,44 @@
+"""Designs to forecast."""
+
+from typing import Any
+
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.planning.design import Design, Share
+
+
+def numeric(columns: int, parties: int = 2, **changes: Any) -> Design:
+    """Columns x0, x1, ... on [0, 10], in order, shared evenly."""
+    attributes = [NumericAttribute(name=f"x{i}", lower=0, upper=10) for i in range(columns)]
+    each = -(-columns // parties)
+    shares = tuple(Share(name=f"p{i}", attributes=tuple(attributes[i * each : (i + 1) * each])) for i in range(parties))
+    return design(shares, **changes)
+
+
+def mixed(**changes: Any) -> Design:
+    """One attribute of each kind and a label at another party."""
+    clinic = Share(
+        name="clinic",
+        attributes=(
+            NumericAttribute(name="age", lower=20, upper=80),
+            BinaryAttribute(name="smoker", levels=("no", "yes")),
+            CategoricalAttribute(name="site", levels=("north", "east", "south")),
+        ),
+        row_norm=changes.pop("row_norm", None),
+    )
+    insurer = Share(name="insurer", attributes=(NumericAttribute(name="charges", lower=0, upper=400),))
+    return design((clinic, insurer), **changes)
+
+
+def design(shares: tuple[Share, ...], **changes: Any) -> Design:
+    plain: dict[str, Any] = {
+        "mechanism": "rmgm",
+        "k": None,
+        "n": 100_000,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "adjacency": Adjacency.REPLACE_ONE,
+        "calibration": Calibration.ZCDP,
+    }
+    return Design(**{**plain, **changes}, shares=shares)

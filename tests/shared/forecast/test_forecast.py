@@ -1,0 +1,172 @@
+import json
+from dataclasses import asdict, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.forecast import forecast
+from commingle.shared.forecast.mechanisms import PREDICTORS
+from commingle.shared.forecast.words import advice
+from commingle.shared.planning.task import Assumptions
+from tests.shared.forecast.designs import mixed, numeric
+
+
+def numbers(value: object) -> list[float]:
+    if isinstance(value, dict):
+        return [n for item in value.values() for n in numbers(item)]
+    if isinstance(value, list | tuple):
+        return [n for item in value for n in numbers(item)]
+    return [value] if isinstance(value, float) else []
+
+
+def test_useless_release_says_so_and_how_many_people_it_takes() -> None:
+    f = forecast(numeric(11, n=10_000))
+    assert not f.useful
+    assert f.n_needed is not None
+    assert f.sentences[0].startswith("Not useful with n = 10,000 at epsilon 1")
+    assert f"Not useful below n = {f.n_needed:,} at epsilon 1" in f.sentences[1]
+
+
+def test_people_needed_are_where_use_begins() -> None:
+    needed = forecast(numeric(11, n=10_000)).n_needed
+    assert needed is not None
+    assert forecast(numeric(11, n=needed)).useful
+    assert not forecast(numeric(11, n=round(0.85 * needed))).useful
+
+
+def test_useful_release_says_how_well_coefficients_are_known() -> None:
+    f = forecast(numeric(5, n=1_000_000))
+    assert f.useful
+    assert f.reliable
+    assert f.r_squared_constant < 0 < f.r_squared < f.r_squared_assumed
+    assert any("off by about" in sentence for sentence in f.sentences)
+    assert not any("would suit better" in sentence for sentence in f.sentences)
+
+
+def test_sketch_far_from_the_best_is_pointed_out() -> None:
+    f = forecast(numeric(5, n=1_000_000, k=10_000))
+    assert any(f"k = {f.best_k:,} would suit better" in sentence for sentence in f.sentences)
+
+
+def test_release_that_serves_prediction_only_says_so() -> None:
+    f = forecast(numeric(11, n=150_000))
+    assert (f.useful, f.reliable) == (True, False)
+    assert any("prediction only" in sentence for sentence in f.sentences)
+
+
+def test_no_number_of_people_helps_an_epsilon_that_is_nothing() -> None:
+    f = forecast(numeric(5, epsilon=1e-6))
+    assert f.n_needed is None
+    assert f.sentences[1].startswith("No number of people")
+
+
+def test_standard_errors_in_original_units_follow_the_bounds() -> None:
+    """Other bounds of a feature scale its own error, other bounds of the label all of them."""
+
+    def errors(age: float, charges: float) -> dict[str, float]:
+        base = mixed(n=10**6)
+        clinic, insurer = base.shares
+        wide = NumericAttribute(name="age", lower=-age, upper=age)
+        paid = NumericAttribute(name="charges", lower=-charges, upper=charges)
+        shares = (replace(clinic, attributes=(wide, *clinic.attributes[1:])), replace(insurer, attributes=(paid,)))
+        found = forecast(replace(base, shares=shares), Assumptions(target="charges"))
+        return {t.term: t.original or 0 for t in found.terms}
+
+    plain, wider, dearer = errors(1, 1), errors(10, 1), errors(1, 7)
+    assert wider["age"] == pytest.approx(plain["age"] / 10)
+    assert wider["smoker[yes]"] == pytest.approx(plain["smoker[yes]"])
+    assert {t: e / plain[t] for t, e in dearer.items()} == pytest.approx(dict.fromkeys(plain, 7))
+
+
+def test_public_table_takes_the_place_of_the_assumption() -> None:
+    moments = np.diag([1.0, 0.1, 0.1, 0.1])
+    moments[1, 3] = moments[3, 1] = 0.09
+    f = forecast(numeric(3, 1), Assumptions(target="x2", second_moments=moments))
+    assert f.public_table
+    assert f.r_squared_assumed == pytest.approx(0.81)
+    assert "like the public table" in f.sentences[-1]
+
+
+def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
+    made = plan(numeric(5, epsilon=2.0))
+    assert [p.mechanism for p in made.mechanisms] == list(PREDICTORS)
+    for curve, here in ((made.over_epsilon, 2.0), (made.over_n, 100_000)):
+        at = [p.at for p in curve]
+        assert at == sorted(at)
+        (same,) = [p for p in curve if p.at == pytest.approx(here)]
+        assert same.r_squared == pytest.approx(made.forecast.r_squared)
+        r_squared = [p.r_squared for p in curve]
+        assert r_squared[-1] > r_squared[len(curve) // 2] > r_squared[0]
+    best = max(made.over_k, key=lambda p: p.r_squared)
+    assert made.over_k[0].at < best.at < made.over_k[-1].at
+
+
+def test_advice_names_the_trust_that_moments_asks_for_and_what_suits_without_it() -> None:
+    said = plan(numeric(5, n=100_000)).advice
+    assert said.startswith("moments suits best")
+    assert TRUST_MOMENTS in said
+    assert "Without that trust rmgm suits best: expected" in said
+    assert plan(numeric(5, n=10_000)).advice.endswith("Without that trust none is useful here.")
+    assert plan(numeric(5, n=100)).advice == "No mechanism is useful here: predicting the mean is as good."
+
+
+@pytest.mark.parametrize("best", ["rmgm", "dgm"])
+def test_advice_for_a_mechanism_that_trusts_nobody_says_nothing_of_trust(best: str) -> None:
+    mechanisms = plan(numeric(5)).mechanisms
+    points = [replace(p, useful=True, r_squared=0.5 if p.mechanism == best else 0.1) for p in mechanisms]
+    assert advice(points) == f"{best} suits best: expected R\N{SUPERSCRIPT TWO} 0.50."
+
+
+@pytest.mark.parametrize(("norm", "cut"), [(None, False), (1.5, True), (3.0, False)])  # rows of up to sqrt(3)
+def test_row_norm_that_cuts_rows_is_pointed_out(norm: float | None, cut: bool) -> None:
+    said = [s for s in forecast(mixed(row_norm=norm)).sentences if "Rows of clinic are cut to a row norm" in s]
+    assert bool(said) is cut
+
+
+@pytest.mark.parametrize("n", [16, 250])
+def test_curves_hold_every_number_once_where_there_are_few(n: int) -> None:
+    made = plan(numeric(11, n=n))
+    for curve in (made.over_k, made.over_n):
+        at = [p.at for p in curve]
+        assert at == sorted(set(at))
+
+
+def test_plan_of_dgm_has_no_curve_over_k() -> None:
+    made = plan(numeric(5, mechanism="dgm"))
+    assert (made.over_k, made.forecast.best_k) == ((), None)
+
+
+def test_classical_curve_stops_where_the_theorem_does() -> None:
+    assert max(p.at for p in plan(numeric(5, calibration=Calibration.CLASSICAL)).over_epsilon) == pytest.approx(1.0)
+
+
+def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold() -> None:
+    base = mixed(n=10**6)
+    extreme = NumericAttribute(name="charges", lower=-8e307, upper=8e307)
+    f = forecast(replace(base, shares=(base.shares[0], replace(base.shares[1], attributes=(extreme,)))))
+    assert f.terms[0].original is None  # the intercept's lies beyond them
+    json.dumps(asdict(f), allow_nan=False)
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(2, 2**53 - 1),
+    st.floats(1e-6, 1e6),
+    st.sampled_from([None, 1e-5, 0.3, 1e3]),
+    st.sampled_from(list(PREDICTORS)),
+    st.integers(2, 20),
+)
+def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: int) -> None:
+    design = mixed(n=n, epsilon=epsilon, mechanism=mechanism)
+    if norm is not None:
+        design = replace(design, shares=(replace(design.shares[0], row_norm=norm), *design.shares[1:]))
+    for made in (plan(design), plan(numeric(columns, n=n, epsilon=epsilon, mechanism=mechanism))):
+        assert all(isfinite(number) for number in numbers(asdict(made)))

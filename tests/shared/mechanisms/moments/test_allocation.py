@@ -1,0 +1,195 @@
+"""The charge against search: neighbouring tables over hard rows, measured on the very entries that get noise."""
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.accounting import RHO_UNITS
+from commingle.shared.dp.fixed_point import clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.moments.allocation import _OWN, block_sensitivity, own_weight, scales
+from commingle.shared.mechanisms.moments.block import moments, noise, places
+from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
+from tests.shared.mechanisms.moments.exchange.world import BLOOD, NUMBERS, SEX, THREE, party_spec, spec_of
+
+Block = NDArray[np.int64]
+MANY = tuple(NumericAttribute(name=f"x{i}", lower=0, upper=1) for i in range(8))
+
+# few columns against many, many against few, categorical, clipped tightly, loosely and below the resolution
+CONSORTIA: dict[str, tuple[PartySpec, ...]] = {
+    "three kinds": THREE,
+    "one column against eight": (party_spec("clinic", SEX), party_spec("lab", *MANY)),
+    "alone": (party_spec("clinic", *NUMBERS),),
+    "levels and numbers": (party_spec("clinic", BLOOD, *NUMBERS), party_spec("lab", SEX)),
+    "only levels": (party_spec("clinic", BLOOD), party_spec("lab", SEX)),
+    "clipped": (party_spec("clinic", *NUMBERS, row_norm=0.3), party_spec("lab", BLOOD, row_norm=0.9)),
+    "clipped loosely": (party_spec("clinic", BLOOD, *NUMBERS, row_norm=1.5), party_spec("lab", SEX, row_norm=5.0)),
+    "below the resolution": (party_spec("clinic", *NUMBERS, row_norm=1e-5), party_spec("lab", SEX)),
+}
+CASES = [(name, party.name) for name, parties in CONSORTIA.items() for party in parties if len(party.columns) <= 5]
+_HARD = (-1.0, -1 / 3, 0.0, 2**-14, 1 - 2**-14, 1.0)
+
+
+def hard_rows(attributes: tuple[Attribute, ...], row_norm: float | None) -> Block:
+    """Every combination of hard values, as integers."""
+    values = []
+    for attribute in attributes:
+        if attribute.kind == "categorical":
+            values.append([(0.0,) * 3, *map(tuple, np.eye(3).tolist())])
+        else:
+            values.append([(value,) for value in _HARD])
+    q = coarsen(quantise(np.array([sum(parts, ()) for parts in product(*values)])), 14)
+    return q if row_norm is None else clip_rows(q, squared_row_limit(row_norm, 14))
+
+
+def longest(party: PartySpec) -> Block:
+    rows = hard_rows(party.attributes[:4], party.row_norm)
+    row = rows[np.argmax((rows**2).sum(1))]
+    return np.concatenate([row, np.full(len(party.columns) - len(row), 2**14)])
+
+
+def moved(spec: ReleaseSpec, party: PartySpec, x: Block, y: Block, sigma: int) -> Fraction:
+    """Sum of squared changes over variances of everything that party adds noise to, when its row x becomes y."""
+    scale = scales(spec, party, sigma)
+    others = np.concatenate([np.zeros(0, np.int64), *(longest(p) for p in spec.parties if p.name != party.name)])
+
+    def squares(change: Block, of: int) -> Fraction:
+        return Fraction(sum(int(v) ** 2 for v in change.ravel()), of**2)
+
+    own = np.outer(x, x) - np.outer(y, y)
+    return (
+        squares(np.diag(own), scale.diagonal)
+        + squares(own[np.triu_indices(len(own), 1)], scale.off_diagonal)
+        + squares(2**14 * (x - y), scale.linear)
+        + squares(np.outer(others, x - y), scale.cross)
+    )
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("consortium", "name"), CASES)
+def test_no_pair_of_hard_rows_moves_a_block_farther_than_is_charged(
+    consortium: str, name: str, adjacency: Adjacency
+) -> None:
+    spec = spec_of(CONSORTIA[consortium], n=50, adjacency=adjacency)
+    party = spec.party(name)
+    plan = plan_block(spec, party)
+    rows = hard_rows(party.attributes, party.row_norm)
+    random = np.random.default_rng(1)
+    pairs = random.integers(0, len(rows), (300, 2))
+    ends = [int(np.argmax((rows**2).sum(1))), 0, len(rows) - 1]
+    pairs = np.vstack([pairs, *([[i, j]] for i in ends for j in ends)])
+    farthest = max(moved(spec, party, rows[i], rows[j], plan.sigma) for i, j in pairs.tolist())
+    assert farthest <= Fraction(2 * plan.charge.units, RHO_UNITS)
+    zeros = max(moved(spec, party, rows[i], np.zeros_like(rows[i]), plan.sigma) for i in ends)
+    own = Fraction(2 * plan.loss.units, RHO_UNITS)
+    assert (zeros if adjacency is Adjacency.ZERO_OUT else farthest) <= own
+
+
+@pytest.mark.parametrize(
+    ("consortium", "name", "adjacency"),
+    [
+        ("three kinds", "registry", "replace_one"),
+        ("only levels", "clinic", "replace_one"),
+        ("only levels", "lab", "zero_out"),
+        ("one column against eight", "clinic", "replace_one"),
+        ("one column against eight", "clinic", "zero_out"),
+    ],
+)
+def test_bound_is_attained_by_rows_at_the_ends(consortium: str, name: str, adjacency: str) -> None:
+    spec = spec_of(CONSORTIA[consortium], n=50, adjacency=Adjacency(adjacency))
+    party = spec.party(name)
+    plan = plan_block(spec, party)
+    rows = hard_rows(party.attributes, party.row_norm)
+    others = rows if adjacency == "replace_one" else np.zeros((1, rows.shape[1]), np.int64)
+    farthest = max(moved(spec, party, x, y, plan.sigma) for x in rows for y in others)
+    assert farthest >= Fraction(2 * plan.loss.units, RHO_UNITS) * Fraction(999, 1000)
+
+
+@given(st.floats(0.05, 3), st.sampled_from(_OWN), st.integers(0, 2**32))
+def test_ascent_over_real_rows_stays_within_the_formula_for_any_weight(row_norm: float, own: int, seed: int) -> None:
+    """w ||x x^T - y y^T||^2 + k ||x - y||^2 climbed from random rows of a ball, steps projected back onto it."""
+    random = np.random.default_rng(seed)
+    d, k = int(random.integers(1, 5)), float(random.uniform(1, 40))
+    x, y = random.normal(size=(2, d))
+    best = 0.0
+    for _ in range(200):
+        gradient = 4 * own * (np.outer(x, x) - np.outer(y, y))
+        up = gradient @ x + 2 * k * (x - y), -gradient @ y - 2 * k * (x - y)
+        x, y = (row_norm * v / max(np.linalg.norm(v), row_norm) for v in (x + 0.05 * up[0], y + 0.05 * up[1]))
+        best = max(best, own * np.sum((np.outer(x, x) - np.outer(y, y)) ** 2) + k * np.sum((x - y) ** 2))
+    c = row_norm**2
+    e = min(4 * c, 2 * c + k / own)
+    assert best <= (own * (2 * c * e - e * e / 2) + k * e) * (1 + 1e-9)
+
+
+def test_equal_weights_give_the_closed_forms_of_numeric_attributes() -> None:
+    """4 K C^2 if K >= 2 C^2, else 2 C^4 + 2 K C^2 + K^2 / 2, in steps and for the weights in use."""
+    for parties in ((2, 9), (1, 1), (6, 1), (3, 3), (20, 1)):
+        columns = iter(NumericAttribute(name=f"x{i}", lower=0, upper=1) for i in range(30))
+        names = ("clinic", "lab")
+        spec = spec_of(
+            tuple(party_spec(name, *(next(columns) for _ in range(d))) for name, d in zip(names, parties, strict=True)),
+            n=50,
+        )
+        unit = 4**14
+        for party, other in zip(spec.parties, spec.parties[::-1], strict=True):
+            w, c, k = own_weight(spec, party), len(party.columns) * unit, (2 + len(other.columns)) * unit
+            closed = 4 * k * c if k >= 2 * w * c else Fraction(2 * w * c * c + 2 * k * c) + Fraction(k * k, 2 * w)
+            assert 0 <= block_sensitivity(spec, party, Adjacency.REPLACE_ONE) - closed < 1
+            assert block_sensitivity(spec, party, Adjacency.ZERO_OUT) == w * c * c + k * c
+
+
+def test_party_with_few_columns_gets_its_own_block_almost_for_nothing() -> None:
+    spec = spec_of(CONSORTIA["one column against eight"], n=50)
+    assert own_weight(spec, spec.party("clinic")) == 5  # (2 + 8) / 2
+    assert own_weight(spec, spec.party("lab")) < 3
+
+
+@given(st.integers(1, 2**48), st.sampled_from(CASES))
+def test_every_scale_is_the_least_that_its_weight_allows(sigma: int, case: tuple[str, str]) -> None:
+    spec = spec_of(CONSORTIA[case[0]], n=50)
+    party = spec.party(case[1])
+    own, found = own_weight(spec, party), scales(spec, party, sigma)
+    for scale, weight in ((found.diagonal, own), (found.off_diagonal, 2 * own), (found.linear, 2), (found.cross, 1)):
+        assert weight * scale**2 >= sigma**2
+        assert weight * (scale - 1) ** 2 < sigma**2
+        assert 1 <= scale <= sigma
+
+
+def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:
+    for adjacency, epsilon in product(Adjacency, (0.05, 1.0, 20.0)):
+        spec = spec_of(THREE, n=50, adjacency=adjacency, epsilon=epsilon)
+        statement = privacy_statement(spec)
+        for party in statement.per_party:
+            assert epsilon * 0.999 <= party.loss.own.epsilon <= epsilon * (1 + 1e-12)
+            assert party.loss.replace_one.rho >= party.loss.own.rho
+
+
+def test_stated_variances_are_those_of_the_opened_noise() -> None:
+    """Variance of 3000 openings of noise alone, entry by entry: within 15 % (6 sigma, 64 entries: below 1e-6)."""
+    spec = spec_of(THREE, n=2)
+    random = np.random.default_rng(5)
+    sigmas = [plan.sigma for plan in plan_blocks(spec)]
+
+    def draw(sigma: int, count: int) -> Block:
+        return np.rint(random.normal(0, sigma, count)).astype(np.int64)
+
+    opened = []
+    for _ in range(3000):
+        blocks = [noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
+        matrix = np.column_stack([np.zeros(len(spec.columns), np.int64), *blocks])
+        found = moments(spec, sigmas, matrix)
+        opened.append(found.gram)
+    assert found.entry_variance is not None
+    assert found.entry_variance[0, 0] == 0
+    measured = np.var(opened, axis=0)
+    assert np.all(np.abs(measured - found.entry_variance) <= 0.155 * found.entry_variance)
+    lab = places(spec)["lab"]
+    assert found.entry_variance[lab, lab][0, 1] == pytest.approx(found.entry_variance[lab, lab][0, 0] / 2, rel=1e-6)

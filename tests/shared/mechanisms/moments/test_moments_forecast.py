@@ -1,0 +1,155 @@
+"""Forecasts of moments releases against the mechanism itself and the learner's own fits."""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.forecast.forecast import forecast_of, relative_error
+from commingle.shared.forecast.mechanisms import predict
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.forecast import _mean_chi_squared_quantile, _Terms, _unit_variances
+from commingle.shared.planning.design import Array, Design, design_of
+from commingle.shared.planning.prediction import Prediction
+from commingle.shared.planning.task import Assumptions, Task, task_of
+from commingle.shared.release.plan import plan_blocks
+from tests.shared.forecast.designs import numeric
+from tests.shared.mechanisms.moments.exchange.world import spec_of
+
+REPEATS = 150
+
+
+def noise_of(design: Design) -> Array:
+    """(p, p) variances of the entries."""
+    rho = calibrated_rho(Calibration.ZCDP, epsilon=design.epsilon, delta=design.delta)
+    return _unit_variances(_Terms(design.shares, design.adjacency)) / (2 * rho)
+
+
+def moments_of_columns(columns: int, *, mean: float, seed: int) -> Array:
+    """A^T A / n of columns with that mean and variance 0.15, features correlated by 0.3, the last a noisy sum."""
+    q = columns - 1
+    xx = 0.15 * (0.7 * np.eye(q) + 0.3)
+    b = np.random.default_rng(seed).choice([-1.0, 1.0], q)
+    explained = b @ xx @ b
+    b *= sqrt(0.3 * 0.15 / explained)
+    covariance = np.block([[xx, (xx @ b)[:, None]], [xx @ b, np.full((1, 1), 0.15)]])
+    means = np.full(columns, mean)
+    return np.block([[np.ones((1, 1)), means[None]], [means[:, None], covariance + np.outer(means, means)]])
+
+
+@dataclass(frozen=True)
+class Realised:
+    errors: Array
+    r_squared: float
+    constant: float
+    error: float
+    warned: float
+
+
+def simulate(design: Design, task: Task, given: Array) -> Realised:
+    """The learner's fits of releases drawn from the law of the mechanism, in encoded units."""
+    draw, variance, n = np.random.default_rng(1), noise_of(design), design.n
+    names = [column.name for column in encoded_columns(design.attributes)]
+    fits, losses, constants, warned = [], [], [], 0
+    for _ in range(REPEATS):
+        upper = np.triu(draw.normal(size=given.shape) * np.sqrt(variance))
+        moments = SecondMoments(
+            release="0" * 64,
+            mechanism="moments",
+            columns=(INTERCEPT, *names),
+            gram=tuple(map(tuple, (n * given + upper + np.triu(upper, 1).T).tolist())),
+            noise_variance=(0.0,) * len(given),
+            rows=n,
+            n=n,
+            entry_variance=tuple(map(tuple, variance.tolist())),
+        )
+        prepared = PreparedMoments.of(moments, design.attributes)
+        ols, shrunken, constant = (
+            fit_prepared(prepared, FitRequest(target=task.target, estimator=name))
+            for name in ("ols", "shrunken", "constant")
+        )
+        warned += bool(ols.warnings)
+        fits.append(ols.coefficients)
+        # all bounds are [0, 10]: slopes are alike in both units
+        gap, slopes = shrunken.coefficients[1:] - task.b, shrunken.coefficients[1:]
+        at_mean = (shrunken.coefficients[0] + slopes @ (5 + 5 * task.mean) - 5) / 5
+        losses.append((task.residual + gap @ task.xx @ gap + (at_mean - task.mean_y) ** 2) / task.yy)
+        constants.append(((constant.coefficients[0] - 5) / 5 - task.mean_y) ** 2 / task.yy)
+    slopes = np.array(fits)[:, 1:] - task.b
+    return Realised(
+        errors=np.std(fits, axis=0),
+        r_squared=1 - float(np.mean(losses)),
+        constant=-float(np.mean(constants)),
+        error=sqrt(float(np.mean(slopes**2 @ np.diag(task.xx)) / (np.diag(task.xx) @ task.b**2))),
+        warned=warned / REPEATS,
+    )
+
+
+def asked(columns: int, *, mean: float = 0.0, **changes: object) -> tuple[Prediction, Task, Realised]:
+    """Forecast and simulation of one design."""
+    design = numeric(columns, 3, mechanism="moments", **changes)
+    given = moments_of_columns(columns, mean=mean, seed=columns)
+    task = task_of(design, Assumptions(target=f"x{columns - 1}", second_moments=given))
+    return predict(design, task), task, simulate(design, task, given)
+
+
+def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
+    """Sigma is rounded up to an integer of about 2^28: the same to 1e-6."""
+    spec = spec_of(n=500)
+    sigmas = [plan.sigma for plan in plan_blocks(spec)]
+    stated = mechanism_of(spec).moments(spec, sigmas, np.zeros((len(spec.columns),) * 2, np.int64)).entry_variance
+    assert stated is not None
+    np.testing.assert_allclose(noise_of(design_of(spec)), stated, rtol=1e-6)
+
+
+def test_proposal_of_a_moments_release_has_a_forecast() -> None:
+    found = forecast_of(spec_of(n=4100))
+    assert found is not None
+    assert (found.mechanism, found.k, found.best_k) == ("moments", None, None)
+
+
+@pytest.mark.parametrize(("columns", "n", "epsilon"), [(5, 20_000, 1.0), (11, 20_000, 3.0), (20, 100_000, 1.0)])
+def test_forecast_meets_what_releases_give_where_there_is_signal(columns: int, n: int, epsilon: float) -> None:
+    """The rms over 150 releases has a relative standard error below 6 %; seeds are fixed."""
+    found, task, real = asked(columns, mean=-0.4, n=n, epsilon=epsilon)
+    assert found.reliable
+    assert found.told_apart
+    assert real.warned < 0.1
+    assert relative_error(task, found) == pytest.approx(real.error, rel=0.2)
+    assert found.r_squared == pytest.approx(real.r_squared, abs=0.01)
+    assert found.r_squared_constant == pytest.approx(real.constant, rel=0.5, abs=2 / n)
+
+
+@pytest.mark.parametrize(("columns", "n"), [(5, 1_000), (11, 2_000), (11, 5_000), (20, 8_000)])
+def test_explained_part_is_forecast_where_fits_warn(columns: int, n: int) -> None:
+    """From no signal at all to half of it; R^2 of one release has a standard deviation of 0.1 at most."""
+    found, _, real = asked(columns, n=n)
+    assert not found.reliable
+    assert real.warned > 0.5
+    assert found.r_squared == pytest.approx(real.r_squared, abs=0.03)
+
+
+def test_errors_of_single_coefficients_and_of_the_intercept_are_those_of_ols() -> None:
+    """Standard deviations over 150 releases: 6 % relative standard error each."""
+    found, task, real = asked(5, mean=-0.6, n=20_000)
+    assert found.covariance is not None
+    mean = 5 + 5 * task.mean  # original units: slopes alike, levels times 5
+    intercept = sqrt(25 * found.level_variance + mean @ found.covariance @ mean)
+    np.testing.assert_allclose([intercept, *np.sqrt(np.diag(found.covariance))], real.errors, rtol=0.2)
+
+
+def test_row_norm_lowers_the_noise() -> None:
+    plain = numeric(4, mechanism="moments")
+    bounded = replace(plain, shares=tuple(replace(s, row_norm=0.5) for s in plain.shares))
+    assert (noise_of(bounded)[1:, 1:] < 0.2 * noise_of(plain)[1:, 1:]).all()
+
+
+@pytest.mark.parametrize(("q", "quantile"), [(1, 3.8415), (5, 11.0705), (30, 43.773), (250, 287.8815)])
+def test_quantile_of_chi_squared_is_within_three_per_cent(q: int, quantile: float) -> None:
+    assert q * _mean_chi_squared_quantile(q) == pytest.approx(quantile, rel=0.03)
