@@ -50,7 +50,6 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.request_signing import RequestSigner
 
-_MAIN = "from shared.runtime.cli import main; main()"
 _HEAD = "0" * 64
 _ROWS, _COLUMNS = 2_000, 10
 _VERIFIED = 20
@@ -165,7 +164,7 @@ class Worker:
 @contextlib.contextmanager
 def replicas(home: Path, database_url: str | None) -> Iterator[list[str]]:
     """Two coordinators over one home and one database."""
-    command = [sys.executable, "-c", _MAIN, "coordinator"]
+    command = [sys.executable, "-m", "commingle", "coordinator"]
     options = ["--database-url", database_url] if database_url else []
     subprocess.run([*command, "init", "--home", str(home), *options], check=True, stdout=subprocess.DEVNULL)
     serving = [*command, "serve", "--home", str(home), "--port", "0"]
@@ -181,7 +180,7 @@ def replicas(home: Path, database_url: str | None) -> Iterator[list[str]]:
 
 def invites(home: Path, names: list[str]) -> list[str]:
     """One invite for each name."""
-    command = [sys.executable, "-c", _MAIN, "coordinator", "invite", "--home", str(home), "--json", "--party"]
+    command = [sys.executable, "-m", "commingle", "coordinator", "invite", "--home", str(home), "--json", "--party"]
     return [json.loads(subprocess.run([*command, n], check=True, capture_output=True).stdout)["invite"] for n in names]
 
 

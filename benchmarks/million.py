@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_MAIN = "from shared.runtime.cli import main; main()"
 _POLL_SECONDS = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -47,7 +46,7 @@ def write_table(path: Path, *, subjects: int, features: int = 9) -> None:
 def run(table: Path, out: Path, *options: str) -> dict[str, Any]:
     """Simulate three parties, watching every process."""
     fixed = ["--table", str(table), "--target", "y", "--parties", "3", "--out", str(out)]
-    command = [sys.executable, "-c", _MAIN, "simulate", *fixed, *options]
+    command = [sys.executable, "-m", "commingle", "simulate", *fixed, *options]
     uses: dict[int, Use] = {}
     start = time.perf_counter()
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as simulation:

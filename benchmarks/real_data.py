@@ -18,7 +18,6 @@ import click
 
 from benchmarks.tables import DATA, entry
 
-_MAIN = "from shared.runtime.cli import main; main()"
 _EPSILONS = ("1", "3", "100")
 _SHOWN = ("ols", "debiased", "measurement_error", "shrunken", "constant")
 
@@ -82,7 +81,7 @@ def run(case: Case, out: Path) -> dict[str, Any]:
     """The report of one simulation."""
     releases = [part for epsilon in _EPSILONS for part in ("--epsilon", epsilon)]
     mechanisms = ["--mechanism", "rmgm", "--mechanism", "dgm"]
-    command = [sys.executable, "-c", _MAIN, "simulate", *case.options, *mechanisms, *releases, "--out", str(out)]
+    command = [sys.executable, "-m", "commingle", "simulate", *case.options, *mechanisms, *releases, "--out", str(out)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     return report

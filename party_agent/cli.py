@@ -40,11 +40,10 @@ _JOIN_SECONDS = 5.0
 _LONGEST_INVITE = 1000
 _LAZY = {  # these load scipy
     "regress": (
-        "party_agent.regression.cli",
-        "regress",
+        "commingle.party_agent.regression.cli",
         "Publish a private linear regression on this party's own rows.",
     ),
-    "regressions": ("party_agent.regression.cli", "regressions", "List regressions that were paid for, or show one."),
+    "regressions": ("commingle.party_agent.regression.cli", "List regressions that were paid for, or show one."),
 }
 
 

@@ -37,7 +37,7 @@ if sys.platform == "linux":
 parent, commands = json.loads(sys.argv[1])
 if os.getppid() != parent:
     sys.exit(1)
-from shared.runtime.cli import main
+from commingle.__main__ import main
 for command in commands:
     try:
         main(command)

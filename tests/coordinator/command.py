@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from commingle.shared.runtime.cli import main
+from commingle.__main__ import main
 
 
 class Command:

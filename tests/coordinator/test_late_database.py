@@ -17,7 +17,7 @@ from tests.coordinator.command import Command
 from tests.coordinator.honest import problem
 from tests.faults.database import own_postgres
 
-_SERVE = [sys.executable, "-c", "from shared.runtime.cli import main; main()", "coordinator", "serve", "--port", "0"]
+_SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
 _PATIENCE_SECONDS = 60.0
 
 

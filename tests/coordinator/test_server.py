@@ -22,7 +22,7 @@ from commingle.shared.runtime.request_signing import RequestSigner
 from tests.coordinator.command import Command
 from tests.coordinator.honest import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
 
-_COMMAND = [sys.executable, "-c", "from shared.runtime.cli import main; main()", "coordinator"]
+_COMMAND = [sys.executable, "-m", "commingle", "coordinator"]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ _context.set_forkserver_preload(
 
 
 def _become(arguments: list[str], environment: Mapping[str, str], out: str, log: str) -> None:
-    from commingle.shared.runtime.cli import main
+    from commingle.__main__ import main
 
     os.environ.update(environment)
     for descriptor, path in ((1, out), (2, log)):

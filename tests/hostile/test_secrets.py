@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle.shared.runtime.cli import main
+from commingle.__main__ import main
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ class Everything:
     @contextmanager
     def serving(self, name: str, *arguments: object) -> Iterator[str]:
         """A server in a process of its own; its URL."""
-        command = [sys.executable, "-c", "from shared.runtime.cli import main; main()", name, "serve"]
+        command = [sys.executable, "-m", "commingle", name, "serve"]
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
         with (
             log.open("w") as file,

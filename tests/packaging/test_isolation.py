@@ -24,7 +24,7 @@ ROOMS = {"party_agent", "coordinator", "services"}
 def test_command_loads_only_its_own_room(arguments: list[str], own: set[str]) -> None:
     script = (
         "import sys, json\n"
-        "from commingle.shared.runtime.cli import main\n"
+        "from commingle.__main__ import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "print(json.dumps(sorted({name.split('.')[1] for name in sys.modules if name.startswith('commingle.')})))"
     )

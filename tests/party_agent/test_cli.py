@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from commingle.__main__ import main
 from commingle.party_agent.home import Home
 from commingle.shared.documents.manifest import TRUST_MOMENTS
-from commingle.shared.runtime.cli import main
 from commingle.shared.runtime.clock import system_clock
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.party_agent.fake_coordinator import FakeCoordinator
@@ -298,8 +298,7 @@ def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Run, 
 
 @contextmanager
 def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    code = "from shared.runtime.cli import main; main()"
-    arguments = [sys.executable, "-c", code, "party", "serve", "--home", str(home), "--port", "0"]
+    arguments = [sys.executable, "-m", "commingle", "party", "serve", "--home", str(home), "--port", "0"]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

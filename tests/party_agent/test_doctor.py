@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from commingle.__main__ import main
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
-from commingle.shared.runtime.cli import main
 from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from tests.party_agent.consortium import Consortium

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from commingle.__main__ import main
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
@@ -16,7 +17,6 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Enrolment
-from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import LINKAGE, Consortium, consortium_of
 from tests.party_agent.fake_coordinator import NOW, URL
 from tests.party_agent.sockets import on_a_socket

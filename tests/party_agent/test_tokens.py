@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from commingle.__main__ import main
 from commingle.party_agent.app import Desk, create_app
 from commingle.party_agent.errors import ConflictError, UnknownError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
-from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.party_agent.fake_coordinator import NOW
 from tests.services.in_process import InProcess

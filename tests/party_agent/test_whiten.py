@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.__main__ import main
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.whitening import IntegerMap
-from commingle.shared.runtime.cli import main
 
 SCHEMA = [
     {"kind": "numeric", "name": "temp", "lower": 0, "upper": 40},

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from commingle.__main__ import main
 from commingle.party_agent.app import Desk, create_app
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy
@@ -19,7 +20,6 @@ from commingle.shared.documents.errors import SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import Consortium, CrashError, write_csv
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.services.in_process import InProcess

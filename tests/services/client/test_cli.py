@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from commingle.shared.runtime.cli import main
+from commingle.__main__ import main
 from tests.services.released import COORDINATOR, STRANGER, FakeCoordinator, flipped, html, on_a_socket, published
 
 TARGET = "charges, yearly"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from commingle.__main__ import main
 from commingle.party_agent.audit import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
@@ -18,7 +19,6 @@ from commingle.shared.documents.statements import Rotation, RotationRequest, Sig
 from commingle.shared.release.audit import PartyAudit, verify_party_audit
 from commingle.shared.release.block import decode_block
 from commingle.shared.release.matrix import assemble
-from commingle.shared.runtime.cli import main
 from tests.party_agent.consortium import Consortium, consortium_of
 from tests.services.released import COORDINATOR, NOW, STRANGER, publish
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commingle.__main__ import main
 from commingle.services.planning.public_table import second_moments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.planning.design import design_of
-from commingle.shared.runtime.cli import main
 
 STUDY = {
     "study": "Charges",

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 from fastapi import FastAPI
 
+from commingle.__main__ import commingle, main
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.cli import LazyGroup, commingle, main
+from commingle.shared.runtime.cli import LazyGroup
 from commingle.shared.runtime.errors import PortInUseError
 from commingle.shared.runtime.server import serve
 
@@ -25,10 +26,10 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_command_line_loads_no_room_but_shared() -> None:
     script = (
-        "import sys, shared.runtime.cli\n"
+        "import sys, commingle.__main__\n"
         "from click.testing import CliRunner\n"
-        "assert CliRunner().invoke(shared.runtime.cli.commingle, ['--help']).exit_code == 0\n"
-        "print(sorted({m.split('.')[0] for m in sys.modules}))\n"
+        "assert CliRunner().invoke(commingle.__main__.commingle, ['--help']).exit_code == 0\n"
+        "print(sorted({m.split('.')[1] for m in sys.modules if m.startswith('commingle.')}))\n"
     )
     done = run("-c", script)
     assert done.returncode == 0, done.stderr
@@ -45,13 +46,13 @@ def test_help_lists_every_command_with_its_purpose(flag: str) -> None:
 
 
 def test_module_answers_with_its_version() -> None:
-    done = run("-c", "from shared.runtime.cli import main; main(['--version'])")
+    done = run("-m", "commingle", "--version")
     assert done.returncode == 0
     assert done.stdout.startswith("commingle, version ")
 
 
 def test_lazy_group_imports_a_command_when_it_is_asked_for() -> None:
-    group = LazyGroup(name="group", commands_at={"later": ("no.such.module", "command", "Comes later.")})
+    group = LazyGroup(name="group", commands_at={"later": ("no.such.module", "Comes later.")})
     context = click.Context(group)
     assert group.list_commands(context) == ["later"]
     assert group.get_command(context, "unknown") is None
