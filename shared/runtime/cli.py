@@ -1,4 +1,4 @@
-"""What all commands share: groups that load a command when it is asked for, output as text or JSON, faults said once."""
+"""What all commands share: lazy groups, output as text or JSON, faults as one message with a remedy."""
 
 import json
 import sys
