@@ -39,7 +39,7 @@ def test_clipped_rows_keep_the_norm_of_every_party() -> None:
 @pytest.mark.slow
 def test_quick_run_reaches_the_goal_and_draws_the_picture(tmp_path: Path) -> None:
     if not (ROOT.parent / "shared" / "data").is_dir():
-        pytest.skip("the tables ../shared/data are not on this machine")
+        pytest.skip("the real data sets are not on this machine")
     command = [sys.executable, "-m", "benchmarks.moments", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     (result,) = json.loads((tmp_path / "moments.json").read_text())["tables"].values()

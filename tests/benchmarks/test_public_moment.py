@@ -39,7 +39,7 @@ def test_error_falls_once_public_rows_outnumber_columns() -> None:
     assert found[40, "DP-PMTOLSE, published"] < found[11, "DP-PMTOLSE, published"] / 1.5
 
 
-@pytest.mark.skipif(wine_table(DATA) is None, reason="../shared/data is not on this machine")
+@pytest.mark.skipif(wine_table(DATA) is None, reason="the real data sets are not on this machine")
 def test_white_wine_is_split_as_in_the_paper() -> None:
     table = wine_table(DATA)
     assert table is not None

@@ -37,7 +37,7 @@ def test_cell_outside_three_published_deviations_is_marked() -> None:
     assert "inside" not in cells["AdaSSP"]
 
 
-@pytest.mark.skipif(not names(DATA), reason="../shared/data is not on this machine")
+@pytest.mark.skipif(not names(DATA), reason="the real data sets are not on this machine")
 def test_trivial_and_non_private_columns_of_table_3_and_twice_their_standard_errors_are_met() -> None:
     table3 = json.loads((DATA.parent / "reference" / "wang2018_table3.json").read_text())["table"]
     for name in ("airfoil", "servo", "autos"):
@@ -46,7 +46,7 @@ def test_trivial_and_non_private_columns_of_table_3_and_twice_their_standard_err
             assert 2 * errors.std(ddof=1) / np.sqrt(10) == pytest.approx(table3[name][method]["sd"], rel=0.05)
 
 
-@pytest.mark.skipif(not names(DATA), reason="../shared/data is not on this machine")
+@pytest.mark.skipif(not names(DATA), reason="the real data sets are not on this machine")
 def test_published_objpert_is_that_of_his_code_and_of_no_single_difference() -> None:
     table3 = json.loads((DATA.parent / "reference" / "wang2018_table3.json").read_text())["table"]
     fits = {"ObjPert": PRIVATE["ObjPert"]} | {n: f for n, f in HIS_CODE.items() if n.startswith("ObjPert")}

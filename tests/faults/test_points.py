@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("shared", "party_agent", "coordinator", "services")
 _DIES_AT_THE_SECOND = """
 import os
-from shared.runtime.faults import arm_from, reach
+from commingle.shared.runtime.faults import arm_from, reach
 arm_from(os.environ)
 for point in ("here", "there", "here", "here"):
     print(point, flush=True)

@@ -14,7 +14,7 @@ SERVER = ("learner", "serve", "--coordinator", "http://127.0.0.1:9", "--port", "
 PARENT = f"""
 import sys, time
 from pathlib import Path
-from services.simulation.processes import Processes
+from commingle.services.simulation.processes import Processes
 with Processes(Path(sys.argv[1])) as processes:
     server = processes.start("learner", {SERVER!r})
     print(server.process.pid, flush=True)

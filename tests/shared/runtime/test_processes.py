@@ -126,9 +126,9 @@ def test_address_of_another_machine_is_our_error() -> None:
 
 SERVICE = """
 from fastapi import FastAPI
-from shared.runtime.logging import configure_logging
-from shared.runtime.problem import install_problems
-from shared.runtime.server import serve
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.problem import install_problems
+from commingle.shared.runtime.server import serve
 
 app = FastAPI()
 install_problems(app, {})

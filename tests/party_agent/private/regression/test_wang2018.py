@@ -19,7 +19,7 @@ from tests.party_agent.private.regression.cases import SHARED, privacy
 DATA, TABLE = SHARED / "data", SHARED / "reference" / "wang2018_table3.json"
 
 pytestmark = pytest.mark.skipif(
-    not (DATA.exists() and TABLE.exists()), reason="../shared/data and ../shared/reference are not on this machine"
+    not (DATA.exists() and TABLE.exists()), reason="the real data sets are not on this machine"
 )
 
 

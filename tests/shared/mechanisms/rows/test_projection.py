@@ -14,7 +14,7 @@ from commingle.shared.mechanisms.errors import MixingError
 from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, ones_projection, project
 from commingle.shared.mechanisms.rows.signs import sign_bits
 
-REFERENCE = Path(__file__).parents[5] / "shared" / "reference" / "sign_stream.json"
+VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "sign_stream.json").read_text())
 SEED = bytes(range(32))
 
 
@@ -30,15 +30,17 @@ def rows(n: int, d: int, *, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[n
     return generator.permutation(n), generator.integers(-MAX_ABS_ENTRY, MAX_ABS_ENTRY, (n, d), endpoint=True)
 
 
-def test_reference_projection_is_reproduced() -> None:
-    if not REFERENCE.exists():
-        pytest.skip("the reference vectors ../shared/reference/sign_stream.json are not on this machine")
-    case = json.loads(REFERENCE.read_text())["projection"]
-    q = np.array(case["Q"])
-    y = project(bytes.fromhex(case["seed"]), case["k"], np.arange(len(q)), q).tolist()
+@pytest.mark.parametrize("case", VECTORS["projections"])
+def test_reference_projection_is_reproduced(case: dict[str, Any]) -> None:
+    y = project(bytes.fromhex(case["seed"]), case["k"], np.array(case["ranks"]), np.array(case["Q"])).tolist()
     assert y[: len(case["Y_first_rows"])] == case["Y_first_rows"]
     compact = json.dumps(y, separators=(",", ":"))
     assert hashlib.sha256(compact.encode()).hexdigest() == case["Y_sha256_of_json"]
+
+
+@pytest.mark.parametrize("case", VECTORS["ones"])
+def test_reference_projection_of_ones_is_reproduced(case: dict[str, Any]) -> None:
+    assert ones_projection(bytes.fromhex(case["seed"]), case["k"], case["n"]).tolist() == case["Y"]
 
 
 @settings(deadline=None)

@@ -1,0 +1,117 @@
+"""Releases and their exchange as JSON that a person can read: canonical texts, digests, signatures, integers."""
+
+import json
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import approval_set_digest, open_approvals
+from commingle.shared.mechanisms.moments.exchange.documents import DealPackage
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.block import content_digest, decode_block
+from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.verification import verify_release
+from tests.golden import world
+
+
+def envelope(signed: Envelope) -> dict[str, str]:
+    """An envelope with its payload as text."""
+    (signature,) = signed.signatures
+    return {
+        "payloadType": signed.payloadType,
+        "payload": signed.payload_bytes.decode(),
+        "sha256": signed.digest,
+        "keyid": signature.keyid,
+        "sig": signature.sig,
+        "envelope_sha256": sha256(signed.to_json()).hexdigest(),
+    }
+
+
+def integers(matrix: NDArray[Any]) -> list[str]:
+    """One line of text for each row."""
+    return [" ".join(map(str, row)) for row in np.atleast_2d(matrix).tolist()]
+
+
+def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
+    """Every document of a release, in the order in which it is made, and what verification says of the files."""
+    made = world.release(mechanism, drawn)
+    spec = made.spec.document
+    manifest, parquet, moments = made.files
+    found = verify_release(manifest, parquet, moments, trusted_coordinator=world.COORDINATOR.fingerprint)
+    plans = {name: asdict(world.request(mechanism, name).plan) for name in world.NAMES}
+    return {
+        "study": encode(world.study(mechanism)).decode(),
+        "spec": envelope(made.spec.envelope),
+        "plans": plans,
+        "approvals": {name: envelope(signed) for name, signed in made.approvals.items()},
+        "approval_set": approval_set_digest(open_approvals(made.approvals, made.spec)),
+        "alignments": {name: envelope(world.alignment(mechanism, name)) for name in world.NAMES},
+        "blocks": {name: integers(block) for name, block in made.blocks.items()},
+        "block_content_sha256": {name: content_digest(block) for name, block in made.blocks.items()},
+        "block_statements": {name: envelope(signed) for name, signed in made.statements.items()},
+        "intercept": made.matrix[:, 0].tolist(),
+        "matrix_content_sha256": content_digest(made.matrix),
+        "moments": moments.decode(),
+        "manifest": manifest.decode(),
+        "privacy": json.loads(encode(found.manifest.privacy)),
+        "columns": [asdict(column) for column in spec.columns],
+        "release": found.release,
+        "findings": list(found.findings),
+    }
+
+
+def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
+    """What is read from the files that were drawn, and what is said in the file this version writes."""
+    spec = world.signed_spec(mechanism).document
+    written = pq.read_schema(pa.BufferReader(world.parquet_of(mechanism, drawn)))
+    bodies = {}
+    for name in world.NAMES:
+        plan, body = world.request(mechanism, name).plan, bytes.fromhex(drawn["bodies"][mechanism][name])
+        bodies[name] = content_digest(decode_block(body, columns=plan.columns, rows=plan.rows))
+    return {
+        "matrix": content_digest(decode_matrix(spec, bytes.fromhex(drawn["matrices"][mechanism]))),
+        "columns": {field.name: str(field.type) for field in written},
+        "metadata": (written.metadata or {})[b"commingle"].decode(),
+        "bodies": bodies,
+    }
+
+
+def exchange(drawn: world.Drawn) -> dict[str, Any]:
+    """What happens between the approvals and the blocks of the moments release."""
+    made, names = world.exchanged(drawn), world.NAMES
+    fresh = world.fresh_deal(made.exchange)
+    return {
+        "round_keys": {name: key.public for name, key in world.ROUND_KEYS.items()},
+        "info": made.exchange.info("pad", "clinic", 7).decode(),
+        "packages": {name: package(made.exchange, fresh[name], name) for name in names},
+        "packages_as_drawn": {
+            name: package(made.exchange, bytes.fromhex(drawn["packages"][name]), name) for name in names
+        },
+        "deal": envelope(made.deal),
+        "pads": {name: integers(hand.pad(0, 4)) for name, hand in made.hands.items()},
+        "deal_shares": {
+            name: {other: integers(words) for other, words in hand.shares.items()} for name, hand in made.hands.items()
+        },
+        "masked_rows": {name: integers(words) for name, words in made.masked.items()},
+        "mask_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.bodies.items()},
+        "masks": {name: envelope(signed) for name, signed in made.masks.items()},
+        "transcript": made.transcript,
+        "countersignatures": {name: envelope(signed) for name, signed in made.countersignatures.items()},
+        "shares": {name: integers(words) for name, words in made.shares.items()},
+        "pairwise_masks": {name: integers(words) for name, words in made.blinds.items()},
+        "noise": {name: integers(world.noise("moments", name)) for name in names},
+    }
+
+
+def package(exchange: Exchange, box: bytes, party: str) -> str:
+    """What is sealed in a package."""
+    plain = world.ROUND_KEYS[party].open(box, exchange.info("deal", party, exchange.round_key(party)))
+    assert encode(decode(DealPackage, plain)) == plain
+    return plain.decode()

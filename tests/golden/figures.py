@@ -1,0 +1,186 @@
+"""Integers and figures: encoded and clipped rows, plans, fits, forecasts."""
+
+import json
+from dataclasses import asdict
+from itertools import product
+from math import isnan
+from typing import Any, get_args
+
+import numpy as np
+
+from commingle.party_agent.private.encoding import encode_attribute
+from commingle.party_agent.private.mixing import bounded_rows
+from commingle.party_agent.private.regression.bridge import regress
+from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.whitening import make_whitening
+from commingle.party_agent.regression.plan import plan_regression
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.release import Release
+from commingle.shared.documents.alignment import canonical_subject
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
+from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.estimation.kinds import KINDS
+from commingle.shared.forecast.forecast import forecast
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.rows.signs import sign_bits
+from commingle.shared.planning.design import design_of
+from commingle.shared.release.plan import plan_block
+from tests.golden import world
+from tests.golden.documents import integers
+from tests.golden.world import MECHANISMS, NAMES
+
+TARGET = world.CHARGES.name
+METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
+
+
+def encoding() -> dict[str, Any]:
+    """The table from cells to the rows that are mixed or masked."""
+    rows = {
+        attribute.name: encode_attribute(attribute, world.cells()[attribute.name])
+        for party in NAMES
+        for attribute in world.ATTRIBUTES[party]
+    }
+    scans = {name: world.table(name).scan() for name in NAMES}
+    ranks = world.table("clinic").ranks()
+    return {
+        "rows": {name: integers(found.columns) for name, found in rows.items()},
+        "clipped": {name: found.clipped for name, found in rows.items()},
+        "missing": {name: found.missing for name, found in rows.items()},
+        "table_digests": {name: asdict(scan.digest) for name, scan in scans.items()},
+        "data_digests": {name: scan.digest.of(scan.digest.attributes) for name, scan in scans.items()},
+        "ranks": ranks.by_row.tolist(),
+        "sorted_subjects": [subject.decode() for subject in ranks.ids()],
+        "canonical_subject": canonical_subject(" e\u0301\u212b x\u00a0").hex(),
+        "bounded_rows": {mechanism: bounded(mechanism) for mechanism in MECHANISMS},
+    }
+
+
+def bounded(mechanism: str) -> dict[str, list[str]]:
+    """Each party's rows after whitening and clipping, in the table's order."""
+    spec = world.signed_spec(mechanism).document
+    found = {}
+    for party in spec.parties:
+        cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
+        found[party.name] = integers(bounded_rows(spec, party)(np.hstack(cells)))
+    return found
+
+
+def arithmetic() -> dict[str, Any]:
+    """Signs, clipping, coarsening and whitening of rows at the ends."""
+    ends = np.array([[SCALE, -SCALE], [-SCALE, 1], [0, 0], [-1, 3], [12_345, -23_456]], np.int64)
+    return {
+        "signs": sign_bits(world.secret("signs"), np.array([0, 1, 2**40]), 300).tobytes().hex(),
+        "clipped": {str(norm): integers(clip_rows(ends, squared_row_limit(norm))) for norm in (0.5, 1.0, 1.2)},
+        "coarse": integers(coarsen(ends, 14)),
+        "whitened": integers(world.WHITENING.integer_map().rows(ends)),
+        "noise": {m: {n: integers(world.noise(m, n)) for n in NAMES} for m in MECHANISMS},
+    }
+
+
+def plans() -> dict[str, Any]:
+    """Sigma, losses and squared sensitivities by mechanism, adjacency, calibration, epsilon and row norm."""
+    found = {}
+    cases = product(MECHANISMS, ("replace_one", "zero_out"), ("zcdp", "classical"), (0.25, 1.0), (None, 0.7))
+    for mechanism, adjacency, calibration, epsilon, row_norm in cases:
+        asked = json.loads(encode(world.signed_spec(mechanism).document))
+        asked["parties"][0]["row_norm"] = row_norm
+        changes = {"adjacency": adjacency, "calibration": calibration, "epsilon": epsilon}
+        changed = decode(ReleaseSpec, json.dumps(asked | changes).encode())
+        found[f"{mechanism} {adjacency} {calibration} {epsilon} {row_norm}"] = {
+            party.name: planned(changed, party) for party in changed.parties
+        }
+    return found
+
+
+def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
+    """A party's plan; rho in units of 2^-64."""
+    plan = plan_block(spec, party)
+    moved = mechanism_of(spec).squared_sensitivity(spec, party, spec.adjacency)
+    return {
+        "sigma": plan.sigma,
+        "rows": plan.rows,
+        "step": plan.step,
+        "loss": str(plan.loss.units),
+        "charge": str(plan.charge.units),
+        "squared_sensitivity": str(moved),
+    }
+
+
+def fits(drawn: world.Drawn) -> dict[str, Any]:
+    """Fits of every release, a party's own regressions, and a whitening."""
+    found = {mechanism: fits_of(mechanism, drawn) for mechanism in MECHANISMS}
+    return {**found, "party": {method: regression(method) for method in METHODS}, "whitening": whitening()}
+
+
+def forecasts() -> dict[str, Any]:
+    """Of every mechanism."""
+    return {mechanism: expected(mechanism) for mechanism in MECHANISMS}
+
+
+def fits_of(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
+    """Coefficients and standard errors of every estimator that applies; None where there is none."""
+    release = Release.of(ReleaseFiles(*world.release(mechanism, drawn).files))
+    found: dict[str, Any] = {}
+    for name in KINDS[mechanism].estimators:
+        try:
+            fit = release.fit(TARGET, estimator=name)
+        except EstimationError as error:
+            found[name] = {"refused": type(error).__name__}
+        else:
+            found[name] = {
+                "terms": list(fit.terms),
+                "coefficients": numbers(fit.coefficients.tolist()),
+                "standard_errors": numbers(fit.standard_errors.tolist()),
+                "degrees_of_freedom": fit.degrees_of_freedom,
+            }
+    return found
+
+
+def regression(method: RegressionMethod) -> dict[str, Any]:
+    """Coefficients in encoded units of charges on age and smoker, by one method with fixed noise."""
+    attributes = (world.CHARGES, world.AGE, world.SMOKER)
+    public = ((1.0, 0.0, -0.25), (0.0, 0.5, 0.0), (-0.25, 0.0, 1.0))
+    request = RegressionRequest(
+        dataset="patients",
+        target=TARGET,
+        features=("age", "smoker"),
+        method=method,
+        epsilon=20.0,
+        delta=1e-5,
+        public=PublicSecondMoments(rows=100, features=public, label=0.5),
+        nonce="00" * 32,
+    )
+    plan = plan_regression(request, attributes, world.N)
+    table = Table(world.read, "id", attributes)
+    charge = world.Charge(request.id, table.scan().digest)
+    found = regress(
+        table, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)
+    )
+    return {
+        "coefficients": numbers(found.coefficients.tolist()),
+        "published": {name: np.atleast_1d(value).tolist() for name, value in found.published.items()},
+        "rho": str(plan.task.loss.rho.units),
+        "delta": plan.task.loss.delta,
+    }
+
+
+def whitening() -> dict[str, Any]:
+    """The map that `whiten` makes of the lab's rows, were they public."""
+    made = make_whitening(world.read, world.ATTRIBUTES["lab"], ridge=0.01, radius=None)
+    return {**made.whitening.model_dump(mode="json"), "clipped": made.clipped, "condition": made.condition_after}
+
+
+def numbers(values: list[float]) -> list[float | None]:
+    """NaN is None in JSON."""
+    return [None if isnan(value) else value for value in values]
+
+
+def expected(mechanism: str) -> dict[str, Any]:
+    """The forecast of a spec like the release's, of more subjects."""
+    spec = world.signed_spec(mechanism).document
+    larger = spec.model_copy(update={"n": 50_000, "epsilon": 2.0, "k": 400 if spec.k else None})
+    found = asdict(forecast(design_of(larger)))
+    return {name: value for name, value in found.items() if name != "sentences"}

@@ -1,0 +1,84 @@
+"""Writes the frozen documents. The tests only read them.
+
+Usage, at the root of the repository: python -m tests.golden.make [--draw]
+
+With --draw what depends on the operating system or on a library's version is made anew, too.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from commingle.shared.mechanisms.moments.exchange.sealing import seal_to
+from tests.golden import documents, figures, records, world
+
+HERE = Path(__file__).parent
+FILES = (
+    *(f"release_{mechanism}" for mechanism in world.MECHANISMS),
+    "exchange",
+    "records",
+    "encoding",
+    "plans",
+    "fits",
+)
+LOOSE = "forecasts"
+
+
+def load(name: str) -> Any:
+    """A frozen file."""
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
+    """What a frozen file must hold."""
+    if name.startswith("release_"):
+        mechanism = name.removeprefix("release_")
+        return {**documents.release(mechanism, drawn), "files": documents.files_of_pyarrow(mechanism, drawn)}
+    makers: dict[str, Callable[[], dict[str, Any]]] = {
+        "exchange": lambda: documents.exchange(drawn),
+        "records": lambda: records.everything(drawn),
+        "encoding": lambda: {**figures.encoding(), **figures.arithmetic()},
+        "plans": figures.plans,
+        "fits": lambda: figures.fits(drawn),
+        LOOSE: figures.forecasts,
+    }
+    return makers[name]()
+
+
+def draw() -> world.Drawn:
+    """Boxes, nonces and files as they come out now."""
+    exchange = world.exchange_of()
+    packages = world.fresh_deal(exchange)
+    drawn: world.Drawn = {
+        "pyarrow": pa.__version__,
+        "packages": {name: box.hex() for name, box in packages.items()},
+        "mask keys": {},
+        "linkage": seal_to(world.SEALING["lab"].public, world.LINKAGE_KEY, records.linkage_info()).hex(),
+        "request": records.sign_request(),
+    }
+    drawn["mask keys"] = world.mask_keys(drawn)
+    drawn["bodies"] = {m: {n: b.hex() for n, b in world.bodies_of(m, drawn).items()} for m in world.MECHANISMS}
+    drawn["matrices"] = {m: world.parquet_of(m, drawn).hex() for m in world.MECHANISMS}
+    return drawn
+
+
+def write(name: str, content: object) -> None:
+    """As JSON that shows in a diff what has changed."""
+    (HERE / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def main() -> None:
+    """Write every file."""
+    if "--draw" in sys.argv:
+        write("drawn", draw())
+    drawn = load("drawn")
+    for name in (*FILES, LOOSE):
+        write(name, build(name, drawn))
+
+
+if __name__ == "__main__":
+    main()
