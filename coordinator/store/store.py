@@ -1,6 +1,6 @@
 """The coordinator's memory as one object: transactions that offer access, members, releases and events."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,12 +31,21 @@ class Transaction:
     linkage: LinkageKeys
 
 
+def _nobody_waits() -> None:
+    """A process that serves nobody."""
+
+
 class Store:
-    """The memory over one database. Use `open_store`."""
+    """The memory over one database. Use `open_store`.
+
+    Attributes:
+        on_commit: called after every writing transaction, on the thread that wrote.
+    """
 
     def __init__(self, database: Database, *, prepared: bool = True) -> None:
         self._database = database
         self._prepared = prepared
+        self.on_commit: Callable[[], None] = _nobody_waits
 
     def prepare(self) -> None:
         """Bring the tables up to date, unless that was done. Raises StorageError."""
@@ -58,6 +67,7 @@ class Store:
         with self._database.writing() as connection:
             yield _transaction(connection)
             faults.reach("coordinator.committing")
+        self.on_commit()
 
     def close(self) -> None:
         """Give every connection back."""

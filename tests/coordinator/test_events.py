@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 
 from commingle.coordinator.feed import Feed
 from tests.coordinator.honest import Honest, Hub, problem
@@ -57,6 +58,13 @@ def test_long_poll_returns_when_something_happens(hub: Hub, parties: Parties) ->
     waiting.join(60)
     assert time.monotonic() - started < 25
     assert [item["release"] for item in answers[0].json()["items"]] == [proposed.id]
+
+
+def test_long_poll_is_woken_by_a_commit_without_a_look_at_the_database(
+    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.coordinator.feed._POLL_SECONDS", 600.0)
+    test_long_poll_returns_when_something_happens(hub, parties)
 
 
 def test_long_poll_returns_empty_in_time(hub: Hub) -> None:
