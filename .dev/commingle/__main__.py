@@ -28,6 +28,8 @@ def commingle() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
+    # httpx loads a command line of its own, with rich and pygments, where these are installed: nothing here uses it
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # None makes an import fail, which it expects
     run(commingle, sys.argv[1:] if arguments is None else arguments)
 
 
