@@ -12,30 +12,29 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.central_peers import Asked, Fit
+from benchmarks.methods.dp_olse import dp_olse, radii_from_public
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import product_fit
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
-from commingle.party_agent.private.regression.dp_olse import dp_olse, radii_from_public
-from commingle.party_agent.private.regression.dp_pmtolse import dp_pmtolse
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.pmt import PublicMoments, transformed
 from commingle.party_agent.private.regression.posterior import ridge_fit
-from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
 from commingle.shared.dp.calibration import rho_of_epsilon
 
 PUBLIC_FOLD = 0
-PRODUCT: Mapping[str, tuple[str, Calibration]] = {
-    "SSP, analytic": ("ssp", Calibration.ANALYTIC),
-    "SSP, zCDP": ("ssp", Calibration.ZCDP),
-    "AdaSSP, classical": ("adassp", Calibration.CLASSICAL),
-    "AdaSSP, analytic": ("adassp", Calibration.ANALYTIC),
-    "AdaSSP, zCDP": ("adassp", Calibration.ZCDP),
-    "BoostedAdaSSP, zCDP": ("boosted_adassp", Calibration.ZCDP),
-    "AdaOPS": ("adaops", Calibration.ANALYTIC),
-    "OPS": ("ops", Calibration.CLASSICAL),
-    "ObjPert": ("objpert", Calibration.PUBLISHED),
-    "NoisySGD": ("noisysgd", Calibration.ZCDP),
-    "Sub-Agg": ("subagg", Calibration.PUBLISHED),
+PRODUCT: Mapping[str, tuple[str, NoiseCalibration]] = {
+    "SSP, analytic": ("ssp", NoiseCalibration.ANALYTIC),
+    "SSP, zCDP": ("ssp", NoiseCalibration.ZCDP),
+    "AdaSSP, classical": ("adassp", NoiseCalibration.CLASSICAL),
+    "AdaSSP, analytic": ("adassp", NoiseCalibration.ANALYTIC),
+    "AdaSSP, zCDP": ("adassp", NoiseCalibration.ZCDP),
+    "BoostedAdaSSP, zCDP": ("boosted_adassp", NoiseCalibration.ZCDP),
+    "AdaOPS": ("adaops", NoiseCalibration.ANALYTIC),
+    "OPS": ("ops", NoiseCalibration.CLASSICAL),
+    "ObjPert": ("objpert", NoiseCalibration.PUBLISHED),
+    "NoisySGD": ("noisysgd", NoiseCalibration.ZCDP),
+    "Sub-Agg": ("subagg", NoiseCalibration.PUBLISHED),
 }
 TESTED = range(PUBLIC_FOLD + 1, FOLDS)
 
@@ -108,19 +107,19 @@ def asked(table: Table, *, epsilons: Sequence[float], runs: int) -> Asked:
 def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     """Slopes of all methods for the standardised columns; no intercept, since all is centred by public means."""
     scale, moments = row_bound(data.x.shape[1]), data.moments
-    sample = clipped(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
+    sample = clip_sample(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
     found = {
-        "not private": ridge_fit(clipped(data.x, data.y, row_bound=1e9, label_bound=1e9), 1e-6),
-        "public rows only": ridge_fit(clipped(data.public_x, data.public_y, row_bound=1e9, label_bound=1e9), 1.0),
+        "not private": ridge_fit(clip_sample(data.x, data.y, row_bound=1e9, label_bound=1e9), 1e-6),
+        "public rows only": ridge_fit(clip_sample(data.public_x, data.public_y, row_bound=1e9, label_bound=1e9), 1.0),
     }
     for name, (method, calibration) in PRODUCT.items():
         calibrated = replace(privacy, calibration=calibration)
         found[name] = product_fit(method)(sample, calibrated, draw) / scale
     rho, measure = rho_of_epsilon(privacy.epsilon, privacy.delta) / 2, FloatingPoint(draw)
     radii = radii_from_public(moments, len(data.y))
-    bounded = clipped(data.x, data.y, row_bound=radii.row, label_bound=radii.label)
+    bounded = clip_sample(data.x, data.y, row_bound=radii.row, label_bound=radii.label)
     found["DP-OLSE, public radii"] = dp_olse(bounded, rho, measure).coefficients
-    whitened = transformed(data.x, data.y, moments, make=clipped)
+    whitened = transform(data.x, data.y, moments, make=clip_sample)
     found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, rho, measure).coefficients
     return found
 

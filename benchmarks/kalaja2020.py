@@ -28,10 +28,8 @@ from benchmarks.kalaja2020_settings import (
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_panels import Panel, draw_panels
-from commingle.party_agent.private.regression.adassp import SOUND as ADASSP_SOUND
-from commingle.party_agent.private.regression.calibration import Calibration
+from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.party_agent.private.regression.ssp import SOUND as SSP_SOUND
 
 TABLES = ("airfoil", "elevators", "bike", "protein")
 DRAWN = ("airfoil", "bike")
@@ -43,11 +41,11 @@ WARNING = (
 )
 _COEFFICIENTS = "4.8"
 _GRID_RUNS = 1
-_BEST: Mapping[str, tuple[str, frozenset[Calibration]]] = {
-    "AdaSSP, classical": ("adassp", frozenset({Calibration.CLASSICAL})),
-    "AdaSSP, any proved noise": ("adassp", ADASSP_SOUND),
-    "SSP, classical": ("ssp", frozenset({Calibration.CLASSICAL})),
-    "SSP, any proved noise": ("ssp", SSP_SOUND),
+_BEST: Mapping[str, tuple[str, frozenset[NoiseCalibration]]] = {
+    "AdaSSP, classical": ("adassp", frozenset({NoiseCalibration.CLASSICAL})),
+    "AdaSSP, any proved noise": ("adassp", GAUSSIAN),
+    "SSP, classical": ("ssp", frozenset({NoiseCalibration.CLASSICAL})),
+    "SSP, any proved noise": ("ssp", GAUSSIAN),
 }
 
 
@@ -155,7 +153,7 @@ def _combinations(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def best(combinations: list[dict[str, Any]], epsilon: float, method: str, noise: frozenset[Calibration]) -> str:
+def best(combinations: list[dict[str, Any]], epsilon: float, method: str, noise: frozenset[NoiseCalibration]) -> str:
     """Its error and what it is, or a dash where no calibration is proved for this epsilon."""
     found = [
         (dict(each["errors"])[epsilon], each)

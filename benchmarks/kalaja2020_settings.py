@@ -6,10 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.wang2018_data import FOLDS, Table
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
-from commingle.party_agent.private.regression.mapping import Mapping as Into
-from commingle.party_agent.private.regression.mapping import (
+from benchmarks.methods.mapping import Mapping as Into
+from benchmarks.methods.mapping import (
     Scales,
     ceilings_from_rows,
     clip_above,
@@ -17,10 +15,13 @@ from commingle.party_agent.private.regression.mapping import (
     scales_from_rows,
     unstandardised,
 )
+from benchmarks.methods.published import method_with
+from benchmarks.wang2018_data import FOLDS, Table
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
-from commingle.party_agent.private.regression.ssp import PARTS as SSP_PARTS
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.sufficient import SSP_PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,25 @@ class Setting:
     c: float | None = None
     clip_test: bool = False
     split_first: bool = True
-    calibration: Calibration = Calibration.CLASSICAL
+    calibration: NoiseCalibration = NoiseCalibration.CLASSICAL
     method: str = "adassp"
 
     @property
     def rows(self) -> "Setting":
         """What of it concerns the rows; equal for settings that fit the same ones."""
-        return replace(self, calibration=Calibration.CLASSICAL, method="")
+        return replace(self, calibration=NoiseCalibration.CLASSICAL, method="")
 
     def allows(self, epsilon: float) -> bool:
         """SSP's two classical parts are proved for epsilon up to 2, AdaSSP's three for up to 3."""
-        return not (self.method == "ssp" and self.calibration is Calibration.CLASSICAL and epsilon > SSP_PARTS)
+        return not (self.method == "ssp" and self.calibration is NoiseCalibration.CLASSICAL and epsilon > SSP_PARTS)
 
 
 _PLAIN = Setting()
 _CS = (1.0, 1.3, 1.6, 2.0)
 FIGURES: Mapping[str, Mapping[str, Setting]] = {
-    "4.1 noise of AdaSSP": {str(k): Setting(calibration=k) for k in Calibration},
+    "4.1 noise of AdaSSP": {str(k): Setting(calibration=k) for k in NoiseCalibration},
     "4.2 noise of SSP": {
-        **{f"SSP, {k}": Setting(method="ssp", calibration=k) for k in Calibration},
+        **{f"SSP, {k}": Setting(method="ssp", calibration=k) for k in NoiseCalibration},
         "AdaSSP, classical": _PLAIN,
     },
     "4.3 mapping": {
@@ -88,7 +89,7 @@ FIGURES: Mapping[str, Mapping[str, Setting]] = {
 GRID = tuple(
     Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
     for into, intercept, c, method, calibration in product(
-        Into, (True, False), (None, *_CS), ("adassp", "ssp"), Calibration
+        Into, (True, False), (None, *_CS), ("adassp", "ssp"), NoiseCalibration
     )
 )
 """All methods, calibrations, mappings, intercepts and clippings with each other."""
@@ -116,7 +117,7 @@ def prepared(table: Table, setting: Setting, fold: int) -> Prepared:
     seen = ~test if setting.split_first else np.full(len(test), fill_value=True)
     scales = scales_from_rows(x[seen], table.y[seen], mapping=setting.into, intercept=setting.intercept)
     mapped = map_rows(x, table.y, mapping=setting.into, scales=scales, intercept=setting.intercept)
-    train = clipped(mapped.x[~test], mapped.y[~test], row_bound=mapped.row_bound, label_bound=1.0)
+    train = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=mapped.row_bound, label_bound=1.0)
     return Prepared(fold, _with_its_sums(train), scales, x[test], table.y[test], mapped.x[test])
 
 
@@ -133,7 +134,7 @@ def all_folds(table: Table, setting: Setting, *, folds: int = FOLDS) -> list[Pre
 
 def coefficients(part: Prepared, setting: Setting, privacy: Privacy, draw: np.random.Generator) -> Floats:
     """Theta in the units of the mapped rows."""
-    method = METHODS.get(setting.method)
+    method = method_with(setting.method, setting.calibration) if setting.method in METHODS else None
     if isinstance(method, ExactMethod):
         return method.run(part.train, privacy, FloatingPoint(draw)).coefficients
     return np.linalg.lstsq(part.train.x, part.train.y)[0].astype(np.float64)
@@ -159,5 +160,5 @@ def fits(
     """(epsilon, fold as prepared, theta), add/remove neighbours; only epsilons the calibration allows."""
     allowed = [epsilon for epsilon in epsilons if setting.allows(epsilon)]
     for part, epsilon, run in product(parts, allowed, range(runs)):
-        privacy = Privacy(epsilon, delta, Adjacency.ADD_REMOVE, setting.calibration)
+        privacy = Privacy(epsilon, delta, Neighbours.ADD_REMOVE, setting.calibration)
         yield epsilon, part, coefficients(part, setting, privacy, np.random.default_rng([part.fold, run]))

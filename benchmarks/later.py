@@ -21,10 +21,10 @@ from benchmarks.reporting import heading, row, write_json
 from benchmarks.tables import DATA
 from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_methods import product_fit
-from commingle.party_agent.private.regression.boosted_adassp import ROUNDS, boosted_adassp
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.sufficient import ROUNDS, boosted_adassp
 from commingle.shared.dp.calibration import rho_of_epsilon
 
 TABLES = (
@@ -52,7 +52,7 @@ LATER = (*BOOSTED, "TukeyEM", "DD-SSP")
 def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     """Slopes for the standardised columns."""
     scale = row_bound(data.x.shape[1])
-    sample = clipped(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
+    sample = clip_sample(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
     found = {name: product_fit(name.lower())(sample, privacy, draw) / scale for name in ("SSP", BASE)}
     for name, (rounds, clip) in BOOSTED.items():
         estimate = boosted_adassp(sample, privacy, FloatingPoint(draw), rounds=rounds, clip=clip)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression.moments import solve
 from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.sufficient import solve
 
 _MODELS = 2000
 _BINS = 8

@@ -1,6 +1,6 @@
 """The privacy audit's attacks on moments: from outside, and by parties that know their own noise.
 
-A release is made by what the product makes it of: `private.masking` reads, encodes, clips and masks the tables, pads
+A release is made by what the product makes it of: `private.privatise` reads, encodes, clips and masks the tables, pads
 are dealt, masks exchanged and checked, shares computed; the mechanism adds each party's noise; blocks are submitted,
 assembled and published as second moments. All of it but the noise is deterministic, and the release is linear in the
 noise: what each number drawn does to it is found by running the product with that number one and all others nought.
@@ -28,8 +28,7 @@ from scipy.spatial.distance import cdist
 
 from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.exchanged import Integers, Masking, approved
-from commingle.party_agent.private.masking import mask_rows
-from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.privatise import BlockRequest, mask_rows
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import Table
 from commingle.shared.documents.moments import SecondMoments

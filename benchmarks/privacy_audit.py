@@ -10,7 +10,7 @@ follows a lower bound on the separation mu of the two distributions (Gaussian di
 (sigma above 10^4) cannot be told from continuous noise by any such test. A true claim is exceeded with probability
 below 0.001.
 
-The real path is audited: `private.bridge.privatise` on real files with OpenDP's sampler. Privatising is deterministic
+The real path is audited: `private.privatise` on real files with OpenDP's sampler. Privatising is deterministic
 but for the noise it adds, so the noiseless blocks are made once and each run draws, for both tables, only the noise of
 those entries in which they differ: entries are independent, and the others have weight zero in the statistic. That
 nothing is lost by it is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the
@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, centred, epsilon_bound, halved
 from benchmarks.moments_audit import audit_moments
-from commingle.party_agent.private.bridge import privatise
-from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import Table
 from commingle.shared.documents.schema import NumericAttribute

@@ -15,14 +15,14 @@ import click
 import numpy as np
 from numpy.random import Generator
 
+from benchmarks.methods.dp_olse import dp_olse, radii_from_public, radii_from_rows
+from benchmarks.methods.published import TriangleInequality
 from benchmarks.public_moment_designs import Rows, condition, synthetic, wine, wine_table
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_panels import Panel, draw_panels
-from commingle.party_agent.private.regression.dp_olse import dp_olse, radii_from_public, radii_from_rows
-from commingle.party_agent.private.regression.dp_pmtolse import dp_pmtolse
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.pmt import Distance, PublicMoments, transformed
-from commingle.party_agent.private.regression.problem import Floats, clipped
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
 
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)
@@ -41,19 +41,18 @@ Samples = dict[Any, list[float]]
 def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool) -> dict[tuple[str, float], Floats]:
     """Coefficients of every method and rho; DP-OLSE only if `baseline`."""
     public, measure, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
-    whitened = transformed(rows.x, rows.y, public, make=clipped)
+    whitened = transform(rows.x, rows.y, public, make=clip_sample)
     for rho in rhos:
-        for distance in Distance:
-            fit = dp_pmtolse(whitened, public, rho, measure, distance=distance)
-            found[f"DP-PMTOLSE, {distance}", rho] = fit.coefficients
+        for name, noise in (("published", TriangleInequality(measure)), ("tight", measure)):
+            found[f"DP-PMTOLSE, {name}", rho] = dp_pmtolse(whitened, public, rho, noise).coefficients
     if baseline:
         for source, radii in (
             ("private", radii_from_rows(rows.x, rows.y)),
             ("public", radii_from_public(public, len(rows.y))),
         ):
-            bounded = clipped(rows.x, rows.y, row_bound=radii.row, label_bound=radii.label)
+            bounded = clip_sample(rows.x, rows.y, row_bound=radii.row, label_bound=radii.label)
             for rho in rhos:
-                fit = dp_olse(bounded, rho, measure, distance=Distance.PUBLISHED)
+                fit = dp_olse(bounded, rho, TriangleInequality(measure))
                 found[f"DP-OLSE, {source} radii", rho] = fit.coefficients
     return found
 

@@ -20,9 +20,9 @@ from numpy.random import Generator, default_rng
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS, ExactMethod
-from commingle.party_agent.private.regression.pmt import PublicMoments, transformed
-from commingle.party_agent.private.regression.problem import Floats, clipped
-from commingle.party_agent.regression.outlook import Design, assumed_moment, choose, predict
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.regression.outlook import RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
 
@@ -51,7 +51,7 @@ def measure(shape: str, n: int, features: int, epsilon: float, *, repeats: int) 
     public = PublicMoments.of(x[:_PUBLIC_ROWS], y[:_PUBLIC_ROWS])
     x, y = x[_PUBLIC_ROWS:], y[_PUBLIC_ROWS:]
     privacy, bound = Privacy(epsilon, 1e-6), sqrt(1 + features)
-    plain, mapped = clipped(x, y, row_bound=bound, label_bound=1.0), transformed(x, y, public, make=clipped)
+    plain, mapped = clip_sample(x, y, row_bound=bound, label_bound=1.0), transform(x, y, public, make=clip_sample)
     best = np.linalg.lstsq(x, y)[0]
     signal = sqrt(float(np.mean((x @ best) ** 2)))
 
@@ -65,9 +65,9 @@ def measure(shape: str, n: int, features: int, epsilon: float, *, repeats: int) 
         return sqrt(float(np.mean((x @ (theta - best)) ** 2))) / signal
 
     measured = {name: float(np.median([error(name) for _ in range(repeats)])) for name in _NAMES}
-    seen = Design(public.features, public.label, n, bound, 1.0, _PUBLIC_ROWS)
+    seen = RegressionDesign(public.features, public.label, n, bound, 1.0, _PUBLIC_ROWS)
     attributes = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(features))
-    blind = Design(assumed_moment(attributes, None), 1 / 3, n, bound, 1.0)
+    blind = RegressionDesign(assumed_moment(attributes, None), 1 / 3, n, bound, 1.0)
     outlooks = {name: predict(name, seen, privacy) for name in _NAMES}
     forecast = {name: o.error / o.signal for name, o in outlooks.items() if o is not None}
     chosen, without = choose(seen, privacy).method, choose(blind, privacy).method

@@ -10,15 +10,16 @@ from math import log, sqrt
 import numpy as np
 from numpy.random import Generator
 
+from benchmarks.methods import mapping
+from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
-from commingle.party_agent.private.regression import mapping
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.floating import minimise_in_ball, noise_scale
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
-from commingle.party_agent.private.regression.moments import solve
-from commingle.party_agent.private.regression.objpert import minimise_in_ball, noise_scale
+from commingle.party_agent.private.regression.methods import ExactMethod
 from commingle.party_agent.private.regression.posterior import ridge_fit
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.sufficient import solve
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 _HIS_DELTA = 1e-6  # at every n; the paper's text: min(1e-6, 1/n^2)
@@ -26,14 +27,14 @@ _HIS_DELTA = 1e-6  # at every n; the paper's text: min(1e-6, 1/n^2)
 
 def published(epsilon: float, delta: float) -> Privacy:
     """As in the paper."""
-    return Privacy(epsilon, delta, Adjacency.ADD_REMOVE, Calibration.PUBLISHED)
+    return Privacy(epsilon, delta, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED)
 
 
 def product_fit(name: str) -> Fit:
-    """The coefficients of a method of the product, with floating-point noise."""
-    method = METHODS[name]
+    """The coefficients of a method of the product, or as its paper prints it, with floating-point noise."""
 
     def fit(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+        method = method_with(name, privacy.calibration)
         if isinstance(method, ExactMethod):
             return method.run(sample, privacy, FloatingPoint(draw)).coefficients
         return method.run(sample, privacy, draw).coefficients
@@ -92,7 +93,7 @@ def mapped_errors(
     found = {name: np.empty((1 if name in FIXED else runs, len(folds))) for name in fits}
     for place, fold in enumerate(folds):
         test = table.fold == fold
-        sample = clipped(mapped.x[~test], mapped.y[~test], row_bound=1.0, label_bound=1.0)
+        sample = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=1.0, label_bound=1.0)
         for name, errors in found.items():
             for run in range(len(errors)):
                 theta = fits[name](sample, privacy, np.random.default_rng([run, fold]))

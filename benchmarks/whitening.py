@@ -24,9 +24,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.tables import DATA, columns, entries
-from commingle.party_agent.private.mixing import bounded_rows
+from commingle.party_agent.private.privatise import row_map
+from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.whitening import make_whitening
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -130,7 +130,7 @@ def releases(design: Design, spec: ReleaseSpec, *, repeats: int) -> Iterator[Pre
     for party in spec.parties:
         end = start + len(party.columns)
         mixer = mechanism_of(spec).mixer(spec, end - start)
-        mixer.add(np.arange(spec.n), bounded_rows(spec, party)(q[:, start:end]))
+        mixer.add(np.arange(spec.n), row_map(spec, party)(q[:, start:end]))
         blocks.append((mixer.total(), plan_block(spec, party).sigma))
         start = end
     draw = np.random.default_rng(1)

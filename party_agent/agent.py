@@ -18,7 +18,7 @@ from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
 from commingle.party_agent.home import Coordinator
 from commingle.party_agent.jobs import Stage
-from commingle.party_agent.ledger import Charge, ChargeState, Refused
+from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine
 from commingle.party_agent.proposals import Decision, Proposal
@@ -40,8 +40,9 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
-from commingle.shared.release.rounds import State
+from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
@@ -160,7 +161,6 @@ class Agent(Contributor):
                 ledger_head=self.ledger.head(db),
             )
             self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
-            self.proposals.decide(db, release, Decision.REJECTED)
         faults.reach("party.rejection.signed")
         return True
 
@@ -262,7 +262,7 @@ class Agent(Contributor):
         approved = sum(self._approved_at(charge.release) > yesterday for charge in self._charged_releases())
         return approved + Requests(self.store).since(yesterday)
 
-    def _charged_releases(self) -> list[Charge]:
+    def _charged_releases(self) -> list[ChargeRecord]:
         return [c for c in self.ledger.charges() if c.kind == "release" and c.state is not ChargeState.RELEASED]
 
     def _approved_at(self, release: str) -> datetime:
@@ -306,7 +306,6 @@ class Agent(Contributor):
             alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
             self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
             self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
-            self.proposals.decide(db, release, Decision.APPROVED)
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.charge))

@@ -10,14 +10,20 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.audit import export_audit
 from commingle.party_agent.datasets import DatasetRequest
-from commingle.party_agent.errors import AgentError, ConflictError, DataError, LedgerError, SourceError, UnknownError
+from commingle.party_agent.errors import (
+    AgentError,
+    ConflictError,
+    DataError,
+    LedgerError,
+    SampleError,
+    SourceError,
+    UnknownError,
+)
 from commingle.party_agent.loop import Loop
-from commingle.party_agent.private.regression.errors import SampleError
-from commingle.party_agent.regression.views import regression_line, regression_view
+from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
-from commingle.party_agent.views import job_view, ledger_view, proposal_view
+from commingle.party_agent.views import export_audit, job_view, ledger_view, proposal_view
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
@@ -78,7 +84,7 @@ class TooLargeError(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class LocalApi:
     """What the API works on. `loop` is None where a command runs the API in its own process."""
 
     agent: Agent
@@ -86,7 +92,7 @@ class Desk:
     loop: Loop | None
 
 
-def create_app(desk: Desk) -> FastAPI:
+def create_app(api: LocalApi) -> FastAPI:
     """The local API."""
     app = FastAPI(
         title="Commingle party agent",
@@ -96,20 +102,20 @@ def create_app(desk: Desk) -> FastAPI:
         responses=PROBLEM_RESPONSES,
     )
     install_problems(app, {**_STATUSES, UnauthorisedError: 401, ScopeError: 403, TooLargeError: 413})
-    app.include_router(_open_routes(desk))
-    app.include_router(_data_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
-    app.include_router(_release_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk))])
-    app.include_router(_regression_routes(desk), prefix="/v1", dependencies=[Depends(_guard(desk, _SPENDING))])
+    app.include_router(_open_routes(api))
+    app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
+    app.include_router(_release_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
+    app.include_router(_regression_routes(api), prefix="/v1", dependencies=[Depends(_guard(api, _SPENDING))])
     return app
 
 
-def _guard(desk: Desk, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
+def _guard(api: LocalApi, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
     bearer = HTTPBearer(auto_error=False)
 
     def allowed(text: str) -> frozenset[Scope]:
-        if hmac.compare_digest(text.encode(), desk.token.encode()):
+        if hmac.compare_digest(text.encode(), api.token.encode()):
             return EVERY_SCOPE
-        return scopes_of(desk.agent.home, text, desk.agent.clock())
+        return scopes_of(api.agent.home, text, api.agent.clock())
 
     def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         scopes = allowed(given.credentials) if given is not None else frozenset()
@@ -126,7 +132,7 @@ def _guard(desk: Desk, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: AN
     return check
 
 
-def _open_routes(desk: Desk) -> APIRouter:
+def _open_routes(api: LocalApi) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz")
@@ -137,8 +143,8 @@ def _open_routes(desk: Desk) -> APIRouter:
     @router.get("/readyz", responses=_NOT_READY)
     def readyz(response: Response) -> dict[str, str]:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
-        desk.agent.ledger.spent()
-        loop = desk.loop
+        api.agent.ledger.spent()
+        loop = api.loop
         problem = (loop.halted or loop.trouble) if loop else None
         if problem is not None:
             response.status_code = 503
@@ -147,13 +153,13 @@ def _open_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def _data_routes(desk: Desk) -> APIRouter:
-    router, agent = APIRouter(), desk.agent
+def _data_routes(api: LocalApi) -> APIRouter:
+    router, agent = APIRouter(), api.agent
 
     @router.get("/status")
     def status() -> dict[str, Any]:
         """Who this agent is and how it is."""
-        loop = desk.loop
+        loop = api.loop
         problem = (loop.halted or loop.trouble) if loop else None
         return {
             "name": agent.identity.name,
@@ -189,8 +195,8 @@ def _data_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def _release_routes(desk: Desk) -> APIRouter:
-    router, agent = APIRouter(), desk.agent
+def _release_routes(api: LocalApi) -> APIRouter:
+    router, agent = APIRouter(), api.agent
 
     @router.get("/proposals")
     def proposals() -> dict[str, Any]:
@@ -228,10 +234,10 @@ def _release_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def _regression_routes(desk: Desk) -> APIRouter:
-    router, agent = APIRouter(), desk.agent
+def _regression_routes(api: LocalApi) -> APIRouter:
+    router, agent = APIRouter(), api.agent
 
-    def room() -> "Regressions":
+    def regressions_of() -> "Regressions":
         from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy: only who asks waits
 
         return Regressions(agent)
@@ -240,17 +246,17 @@ def _regression_routes(desk: Desk) -> APIRouter:
     async def regress(request: Request) -> dict[str, Any]:
         """Pay for, compute and sign a regression. The same request again is the same regression and costs nothing."""
         wanted = decode(RegressionRequest, await _body(request))
-        return regression_view(await run_in_threadpool(room().ask, wanted))
+        return regression_view(await run_in_threadpool(regressions_of().ask, wanted))
 
     @router.get("/regressions")
     def regressions() -> dict[str, Any]:
         """Every regression that was paid for."""
-        return {"items": [regression_line(regression) for regression in room().all()]}
+        return {"items": [regression_line(regression) for regression in regressions_of().all()]}
 
     @router.get("/regressions/{regression}")
     def regression(regression: str) -> dict[str, Any]:
         """One of them with its signed document."""
-        return regression_view(room().get(regression))
+        return regression_view(regressions_of().get(regression))
 
     return router
 

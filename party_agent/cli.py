@@ -1,31 +1,27 @@
 """`commingle party`: the composition root of the agent's process, and its operator's commands."""
 
-import json
 import os
 import signal
 from pathlib import Path
 from threading import Thread
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from commingle.party_agent.app import Desk, create_app
-from commingle.party_agent.compose import RunningAgent, ask, compose_agent
-from commingle.party_agent.enrolment import enrol as enrol_party
+from commingle.party_agent.app import LocalApi, create_app
+from commingle.party_agent.compose import RunningAgent, ask, compose_agent, home_option
+from commingle.party_agent.data_cli import datasets, whiten
+from commingle.party_agent.decision_cli import approve, ledger, proposals, reject
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.loop import Loop
-from commingle.party_agent.options import home_option
+from commingle.party_agent.membership import enrol as enrol_party
+from commingle.party_agent.membership import rotate_key as rotate_party_key
 from commingle.party_agent.policy import Policy
-from commingle.party_agent.rotation import rotate_key as rotate_party_key
-from commingle.party_agent.token_cli import token
-from commingle.party_agent.trust_cli import audit, doctor, linkage
-from commingle.party_agent.whiten_cli import whiten
+from commingle.party_agent.trust_cli import audit, doctor, linkage, token
 from commingle.shared.documents.model import explain
-from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import LazyGroup, emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -53,11 +49,8 @@ def party() -> None:
     configure_logging(service="party", level="warning")  # to standard error: output is for results
 
 
-party.add_command(audit)
-party.add_command(linkage)
-party.add_command(doctor)
-party.add_command(token)
-party.add_command(whiten)
+for _command in (datasets, whiten, proposals, approve, reject, ledger, audit, linkage, doctor, token):
+    party.add_command(_command)
 
 
 @party.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
@@ -207,7 +200,7 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
             thread.start()
 
         try:
-            serve_app(create_app(Desk(agent, place.token(), loop)), host=host, port=port, on_listening=started)
+            serve_app(create_app(LocalApi(agent, place.token(), loop)), host=host, port=port, on_listening=started)
         finally:
             remove_durably(place.running)  # another process may listen there next, and would be sent our token
             loop.finish(thread, seconds=_JOIN_SECONDS)
@@ -227,178 +220,3 @@ def status(*, home: Path, as_json: bool) -> None:
             console.print(f"{key.replace('_', ' ')}: {escape(str(said))}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)
-
-
-@party.group()
-def datasets() -> None:
-    """Register the tables this party can contribute."""
-
-
-@datasets.command(
-    "add",
-    epilog="Example: commingle party datasets add main --home ./ward --source stays.csv --subject-id patient "
-    "--schema schema.json",
-)
-@home_option
-@click.argument("name")
-@click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file.")
-@click.option("--database-url", help="An SQLAlchemy URL, with --query.")
-@click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--query", help="A SELECT that returns the subject id and every attribute.")
-@click.option("--subject-id", required=True, help="The column that says who a row is about.")
-@click.option(
-    "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
-)
-@click.option("--replace", is_flag=True, help="Register again, for example after the table changed.")
-@json_option
-def add_dataset(
-    *,
-    home: Path,
-    name: str,
-    source: Path | None,
-    database_url: str | None,
-    database_url_file: Path | None,
-    query: str | None,
-    subject_id: str,
-    schema: Path,
-    replace: bool,
-    as_json: bool,
-) -> None:
-    """Read a table once, validate it against its schema, and remember it."""
-    if database_url_file is not None:
-        database_url = database_url_file.read_text().strip()
-    if (source is None) == (database_url is None) or (database_url is None) != (query is None):
-        raise click.UsageError("give either --source, or --database-url (or its file) with --query")
-    try:
-        attributes = parse_attributes(schema.read_bytes())
-    except OSError as error:
-        raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
-    where: dict[str, Any] = (
-        {"kind": "file", "path": str(source.resolve())}
-        if source is not None
-        else {"kind": "sql", "url": database_url, "query": query, "order_by": subject_id}
-    )
-    body = {
-        "name": name,
-        "source": where,
-        "subject_id": subject_id,
-        "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
-    }
-    value = ask(
-        Home(home), "POST", "/v1/datasets", body=json.dumps(body).encode(), params={"replace": str(replace).lower()}
-    )
-
-    def text(console: Console) -> None:
-        console.print(f"Data set [bold]{value['name']}[/bold]: {value['n']} subjects.")
-        for kind, verb in (("clipped", "were outside the bounds and are clipped"), ("missing", "are missing")):
-            for attribute, count in value[kind].items():
-                if count:
-                    console.print(f"  {attribute}: {count} values {verb}")
-
-    emit(value, as_json=as_json, text=text)
-
-
-@datasets.command("list")
-@home_option
-@json_option
-def list_datasets(*, home: Path, as_json: bool) -> None:
-    """List registered data sets."""
-    value = ask(Home(home), "GET", "/v1/datasets")
-
-    def text(console: Console) -> None:
-        table = Table("name", "subjects", "attributes", "source")
-        for item in value["items"]:
-            names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            table.add_row(item["name"], str(item["n"]), names, escape(item["source"]))
-        console.print(table)
-
-    emit(value, as_json=as_json, text=text)
-
-
-@party.command()
-@home_option
-@json_option
-def proposals(*, home: Path, as_json: bool) -> None:
-    """List what this party has been asked, with cost and findings."""
-    value = ask(Home(home), "GET", "/v1/proposals")
-    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, value["items"]))
-
-
-@party.command(epilog="Example: commingle party approve --home ./ward 8d0c…")
-@home_option
-@click.argument("release")
-@json_option
-def approve(*, home: Path, release: str, as_json: bool) -> None:
-    """Approve a proposal: reserves its cost and signs. RELEASE may be the beginning of its id."""
-    _decide(home, release, "approval", as_json=as_json)
-
-
-@party.command()
-@home_option
-@click.argument("release")
-@json_option
-def reject(*, home: Path, release: str, as_json: bool) -> None:
-    """Reject a proposal, or withdraw from it. A charge that was debited stays."""
-    _decide(home, release, "rejection", as_json=as_json)
-
-
-@party.command()
-@home_option
-@json_option
-def ledger(*, home: Path, as_json: bool) -> None:
-    """Show charges and what is left of the budget."""
-    value = ask(Home(home), "GET", "/v1/ledger")
-
-    def text(console: Console) -> None:
-        cap = value["cap"]
-        console.print(f"Population {value['population']}: cap epsilon {cap['epsilon']:g} at delta {cap['delta']:g}")
-        table = Table("release", "study", "state", "epsilon", "rho")
-        for charge in value["charges"]:
-            figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
-            table.add_row(charge["release"][:16], escape(charge["study"]), charge["state"], *figures)
-        console.print(table)
-        console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
-        console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
-
-    emit(value, as_json=as_json, text=text)
-
-
-def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
-    known = ask(Home(home), "GET", "/v1/proposals")["items"]
-    matching = [item for item in known if item["id"].startswith(release)]
-    if len(matching) > 1:
-        raise click.UsageError(f"{release} is the beginning of several releases")
-    if matching and decision == "approval" and not as_json:
-        said = [f"Approving {matching[0]['mechanism']}. {matching[0]['trust']}", *matching[0]["outlook"]]
-        click.echo("\n".join(said), err=True)  # before anything is reserved or signed
-    value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
-    emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
-
-
-def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
-    for item in items:
-        _show_proposal(console, item)
-    if not items:
-        console.print("No proposals.")
-
-
-def _show_proposal(console: Console, item: dict[str, Any]) -> None:
-    k = f", k = {item['k']}" if item["k"] else ""
-    console.print(f"[bold]{escape(item['study'])}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
-    console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
-    console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
-    if item["whitening"]:
-        console.print(
-            f"  maps this party's {item['whitening']['columns']} encoded columns by a public matrix (condition number "
-            f"{item['whitening']['condition_number']:.3g}), then clips rows to norm {item['row_norm']:g}",
-            soft_wrap=True,
-        )
-    console.print(
-        f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
-        f"{item['cost']['epsilon']:.3g}; a subject loses at most {item['per_subject_epsilon']:.3g} over all parties",
-        soft_wrap=True,
-    )
-    for sentence in (item["protects"], item["trust"], *item["outlook"]):
-        console.print(f"  {escape(sentence)}", soft_wrap=True)
-    for finding in item["findings"]:
-        console.print(f"  [red]speaks against it:[/red] {escape(finding)}", soft_wrap=True)

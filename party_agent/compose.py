@@ -1,26 +1,27 @@
-"""Putting an agent together from its home directory, and reaching the one that runs."""
+"""Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
 
 import asyncio
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 from pydantic import BaseModel
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Datasets
-from commingle.party_agent.drawer import Drawer
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.home import Coordinator, Home
 from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
-from commingle.party_agent.outbox import Outbox
 from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 from commingle.shared.runtime.clock import Clock, system_clock
@@ -31,6 +32,14 @@ from commingle.shared.runtime.settings import load_settings
 from commingle.shared.runtime.tls import trust
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    envvar="COMMINGLE_PARTY_HOME",
+    help="The party's directory (or COMMINGLE_PARTY_HOME).",
+)
 
 
 class RunningAgent(BaseModel):
@@ -88,7 +97,7 @@ def compose_agent(
                     client=client,
                     store=store,
                     ledger=ledger,
-                    drawer=Drawer(home.exchanges),
+                    files=ExchangeFiles(home.exchanges),
                     entropy=secrets.token_bytes,
                 ),
                 jobs=Jobs(),
@@ -134,7 +143,7 @@ def ask(
     """
     try:
         with compose_agent(home) as agent:
-            return asyncio.run(_in_process(Desk(agent, home.token(), None), method, path, body, params))
+            return asyncio.run(_in_process(LocalApi(agent, home.token(), None), method, path, body, params))
     except AgentRunningError:
         if not home.running.exists():  # another command, or an agent that has only just started
             raise
@@ -145,10 +154,12 @@ def ask(
     return json_of(check(response, running.url))
 
 
-async def _in_process(desk: Desk, method: str, path: str, body: bytes | None, params: Mapping[str, str] | None) -> Any:  # noqa: ANN401 - JSON
-    transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
+async def _in_process(
+    api: LocalApi, method: str, path: str, body: bytes | None, params: Mapping[str, str] | None
+) -> Any:  # noqa: ANN401 - JSON
+    transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://agent", timeout=None) as client:  # noqa: S113 - as above
-        response = await client.request(method, path, content=body, params=params, headers=_headers(desk.token))
+        response = await client.request(method, path, content=body, params=params, headers=_headers(api.token))
     return json_of(check(response, "the agent"))
 
 

@@ -20,14 +20,12 @@ from commingle.party_agent.errors import ConflictError, DataChangedError, LostEr
 from commingle.party_agent.exchange import Exchanges, Shares
 from commingle.party_agent.home import Home, Identity
 from commingle.party_agent.jobs import Jobs, Stage
-from commingle.party_agent.ledger import Charge, ChargeState, Debit, Ledger, Refused
-from commingle.party_agent.outbox import Outbox
-from commingle.party_agent.policy import closed
-from commingle.party_agent.private.bridge import privatise
+from commingle.party_agent.ledger import ChargeRecord, Debit, Ledger
+from commingle.party_agent.policy import outside_hours
 from commingle.party_agent.private.digest import NO_TABLE, TableDigest
-from commingle.party_agent.private.masking import mask_rows
-from commingle.party_agent.private.request import BlockRequest
+from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
 from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
@@ -37,7 +35,9 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.clock import Clock
 
@@ -82,21 +82,21 @@ class Contributor:
             self._upload(release, charge)
         self.ledger.acknowledge(release)
 
-    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
         """From rows to a stored block."""
-        debit = self._debited(view, spec, charge)
+        debit = self._debit_to_read(view, spec, charge)
         if debit is not None:
             block = self._read(spec.document, debit, partial(privatise, draw=self.draw))
             faults.reach("party.drawn")
             self._store_block(spec.document, debit, block)
 
-    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> None:
+    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
         """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
         joined = self.exchanges.join(view, spec)
         if joined is None:
             return
-        if not self.exchanges.masked(joined.release):
-            debit = self._debited(view, spec, charge)
+        if not self.exchanges.has_mask(joined.release):
+            debit = self._debit_to_read(view, spec, charge)
             if debit is None:
                 return
             masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
@@ -121,7 +121,7 @@ class Contributor:
         party = spec.party(self.identity.name)
         return BlockRequest(spec, party, plan_block(spec, party))
 
-    def _debited(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
+    def _debit_to_read(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         """A debit to read the rows under; None where it is not the time for it."""
         release, party = spec.digest, spec.document.party(self.identity.name)
         dataset = self.datasets.get(party.dataset)
@@ -131,7 +131,7 @@ class Contributor:
                 remedy="Nothing is to be done: the release was given up.",
             )
         if charge.state is ChargeState.RESERVED:
-            shut = closed(self.home.policy(), self.clock())
+            shut = outside_hours(self.home.policy(), self.clock())
             self.proposals.find_against(release, shut)
             if shut:
                 return None
@@ -143,7 +143,7 @@ class Contributor:
         return debit
 
     def _debit(
-        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: Charge, dataset: Dataset
+        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord, dataset: Dataset
     ) -> Debit | Refused:
         if charge.state is ChargeState.DEBITED:
             return self._redraw(spec.digest, dataset.digest)
@@ -155,7 +155,7 @@ class Contributor:
         return self.ledger.redraw(release, table=table)
 
     def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Word]]) -> NDArray[Word]:
-        """What a function of the private room makes of the rows."""
+        """What a function of `private.privatise` makes of the rows."""
         request = self._request(spec)
         dataset = self.datasets.get(request.party.dataset)
         self.jobs.begin(debit.release, Stage.PRIVATISING, total=dataset.n)
@@ -188,7 +188,7 @@ class Contributor:
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
-    def _upload(self, release: str, charge: Charge) -> None:
+    def _upload(self, release: str, charge: ChargeRecord) -> None:
         statement = self.ledger.signature(release, "block")
         body = self.outbox.get(release, charge.body_sha256 or "")
         if statement is None or body is None:

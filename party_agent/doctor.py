@@ -15,7 +15,8 @@ from commingle.party_agent.home import Coordinator, Home
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode
-from commingle.shared.release.audit import GENESIS, verify_chain
+from commingle.shared.release.audit import verify_chain
+from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError

@@ -9,7 +9,8 @@ AgentError
 │   └── LostError         something that a release cannot be finished without is gone from the disk
 ├── LedgerError           the ledger refuses to continue
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
-└── AgentRunningError     another process works on this home directory
+├── AgentRunningError     another process works on this home directory
+└── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 """
 
 from commingle.shared.errors import CommingleError
@@ -71,3 +72,9 @@ class AgentRunningError(AgentError):
     """Another process works on this home directory."""
 
     code = "agent-running"
+
+
+class SampleError(AgentError):
+    """Rows and labels that are not a regression problem."""
+
+    code = "regression-sample"

@@ -1,4 +1,4 @@
-"""A party's side of the exchange of a release (`shared.protocol.exchange`; docs/adr/0011).
+"""A party's side of the exchange of a release (`shared.mechanisms.moments.exchange`; docs/adr/0011).
 
 Everything that leaves is signed and on disk before it is sent, and is made once: one round key, one deal taken, one
 mask, one countersignature. Each call goes as far as what the coordinator shows allows, and can be repeated.
@@ -11,10 +11,10 @@ from functools import partial
 import structlog
 
 from commingle.party_agent.coordinator_client import CoordinatorClient, ReleaseView
-from commingle.party_agent.drawer import Drawer
 from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home import Coordinator, Identity
-from commingle.party_agent.ledger import ChargeState, Debit, Ledger
+from commingle.party_agent.ledger import Debit, Ledger
+from commingle.party_agent.release_files import ExchangeFiles
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.model import decode
@@ -40,6 +40,7 @@ from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 
 _log = structlog.get_logger()
@@ -65,7 +66,7 @@ class Shares:
     """What the block is but for its noise.
 
     Attributes:
-        share, mask: p x d words; see `shared.protocol.exchange.submission`.
+        share, mask: p x d words; see `submission` there.
         transcript: what every party has countersigned.
     """
 
@@ -83,14 +84,14 @@ class Exchanges:
     client: CoordinatorClient
     store: Store
     ledger: Ledger
-    drawer: Drawer
+    files: ExchangeFiles
     entropy: Callable[[int], bytes]
 
     def round_key(self, spec: ReleaseSpec, release: str) -> str | None:
         """The public round key to approve with, where the release needs one."""
         if not spec.interactive:
             return None
-        public = self.drawer.make_round_key(release).public
+        public = self.files.make_round_key(release).public
         faults.reach("party.key.made")
         return public
 
@@ -104,7 +105,7 @@ class Exchanges:
         if view.exchange is None or not view.exchange.dealt:
             return None
         exchange, name = Exchange.of(spec, view.approvals), self.identity.name
-        key = self.drawer.round_key(spec.digest, public=exchange.round_key(name))
+        key = self.files.round_key(spec.digest, public=exchange.round_key(name))
         shown = self.client.hand(spec.digest, name)
         deal = open_deal(exchange, shown.statement, self.coordinator.key)
         hand = open_package(exchange, deal, shown.package, party=name, key=key)
@@ -112,7 +113,7 @@ class Exchanges:
         faults.reach("party.deal.received")
         return Joined(exchange, deal, key, hand)
 
-    def masked(self, release: str) -> bool:
+    def has_mask(self, release: str) -> bool:
         """Whether this party's mask is made, so that its table is not to be read again."""
         return self.ledger.signature(release, "mask") is not None
 
@@ -124,7 +125,7 @@ class Exchanges:
         """
         name, release = self.identity.name, joined.release
         sealer = MaskSealer(joined.exchange, party=name, secret=MaskSecret.draw(self.entropy))
-        self.drawer.put(release, name, sealer.body(rows_of(masked)))
+        self.files.put(release, name, sealer.body(rows_of(masked)))
         faults.reach("party.mask.written")
         statement = self._seal(sealer.statement(joined.deal.envelope.digest), "mask")
         with self.store.transaction() as db:
@@ -161,16 +162,16 @@ class Exchanges:
 
     def clear(self, release: str) -> None:
         """Remove round key and masked rows."""
-        self.drawer.clear(release)
+        self.files.clear(release)
 
     def _send_mask(self, release: str) -> None:
         name, statement = self.identity.name, self.ledger.signature(release, "mask")
         if statement is None:
             return
         digest = decode(MaskStatement, statement.payload_bytes).body_sha256
-        if not self.drawer.has(release, name, digest):
+        if not self.files.has(release, name, digest):
             raise LostError("the masked rows are lost or damaged", remedy="Check the disk of the party's home.")
-        with self.drawer.mask_file(release, name).open("rb") as file:
+        with self.files.mask_file(release, name).open("rb") as file:
             self.client.send_mask(release, name, statement, file, digest=digest)
         faults.reach("party.mask.sent")
         _log.info("mask sent", release=release)
@@ -182,12 +183,12 @@ class Exchanges:
         exchange, release, rows = joined.exchange, joined.release, dict[str, Rows]()
         statements = {sender: open_mask(exchange, shown[sender], sender) for sender in exchange.parties}
         for sender, statement in statements.items():
-            if not self.drawer.has(release, sender, statement.document.body_sha256):
+            if not self.files.has(release, sender, statement.document.body_sha256):
                 size = body_size(exchange, sender)
-                self.drawer.put(release, sender, self.client.mask(release, sender, size=size))
+                self.files.put(release, sender, self.client.mask(release, sender, size=size))
                 faults.reach("party.mask.fetched")
             secret = open_secret(exchange, statement, recipient=self.identity.name, key=joined.key)
-            read = partial(self.drawer.read, release, sender)
+            read = partial(self.files.read, release, sender)
             rows[sender] = MaskReader(exchange, party=sender, secret=secret, read=read)
             check_commitment(exchange, statement, rows[sender], secret=secret)
         return statements, rows

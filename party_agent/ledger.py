@@ -1,8 +1,7 @@
-"""The durable privacy ledger: debit before noise, and never under-count (protocol.md section 6).
+"""The durable privacy ledger: debit before noise, and never under-count.
 
-States of a charge: reserved -> debited -> stored -> acked, or released (before the debit), or withdrawn (after it).
-Everything but `released` counts against the cap. Every change is an entry of a hash chain in the same transaction; the
-chain's head goes into every signature the agent makes.
+Which moves a charge may make is told by `shared.release.charge`. Every change is an entry of a hash chain in the same
+transaction; the chain's head goes into every signature the agent makes.
 """
 
 import json
@@ -10,30 +9,38 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Literal
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_room
+from commingle.shared.documents.model import decode
+from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.mechanisms.moments.exchange.terms import once
+from commingle.shared.release.charge import (
+    GENESIS,
+    Acknowledge,
+    Charge,
+    ChargeState,
+    LedgerEntry,
+    RecordBlock,
+    Redraw,
+    Reserve,
+    Spend,
+    Withdraw,
+    advance,
+    entry_facts,
+    first_altered,
+    link_digest,
+    link_text,
+    refuse_signature,
+    replay,
+)
+from commingle.shared.release.rounds import Refused
 
-GENESIS = "0" * 64
 ChargeKind = Literal["release", "regression"]
-
-
-class ChargeState(StrEnum):
-    """Where a charge stands."""
-
-    RESERVED = "reserved"
-    DEBITED = "debited"
-    STORED = "stored"
-    ACKED = "acked"
-    RELEASED = "released"
-    WITHDRAWN = "withdrawn"
+_RESTORE = "Restore the ledger's backup."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +62,29 @@ class Cap:
 
     def rho_beside(self, delta: float) -> Rho:
         """The same where losses have used up a `delta` of the cap's."""
-        return rho_room(self.epsilon, self.delta, used=delta)
+        return rho_left(self.epsilon, self.delta, used=delta)
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One charge as the ledger has it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeRecord(Charge):
+    """One charge as the ledger has it: what its chain tells, and what it is about.
 
     Attributes:
         release: the release's id, or the regression's.
-        delta: with `rho` a delta-approximate rho-zCDP loss; 0 for releases.
     """
 
     coordinator: str
     release: str
-    population: str
-    rho: Rho
-    state: ChargeState
-    attempt: int
     dataset: str
     data_sha256: str = field(repr=False)
     study: str
     expires: datetime
-    approvals: str | None
-    body_sha256: str | None
-    delta: float = 0.0
-    kind: ChargeKind = "release"
-
-    @property
-    def loss(self) -> Loss:
-        """What it costs."""
-        return Loss(self.rho, self.delta)
+    kind: ChargeKind
 
 
 @dataclass(frozen=True, slots=True)
 class Debit:
-    """Proof of a committed debit: what every way out of the private room asks for. Only `Ledger` makes one.
+    """Proof of a committed debit: what every function that reads rows asks for. Only `Ledger` makes one.
 
     Attributes:
         attempt: which drawing of noise this debit is for.
@@ -104,13 +98,6 @@ class Debit:
     approvals: str
     table: TableDigest = field(repr=False)
     delta: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The ledger declines: an expected answer, not a fault."""
-
-    reason: str
 
 
 class Ledger:
@@ -133,25 +120,26 @@ class Ledger:
         expires: datetime,
         delta: float = 0.0,
         kind: ChargeKind = "release",
-    ) -> Charge | Refused:
+    ) -> ChargeRecord | Refused:
         """Set budget aside for an approval, in the transaction that also records its signature.
 
         `data_sha256` says which rows the approval was about. It is no part of the chain: heads are published, and
         whoever can guess a row must not be able to test the guess against one.
         """
-        if rho.units <= 0:
-            return Refused("a charge must be positive")
-        if (known := self._find(db, release)) is not None:
-            return Refused(f"this release has been charged already ({known.state})")
-        if (short := self._shortfall(db, Loss(rho, delta))) is not None:
+        reserved = advance(self._find(db, release), Reserve(self.cap.population, Loss(rho, delta)))
+        if isinstance(reserved, Refused):
+            return reserved
+        if (short := self._shortfall(db, reserved.loss)) is not None:
             return short
         db.execute(
-            "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, ?, ?, ?, ?, NULL, NULL, ?, ?)",
+            "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
             (
                 self._coordinator,
                 release,
-                self.cap.population,
+                reserved.population,
                 str(rho.units),
+                reserved.state.value,
+                reserved.attempt,
                 dataset,
                 data_sha256,
                 study,
@@ -160,8 +148,7 @@ class Ledger:
                 kind,
             ),
         )
-        facts = {"delta": delta} if delta else {}
-        self._append(db, "reserved", release, rho_units=str(rho.units), population=self.cap.population, **facts)
+        self._append(db, reserved.state.value, release, **entry_facts(None, reserved))
         return self.charge_in(db, release)
 
     def debit(self, release: str, *, approvals: str, table: TableDigest, now: datetime) -> Debit | Refused:
@@ -176,65 +163,55 @@ class Ledger:
         self, db: sqlite3.Connection, release: str, *, approvals: str, table: TableDigest, now: datetime
     ) -> Debit | Refused:
         """The same inside a transaction; the debit counts once that is committed."""
-        charge = self._find(db, release)
-        if charge is None or charge.state is not ChargeState.RESERVED:
-            return Refused(f"nothing is reserved for this release ({charge.state if charge else 'no charge'})")
+        spent = advance(self._find(db, release), Spend(approvals))
+        if isinstance(spent, Refused):
+            return spent
+        charge = self.charge_in(db, release)
         if now >= charge.expires:
             return Refused("the spec has expired")
         lost = self.lost_in(db)
         if lost.rho > self.cap.rho_beside(lost.delta):
             return Refused("the cap has been lowered below what is reserved")
-        self._move(db, release, [ChargeState.RESERVED], ChargeState.DEBITED, attempt=1, approvals=approvals)
-        return Debit(release, charge.rho.units, 1, approvals, table, charge.delta)
+        self._write(db, charge, spent)
+        return Debit(release, charge.rho.units, spent.attempt, approvals, table, charge.delta)
 
     def redraw(self, release: str, *, table: TableDigest) -> Debit | Refused:
         """After a crash between debit and storage nothing can have left: draw again under the same charge."""
         with self._store.transaction() as db:
-            charge = self._find(db, release)
-            if charge is None or charge.state is not ChargeState.DEBITED or charge.approvals is None:
-                return Refused("the release is not waiting for its block")
-            attempt = charge.attempt + 1
-            self._move(db, release, [ChargeState.DEBITED], ChargeState.DEBITED, attempt=attempt)
-        return Debit(release, charge.rho.units, attempt, charge.approvals, table, charge.delta)
+            charge = self._move(db, release, Redraw())
+        if isinstance(charge, Refused):
+            return charge
+        return Debit(release, charge.rho.units, charge.attempt, charge.approvals or "", table, charge.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
-        return self._move(
-            db,
-            debit.release,
-            [ChargeState.DEBITED],
-            ChargeState.STORED,
-            expected_attempt=debit.attempt,
-            body_sha256=body_sha256,
-        )
+        return not isinstance(self._move(db, debit.release, RecordBlock(debit.attempt, body_sha256)), Refused)
 
     def acknowledge(self, release: str) -> bool:
         """The coordinator has the block."""
         with self._store.transaction() as db:
-            return self._move(db, release, [ChargeState.STORED], ChargeState.ACKED)
+            return not isinstance(self._move(db, release, Acknowledge()), Refused)
 
     def withdraw(self, db: sqlite3.Connection, release: str) -> bool:
         """Give up a release. Before the debit the reservation returns; after it the charge stays."""
-        return self._move(db, release, [ChargeState.RESERVED], ChargeState.RELEASED) or self._move(
-            db, release, [ChargeState.DEBITED, ChargeState.STORED], ChargeState.WITHDRAWN
-        )
+        return not isinstance(self._move(db, release, Withdraw()), Refused)
 
-    def charge(self, release: str) -> Charge | None:
+    def charge(self, release: str) -> ChargeRecord | None:
         """The charge of a release, if there is one."""
         with self._store.reading() as db:
             return self._find(db, release)
 
-    def charge_in(self, db: sqlite3.Connection, release: str) -> Charge:
+    def charge_in(self, db: sqlite3.Connection, release: str) -> ChargeRecord:
         """The charge of a release that must have one. Raises LedgerError."""
         charge = self._find(db, release)
         if charge is None:
             raise LedgerError("a charge has vanished", remedy="Stop the agent and restore the ledger's backup.")
         return charge
 
-    def charges(self) -> list[Charge]:
+    def charges(self) -> list[ChargeRecord]:
         """All charges under this coordinator and any other, oldest first."""
         with self._store.reading() as db:
-            return [_charge(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
+            return [_record(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
 
     def spent(self) -> Rho:
         """What the population has lost or set aside, over every coordinator."""
@@ -263,9 +240,14 @@ class Ledger:
         return row["digest"] if row else GENESIS
 
     def sign_off(self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope) -> None:
-        """Keep a signature of ours, once and for all, with its chain entry."""
-        db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
-        self._append(db, "signed", release, document=kind, digest=envelope.digest)
+        """Keep a signature of ours, once and for all, with its chain entry.
+
+        Raises:
+            LedgerError: the charge is not where this may be signed (a fault of the caller).
+        """
+        if (refused := refuse_signature(self._find(db, release), kind)) is not None:
+            raise LedgerError(refused.reason, remedy="Report this.")
+        self._keep(db, "signed", release, kind, envelope)
 
     def receive(self, release: str, kind: str, envelope: Envelope) -> None:
         """Keep what the coordinator signed for a release, with its chain entry: the first, and never another.
@@ -279,9 +261,7 @@ class Ledger:
             ).fetchone()
             once(held and held["digest"], envelope.digest, what=kind)
             if held is None:
-                row = (release, kind, envelope.to_json(), envelope.digest)
-                db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", row)
-                self._append(db, "received", release, document=kind, digest=envelope.digest)
+                self._keep(db, "received", release, kind, envelope)
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made, or what was received."""
@@ -309,34 +289,24 @@ class Ledger:
         """
         with self._store.reading() as db:
             rows = db.execute("SELECT * FROM entries ORDER BY seq").fetchall()
-        previous = GENESIS
-        found: list[Mapping[str, Any]] = []
-        for row in rows:
-            intact = sha256(row["body"].encode()).hexdigest() == row["digest"]
-            body = json.loads(row["body"]) if intact else {}
-            if body.get("previous") != previous:
-                raise LedgerError(
-                    f"entry {row['seq']} of the ledger's chain was altered", remedy="Restore the ledger's backup."
-                )
-            previous = row["digest"]
-            found.append({**body, "seq": row["seq"], "digest": row["digest"]})
-        return found
+        altered = first_altered([row["body"] for row in rows])
+        for place, row in enumerate(rows):
+            if place == altered or link_digest(row["body"]) != row["digest"]:
+                raise LedgerError(f"entry {row['seq']} of the ledger's chain was altered", remedy=_RESTORE)
+        return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
 
     def verify(self) -> None:
-        """Hold the charges against the chain.
+        """Hold the charges against the chain, whose every move must be one that a charge can make.
 
         Raises:
             LedgerError: one of them was altered by something else than this agent.
         """
-        told: dict[str, tuple[str, str, float]] = {}
-        for entry in self.entries():
-            if entry["kind"] in set(ChargeState):
-                new = ("", str(entry.get("rho_units")), float(entry.get("delta", 0.0)))
-                _, rho, delta = told.get(entry["release"], new)
-                told[entry["release"]] = (entry["kind"], rho, delta)
-        kept = {charge.release: (charge.state.value, str(charge.rho.units), charge.delta) for charge in self.charges()}
+        self.entries()
+        told = replay(decode(LedgerEntry, body.encode()) for body in self.history()[0])
+        with self._store.reading() as db:
+            kept = {row["release"]: Charge(**_chain_facts(row)) for row in db.execute("SELECT * FROM charges")}
         if told != kept:
-            raise LedgerError("the charges are not those of the ledger's chain", remedy="Restore the ledger's backup.")
+            raise LedgerError("the charges are not those of the ledger's chain", remedy=_RESTORE)
 
     def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
         lost = self.lost_in(db)
@@ -355,53 +325,64 @@ class Ledger:
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, replace_one)"
         )
 
-    def _find(self, db: sqlite3.Connection, release: str) -> Charge | None:
+    def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
         row = db.execute(
             "SELECT * FROM charges WHERE coordinator = ? AND release = ?", (self._coordinator, release)
         ).fetchone()
-        return _charge(row) if row else None
+        return _record(row) if row else None
 
     def _move(
-        self,
-        db: sqlite3.Connection,
-        release: str,
-        sources: list[ChargeState],
-        target: ChargeState,
-        *,
-        expected_attempt: int | None = None,
-        **facts: str | int,
-    ) -> bool:
-        charge = self._find(db, release)
-        if charge is None or charge.state not in sources or expected_attempt not in {None, charge.attempt}:
-            return False
-        assignments = "".join(f", {name} = ?" for name in facts)
+        self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw
+    ) -> Charge | Refused:
+        moved = advance(self._find(db, release), event)
+        if not isinstance(moved, Refused):
+            self._write(db, self.charge_in(db, release), moved)
+        return moved
+
+    def _write(self, db: sqlite3.Connection, charge: ChargeRecord, moved: Charge) -> None:
         db.execute(
-            f"UPDATE charges SET state = ?{assignments} WHERE coordinator = ? AND release = ?",  # noqa: S608 - names are ours
-            (target.value, *facts.values(), self._coordinator, release),
+            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ? "
+            "WHERE coordinator = ? AND release = ?",
+            (
+                moved.state.value,
+                moved.attempt,
+                moved.approvals,
+                moved.body_sha256,
+                self._coordinator,
+                charge.release,
+            ),
         )
-        self._append(db, target.value, release, **facts)
-        return True
+        self._append(db, moved.state.value, charge.release, **entry_facts(charge, moved))
+
+    def _keep(self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope) -> None:
+        db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
+        self._append(db, verb, release, document=kind, digest=envelope.digest)
 
     def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: str | float) -> None:
-        entry = {"kind": kind, "release": release, "previous": self.head(db), **facts}
-        body = json.dumps(entry, sort_keys=True)
-        db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, sha256(body.encode()).hexdigest()))
+        body = link_text(self.head(db), {"kind": kind, "release": release, **facts})
+        db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
 
 
-def _charge(row: sqlite3.Row) -> Charge:
-    return Charge(
+def _record(row: sqlite3.Row) -> ChargeRecord:
+    return ChargeRecord(
+        **_chain_facts(row),
         coordinator=row["coordinator"],
         release=row["release"],
-        population=row["population"],
-        rho=Rho(int(row["rho_units"])),
-        state=ChargeState(row["state"]),
-        attempt=row["attempt"],
         dataset=row["dataset"],
         data_sha256=row["data_sha256"],
         study=row["study"],
         expires=datetime.fromisoformat(row["expires"]),
-        approvals=row["approvals"],
-        body_sha256=row["body_sha256"],
-        delta=row["delta"],
         kind=row["kind"],
     )
+
+
+def _chain_facts(row: sqlite3.Row) -> dict[str, Any]:
+    """What the chain tells too."""
+    return {
+        "population": row["population"],
+        "loss": Loss(Rho(int(row["rho_units"])), row["delta"]),
+        "state": ChargeState(row["state"]),
+        "attempt": row["attempt"],
+        "approvals": row["approvals"],
+        "body_sha256": row["body_sha256"],
+    }

@@ -15,8 +15,8 @@ import structlog
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import AgentError, StaleLedgerError
-from commingle.party_agent.ledger import ChargeState
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError
 
 _log = structlog.get_logger()

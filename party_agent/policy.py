@@ -12,7 +12,7 @@ from commingle.party_agent.datasets import Dataset
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import RejectionReason
-from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_room
+from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
@@ -212,7 +212,7 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
     return tuple(findings)
 
 
-def closed(policy: Policy, now: datetime) -> tuple[Finding, ...]:
+def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
     """What speaks against spending budget at this time of the week. Empty: nothing does."""
     hours = policy.opening_hours
     if hours is None or hours.include(now):
@@ -239,13 +239,13 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
     if not situation.linked:
         message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
         findings.append(Finding("linkage_key", message, None))
-    return (*findings, *closed(policy, situation.now))
+    return (*findings, *outside_hours(policy, situation.now))
 
 
 def over_cap(caps: Mapping[str, float], name: str, total: Loss, *, delta: float) -> str | None:
     """In words, if a total loss is more than the cap of that name, at the ledger's delta."""
     cap = caps.get(name, caps.get(_EVERY_OTHER))
-    if cap is None or total.rho <= rho_room(cap, delta, used=total.delta):
+    if cap is None or total.rho <= rho_left(cap, delta, used=total.delta):
         return None
     left = delta - total.delta
     wants = f"{total.rho.epsilon(left):.3g}" if left > 0 else "beyond any"

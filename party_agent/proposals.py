@@ -1,9 +1,9 @@
-"""What this party has been asked, and what it decided: its own record, for its own people."""
+"""What this party has been asked: its own record, for its own people. What it decided is what it signed."""
 
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from sqlite3 import Connection
+from sqlite3 import Row
 
 from commingle.party_agent.errors import UnknownError
 from commingle.party_agent.policy import Finding
@@ -12,11 +12,18 @@ from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 
+# the column `decision` only ever says "waiting": the ledger's signatures tell it
+_SELECT = """
+SELECT release, spec, state, findings,
+    EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'approval') AS approved,
+    EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
+FROM proposals p
+"""
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 
 
 class Decision(StrEnum):
-    """What the party said."""
+    """What the party said. A rejection is the last word, also after an approval."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -62,10 +69,6 @@ class Proposals:
         with self.store.transaction() as db:
             db.execute("UPDATE proposals SET findings = ? WHERE release = ?", (messages, release))
 
-    def decide(self, db: Connection, release: str, decision: Decision) -> None:
-        """Note the decision, in the transaction that signs it."""
-        db.execute("UPDATE proposals SET decision = ? WHERE release = ?", (decision.value, release))
-
     def get(self, release: str) -> Proposal:
         """One proposal. Raises UnknownError."""
         found = self._select("WHERE release = ?", release)
@@ -91,14 +94,20 @@ class Proposals:
 
     def _select(self, clause: str, *values: str) -> list[Proposal]:
         with self.store.reading() as db:
-            rows = db.execute(f"SELECT * FROM proposals {clause}", values).fetchall()  # noqa: S608 - clauses above
+            rows = db.execute(_SELECT + clause, values).fetchall()
         return [
             Proposal(
                 release=row["release"],
                 spec=decode(ReleaseSpec, row["spec"]),
                 state=row["state"],
-                decision=Decision(row["decision"]),
+                decision=_decision(row),
                 findings=tuple(json.loads(row["findings"])),
             )
             for row in rows
         ]
+
+
+def _decision(row: Row) -> Decision:
+    if row["rejected"]:
+        return Decision.REJECTED
+    return Decision.APPROVED if row["approved"] else Decision.WAITING

@@ -1,4 +1,4 @@
-"""What the local API shows: plain values for the party's own systems and people."""
+"""What the local API shows: plain values for the party's own systems and people, and the history for auditors."""
 
 from dataclasses import asdict
 from sys import float_info
@@ -6,13 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from commingle.party_agent.agent import Agent
 from commingle.party_agent.jobs import Job
-from commingle.party_agent.ledger import Charge, Ledger
+from commingle.party_agent.ledger import ChargeRecord, Ledger
 from commingle.party_agent.proposals import Proposal
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.spec import PartySpec
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.words import told
+from commingle.shared.release.audit import PartyAudit
+from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import plan_block, privacy_statement
 
 
@@ -84,7 +89,7 @@ def job_view(job: Job) -> dict[str, Any]:
     }
 
 
-def _charge_view(charge: Charge, delta: float) -> dict[str, Any]:
+def _charge_view(charge: ChargeRecord, delta: float) -> dict[str, Any]:
     return {
         "release": charge.release,
         "kind": charge.kind,
@@ -104,3 +109,24 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
         return None
     condition = float(np.linalg.cond(np.array(share.whitening.matrix)))
     return {"columns": len(share.whitening.centre), "condition_number": condition}
+
+
+def export_audit(agent: Agent) -> SignedDocument:
+    """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
+
+    Raises:
+        RemoteError: the party has replaced its key, and the coordinator cannot be asked for the signed rotations.
+    """
+    entries, documents = agent.ledger.history()
+    audit = PartyAudit(
+        party=agent.identity.name,
+        coordinator=agent.coordinator.key.fingerprint,
+        exported=agent.clock(),
+        head=link_digest(entries[-1]) if entries else GENESIS,
+        entries=entries,
+        documents=documents,
+        rotations=agent.client.rotations(agent.identity.name) if agent.identity.former_keys else (),
+    )
+    key = agent.identity.signing_key
+    envelope = seal(audit, kind="party-audit", key=key)
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)

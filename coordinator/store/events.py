@@ -7,7 +7,8 @@ from sqlalchemy import Connection, insert, select
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.store.rows import EventRow
 from commingle.coordinator.store.tables import events
-from commingle.shared.release.audit import GENESIS, event_body, link_digest
+from commingle.shared.release.audit import event_body
+from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.rounds import State
 
 

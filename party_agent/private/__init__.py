@@ -1,1 +1,1 @@
-"""The room where rows are: sources, encoding and the two ways out of it, privatised and masked."""
+"""The only code that sees rows: sources, encoding, and the ways out under a debit, `privatise` and `regression`."""

@@ -1,8 +1,9 @@
-"""What a table contained, as digests. Holds no row and stays on the party's machine."""
+"""What a table contained, as digests, and the proof that reading it was paid for. Holds no row; stays at the party."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,14 @@ class TableDigest:
 
 NO_TABLE = TableDigest("", {})
 """Covers no reading: a debit with it lets nobody read rows."""
+
+
+class CommittedCharge(Protocol):
+    """Proof that the ledger has been debited; only the ledger makes one."""
+
+    @property
+    def release(self) -> str: ...
+    @property
+    def rho_units(self) -> int: ...
+    @property
+    def table(self) -> TableDigest: ...

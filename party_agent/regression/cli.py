@@ -11,14 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from commingle.party_agent.compose import ask
+from commingle.party_agent.compose import ask, home_option
 from commingle.party_agent.errors import ConflictError, UnknownError
 from commingle.party_agent.home import Home
-from commingle.party_agent.options import home_option
-from commingle.party_agent.private.regression.public_rows import public_moments
+from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.regression.outlook import told
-from commingle.party_agent.regression.plan import Plan, attributes_of, plan_regression
+from commingle.party_agent.regression.outlook import describe
+from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import (
     CalibrationName,
@@ -84,7 +83,7 @@ def regress(
     by anybody: commingle verify FILE.
     """
     place = Home(home)
-    attributes, n = _registered(place, dataset)
+    attributes, n = _find_dataset(place, dataset)
     fields = {
         "dataset": dataset,
         "target": target,
@@ -133,7 +132,7 @@ def regressions(*, home: Path, regression: str | None, finish: bool, out: Path |
     _hand_over(value, out, as_json=as_json)
 
 
-def _registered(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int]:
+def _find_dataset(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int]:
     known = {item["name"]: item for item in ask(place, "GET", "/v1/datasets")["items"]}
     if dataset not in known:
         raise UnknownError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
@@ -153,12 +152,12 @@ def _moments(file: Path, request: RegressionRequest, attributes: tuple[Attribute
     return public_moments(open_source(FileSource(path=str(file))), target, features, row_norm=request.row_norm)
 
 
-def _tell(plan: Plan, *, yes: bool) -> None:
+def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     """What will be done and what it will be worth, before anything is spent."""
-    task, promise = plan.task, plan.promise
+    task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     click.echo(f"{task.method.name}: {plan.reason}.", err=True)
     click.echo(
-        f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {told(plan.outlook)}",
+        f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {outlook}",
         err=True,
     )
     poor = plan.outlook is not None and plan.outlook.poor

@@ -12,12 +12,11 @@ from typing import get_args
 
 import numpy as np
 
-from commingle.party_agent.private.regression.boosted_adassp import ROUNDS
 from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from commingle.party_agent.private.regression.dp_pmtolse import share_of
 from commingle.party_agent.private.regression.measuring import multiplier_within
-from commingle.party_agent.private.regression.pmt import tail
 from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.public_moment import share_of, tail
+from commingle.party_agent.private.regression.sufficient import ROUNDS
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
@@ -34,7 +33,7 @@ _FAILURE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class RegressionDesign:
     """What is known of rows and target before any is read.
 
     Attributes:
@@ -81,14 +80,14 @@ class Choice:
     reason: str
 
 
-def predict(method: RegressionMethod, design: Design, privacy: Privacy) -> Outlook | None:
+def predict(method: RegressionMethod, design: RegressionDesign, privacy: Privacy) -> Outlook | None:
     """What to expect of a method; None for methods that are not predicted."""
     error = _PREDICTED.get(method)
     return None if error is None else Outlook(error(design, privacy), design.signal)
 
 
 def choose(
-    design: Design, privacy: Privacy, *, among: Collection[RegressionMethod] = get_args(RegressionMethod)
+    design: RegressionDesign, privacy: Privacy, *, among: Collection[RegressionMethod] = get_args(RegressionMethod)
 ) -> Choice:
     """The method among these with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
 
@@ -108,16 +107,16 @@ def choose(
         )
     errors = {name: _PREDICTED[name](design, privacy) for name in able}
     best = min(errors, key=errors.__getitem__)
-    told = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
+    errors_said = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
     basis = f"{design.public_rows} public rows" if design.public_rows else "values spread evenly over their bounds"
     return Choice(
         best,
         f"least predicted error at n = {design.n}, {len(design.moment)} columns and epsilon {privacy.epsilon:g}, "
-        f"by {basis}; error over signal: {told}",
+        f"by {basis}; error over signal: {errors_said}",
     )
 
 
-def told(outlook: Outlook | None) -> str:
+def describe(outlook: Outlook | None) -> str:
     """The outlook in a sentence or two."""
     if outlook is None:
         return "No forecast for this method."
@@ -151,21 +150,21 @@ def assumed_moment(features: tuple[Attribute, ...], row_norm: float | None) -> F
     return np.asarray(moment * np.outer(scale, scale), np.float64)
 
 
-def _values(design: Design) -> Floats:
+def _values(design: RegressionDesign) -> Floats:
     return np.linalg.eigvalsh(design.moment).astype(np.float64)
 
 
-def _coefficients(design: Design, values: Floats) -> float:
+def _coefficients(design: RegressionDesign, values: Floats) -> float:
     """||theta||^2 where each principal direction explains as much as any other: v_j theta_j^2 = signal^2 / D."""
     return design.signal**2 * float(np.mean(1 / values))
 
 
-def _noise(design: Design, s: float) -> tuple[float, float]:
+def _noise(design: RegressionDesign, s: float) -> tuple[float, float]:
     """Standard deviations of an entry of X^T X and of X^T y under replace_one."""
     return s * sqrt(2) * design.row_bound**2, s * 2 * design.row_bound * design.label_bound
 
 
-def _ssp(design: Design, privacy: Privacy) -> float:
+def _ssp(design: RegressionDesign, privacy: Privacy) -> float:
     """E^2 = (sd_b^2 + sd_A^2 ||theta||^2) tr(Sigma^-1) / n^2."""
     gram, cross = _noise(design, gaussian_multiplier(privacy, 2))
     values = _values(design)
@@ -174,7 +173,7 @@ def _ssp(design: Design, privacy: Privacy) -> float:
     return sqrt((cross**2 + gram**2 * _coefficients(design, values)) * float(np.sum(1 / values))) / design.n
 
 
-def _adassp(design: Design, privacy: Privacy) -> float:
+def _adassp(design: RegressionDesign, privacy: Privacy) -> float:
     """As ssp with three parts; E^2 = sum_j (sd^2 v_j + lambda^2 signal^2 / D) / (n v_j + lambda)^2."""
     s, d = gaussian_multiplier(privacy, 3), len(design.moment)
     gram, cross = _noise(design, s)
@@ -184,14 +183,14 @@ def _adassp(design: Design, privacy: Privacy) -> float:
     return sqrt(float(np.sum((noise * values + shrunk) / (design.n * values + ridge) ** 2)))
 
 
-def _ridge(design: Design, privacy: Privacy, s: float) -> float:
+def _ridge(design: RegressionDesign, privacy: Privacy, s: float) -> float:
     """The lambda of adassp, at the expected least eigenvalue."""
     d, reserve = len(design.moment), s * sqrt(2 * log(1.25 * 3 / privacy.delta)) * design.row_bound**2
     floor = max(0.0, design.n * float(_values(design)[0]) - reserve)
     return max(0.0, _noise(design, s)[0] * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
 
 
-def _boosted_adassp(design: Design, privacy: Privacy) -> float:
+def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
     """Shrinkage m_j and variance w_j along every principal direction, round by round, from signal^2 / D and 0.
 
     Residuals of deviation r, taken as Gaussian, pass g = erf(Y / (T r sqrt 2)) of themselves through the cut (Bussgang
@@ -210,7 +209,7 @@ def _boosted_adassp(design: Design, privacy: Privacy) -> float:
     return sqrt(float(np.sum(left + moved)))
 
 
-def _dp_pmtolse(design: Design, privacy: Privacy) -> float:
+def _dp_pmtolse(design: RegressionDesign, privacy: Privacy) -> float:
     """Transformed rows have moment I, radius^2 D t and labels radius^2 t: E^2 = label D (sd_b^2 + sd_A^2/2) / n^2."""
     t, s, d = tail(design.n), multiplier_within(share_of(privacy)), len(design.moment)
     gram, cross = s * sqrt(2) * d * t, s * 2 * sqrt(d) * t
@@ -223,6 +222,6 @@ def _said(ratio: float) -> str:
     return "beyond use" if ratio == inf else f"{ratio:.2g}"
 
 
-_PREDICTED: Mapping[RegressionMethod, Callable[[Design, Privacy], float]] = MappingProxyType(
+_PREDICTED: Mapping[RegressionMethod, Callable[[RegressionDesign, Privacy], float]] = MappingProxyType(
     {"ssp": _ssp, "adassp": _adassp, "boosted_adassp": _boosted_adassp, "dp_pmtolse": _dp_pmtolse}
 )

@@ -1,13 +1,14 @@
-"""From a request and a public schema to what will be computed, what it costs and what it will be worth; pure."""
+"""From a request and a public schema to what will be computed, what it costs, and what speaks against it; pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import get_args
 
 import numpy as np
 
-from commingle.party_agent.private.regression.bridge import Task
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.policy import Finding, Policy, outside_hours, over_cap
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,
     WITH_PUBLIC_ROWS,
@@ -15,11 +16,13 @@ from commingle.party_agent.private.regression.methods import (
     FloatingMethod,
     PublicMethod,
 )
-from commingle.party_agent.private.regression.pmt import PublicMoments
-from commingle.party_agent.regression.outlook import Choice, Design, Outlook, assumed_moment, choose, predict
+from commingle.party_agent.private.regression.public_moment import PublicMoments
+from commingle.party_agent.private.regression.regress import RegressionTask
+from commingle.party_agent.regression.outlook import Choice, Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod, RegressionPrivacy, RegressionRequest
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 
 _EVERY: Mapping[str, ExactMethod | FloatingMethod | PublicMethod] = {**METHODS, **WITH_PUBLIC_ROWS}
@@ -29,7 +32,7 @@ _WORST_CONDITION = 1e8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RegressionPlan:
     """What a request comes to.
 
     Attributes:
@@ -38,7 +41,7 @@ class Plan:
         outlook: None for methods that are not predicted.
     """
 
-    task: Task
+    task: RegressionTask
     name: RegressionMethod
     reason: str
     outlook: Outlook | None
@@ -52,7 +55,7 @@ class Plan:
     def promise(self) -> RegressionPrivacy:
         """What it costs and guarantees: by its rho, or by the method's own proof at what was asked for."""
         task, privacy = self.task, self.task.privacy
-        by_rho = privacy.calibration in {Calibration.ZCDP, Calibration.CLASSICAL} and not task.loss.delta
+        by_rho = privacy.calibration in {NoiseCalibration.ZCDP, NoiseCalibration.CLASSICAL} and not task.loss.delta
         return RegressionPrivacy(
             rho_units=str(task.loss.rho.units),
             loss_delta=task.loss.delta,
@@ -81,7 +84,7 @@ def plan_regression(
     n: int,
     *,
     among: Collection[RegressionMethod] = get_args(RegressionMethod),
-) -> Plan:
+) -> RegressionPlan:
     """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
 
     Raises:
@@ -102,7 +105,7 @@ def plan_regression(
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")
     privacy = Privacy(request.epsilon, request.delta, calibration=_calibration(method, request.calibration))
-    task = Task(
+    task = RegressionTask(
         method=method,
         privacy=privacy,
         loss=method.loss(privacy),
@@ -113,22 +116,22 @@ def plan_regression(
         public=public if isinstance(method, PublicMethod) else None,
         n=n,
     )
-    return Plan(task, choice.method, choice.reason, predict(choice.method, design, rough))
+    return RegressionPlan(task, choice.method, choice.reason, predict(choice.method, design, rough))
 
 
-def _calibration(method: ExactMethod | FloatingMethod | PublicMethod, asked: str | None) -> Calibration:
+def _calibration(method: ExactMethod | FloatingMethod | PublicMethod, asked: str | None) -> NoiseCalibration:
     """Under analytic the guarantee is one of continuous noise, and ours is discrete: not offered where zcdp is."""
     offered = method.calibrations
-    if Calibration.ZCDP in offered:
-        offered -= {Calibration.ANALYTIC}
+    if NoiseCalibration.ZCDP in offered:
+        offered -= {NoiseCalibration.ANALYTIC}
     if asked is None:
-        return Calibration.ZCDP if Calibration.ZCDP in offered else min(offered)
+        return NoiseCalibration.ZCDP if NoiseCalibration.ZCDP in offered else min(offered)
     if asked not in offered:
         raise ParameterError(
             f"{method.name} is not offered with calibration {asked}, under which its guarantee is not proved here",
             remedy=f"Use one of: {', '.join(sorted(offered))}.",
         )
-    return Calibration(asked)
+    return NoiseCalibration(asked)
 
 
 def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None:
@@ -149,9 +152,53 @@ def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None
 
 def _design(
     request: RegressionRequest, features: tuple[Attribute, ...], public: PublicMoments | None, n: int
-) -> Design:
-    bound = Task.bound_of(len(features), request.row_norm)
+) -> RegressionDesign:
+    bound = RegressionTask.bound_of(len(features), request.row_norm)
     if public is None or request.public is None:
         moment = assumed_moment(features, request.row_norm)
-        return Design(moment, _UNIFORM * request.label_bound**2, n, bound, request.label_bound)
-    return Design(public.features, public.label, n, bound, request.label_bound, request.public.rows)
+        return RegressionDesign(moment, _UNIFORM * request.label_bound**2, n, bound, request.label_bound)
+    return RegressionDesign(public.features, public.label, n, bound, request.label_bound, request.public.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What has been spent already.
+
+    Attributes:
+        dataset: sum over the data set's charges.
+        today: releases approved and regressions paid for within 24 hours.
+        delta: of the ledger's cap, at which caps on epsilon are meant.
+    """
+
+    dataset: Loss
+    today: int
+    delta: float
+
+
+def examine_regression(
+    request: RegressionRequest, plan: RegressionPlan, policy: Policy, used: Used, *, now: datetime
+) -> tuple[Finding, ...]:
+    """Findings, each naming its rule."""
+    own, name, most = policy.regressions, plan.task.method.name, policy.max_releases_per_day
+    epsilon = min(own.max_epsilon, policy.max_epsilon)
+    over = over_cap(policy.dataset_caps, request.dataset, used.dataset + plan.task.loss, delta=used.delta)
+    checks = (
+        ("regressions.methods", name in own.methods, f"method {name} is not allowed"),
+        ("adjacencies", request.adjacency in policy.adjacencies, f"adjacency {request.adjacency} is not allowed"),
+        (
+            "regressions.floating_point_noise",
+            plan.exact_noise or own.floating_point_noise,
+            f"the noise of {name} is floating point, which no proof covers (Mironov 2012): its digits may tell of rows",
+        ),
+        ("regressions.max_epsilon", request.epsilon <= epsilon, f"epsilon {request.epsilon:g} > {epsilon:g}"),
+        ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
+        ("min_n", plan.task.n >= policy.min_n, f"{plan.task.n} subjects are fewer than {policy.min_n}"),
+        ("dataset_caps", over is None, over or ""),
+        (
+            "max_releases_per_day",
+            most is None or used.today < most,
+            f"{used.today} releases and regressions were paid for within 24 hours, and {most} are allowed",
+        ),
+    )
+    findings = tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)
+    return (*findings, *outside_hours(policy, now))

@@ -1,17 +1,18 @@
-"""The regressions this party was asked for and paid for, as they were asked."""
+"""The regressions this party was asked for and paid for: as they were asked, and as the local API shows them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
-from typing import get_args
+from typing import Any, get_args
 
 from commingle.party_agent.errors import UnknownError
-from commingle.party_agent.ledger import Charge
+from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.store import Store
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.charge import ChargeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Regression:
     """
 
     request: RegressionRequest
-    charge: Charge
+    charge: ChargeRecord
     document: SignedDocument | None
 
 
@@ -64,3 +65,36 @@ class Requests:
         with self.store.reading() as db:
             rows = db.execute("SELECT created FROM regressions").fetchall()
         return sum(datetime.fromisoformat(row["created"]) > moment for row in rows)
+
+
+_STATES = {
+    ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",
+    ChargeState.STORED: "published",
+}
+
+
+def regression_line(regression: Regression) -> dict[str, Any]:
+    """One line of the list."""
+    request, charge = regression.request, regression.charge
+    return {
+        "id": request.id,
+        "state": _STATES.get(charge.state, charge.state.value),
+        "dataset": request.dataset,
+        "target": request.target,
+        "method": request.method,
+        "epsilon": request.epsilon,
+        "delta": request.delta,
+        "charge": {"rho": float(charge.rho), "delta": charge.delta},
+    }
+
+
+def regression_view(regression: Regression) -> dict[str, Any]:
+    """One of them: as asked, what came out in plain, and the signed document that others can verify."""
+    document = regression.document
+    result = None if document is None else decode(RegressionResult, document.envelope.payload_bytes)
+    return {
+        **regression_line(regression),
+        "request": regression.request.model_dump(mode="json"),
+        "result": result and result.model_dump(mode="json", exclude={"request"}),
+        "document": document and document.model_dump(mode="json"),
+    }

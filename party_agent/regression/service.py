@@ -18,21 +18,22 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, DataChangedError, DataError
 from commingle.party_agent.jobs import Stage
-from commingle.party_agent.ledger import Charge, ChargeState, Debit, Refused
+from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.policy import Finding
-from commingle.party_agent.private.regression.bridge import regress
 from commingle.party_agent.private.regression.problem import Estimate
+from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.table import Table
-from commingle.party_agent.regression.plan import Plan, plan_regression
+from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_regression, plan_regression
 from commingle.party_agent.regression.requests import Regression, Requests
-from commingle.party_agent.regression.rules import Used, examine_regression
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
 
-Answer = TypeVar("Answer", Charge, Debit)
+Answer = TypeVar("Answer", ChargeRecord, Debit)
 _log = structlog.get_logger()
 _STUDY = "regression"
 _one_table_in_memory = RLock()  # and nobody goes on with what somebody else is computing
@@ -108,7 +109,7 @@ class Regressions:
         faults.reach("party.regression.stored")
         return self.get(request.id)
 
-    def _debit(self, request: RegressionRequest, plan: Plan, dataset: Dataset, table: Table) -> Debit:
+    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: Table) -> Debit:
         """Refuse, or pay. The table is read once before, so that a changed one costs nothing."""
         self._require_nothing_against(self._examine(request, plan))
         self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
@@ -127,11 +128,13 @@ class Regressions:
                 delta=plan.task.loss.delta,
                 kind="regression",
             )
-            _granted(reserved)
+            _require_granted(reserved)
             self.requests.add(db, request, method=plan.name, created=now)
-            return _granted(ledger.debit_in(db, request.id, approvals=request.id, table=dataset.digest, now=now))
+            return _require_granted(
+                ledger.debit_in(db, request.id, approvals=request.id, table=dataset.digest, now=now)
+            )
 
-    def _require_finishable(self, charge: Charge, request: RegressionRequest, dataset: Dataset) -> None:
+    def _require_finishable(self, charge: ChargeRecord, request: RegressionRequest, dataset: Dataset) -> None:
         """Give up what can never be finished: the rows, or an attribute, are not there any more."""
         if charge.state is not ChargeState.DEBITED:
             raise ConflictError(
@@ -144,10 +147,10 @@ class Regressions:
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
 
-    def _redraw(self, charge: Charge, dataset: Dataset) -> Debit:
-        return _granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
+    def _redraw(self, charge: ChargeRecord, dataset: Dataset) -> Debit:
+        return _require_granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
 
-    def _examine(self, request: RegressionRequest, plan: Plan) -> tuple[Finding, ...]:
+    def _examine(self, request: RegressionRequest, plan: RegressionPlan) -> tuple[Finding, ...]:
         agent, loss = self.agent, plan.task.loss
         used = Used(agent.lost_by(request.dataset), agent.spent_on_today(), agent.ledger.cap.delta)
         findings = examine_regression(request, plan, agent.home.policy(), used, now=agent.clock())
@@ -161,7 +164,7 @@ class Regressions:
                 remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
             )
 
-    def _estimate(self, identifier: str, plan: Plan, table: Table, debit: Debit) -> Estimate:
+    def _estimate(self, identifier: str, plan: RegressionPlan, table: Table, debit: Debit) -> Estimate:
         agent = self.agent
         agent.jobs.begin(identifier, Stage.PRIVATISING, total=plan.task.n)
         progress = agent.jobs.progress(identifier)
@@ -177,7 +180,7 @@ class Regressions:
         with self.agent.store.transaction() as db:
             self.agent.ledger.withdraw(db, identifier)
 
-    def _store(self, request: RegressionRequest, plan: Plan, estimate: Estimate, debit: Debit) -> None:
+    def _store(self, request: RegressionRequest, plan: RegressionPlan, estimate: Estimate, debit: Debit) -> None:
         agent = self.agent
         with agent.store.transaction() as db:
             result = self._result(db, request, plan, estimate)
@@ -188,7 +191,9 @@ class Regressions:
         agent.jobs.end(request.id, Stage.PUBLISHED)
         _log.info("regression stored", regression=request.id, method=plan.name)
 
-    def _result(self, db: Connection, request: RegressionRequest, plan: Plan, estimate: Estimate) -> RegressionResult:
+    def _result(
+        self, db: Connection, request: RegressionRequest, plan: RegressionPlan, estimate: Estimate
+    ) -> RegressionResult:
         task, agent = plan.task, self.agent
         return RegressionResult(
             party=agent.identity.name,
@@ -211,7 +216,7 @@ class Regressions:
         )
 
 
-def _granted(answer: Answer | Refused) -> Answer:
+def _require_granted(answer: Answer | Refused) -> Answer:
     if isinstance(answer, Refused):
         raise ConflictError(answer.reason, remedy="See commingle party ledger.")
     return answer

@@ -75,7 +75,7 @@ class Loss:
         return Loss(Rho(ceil(Fraction(check_epsilon(epsilon)) ** 2 * RHO_UNITS / 2)), delta)
 
 
-def rho_room(epsilon: float, delta: float, *, used: float = 0.0) -> Rho:
+def rho_left(epsilon: float, delta: float, *, used: float = 0.0) -> Rho:
     """The most rho that keeps (epsilon, delta) where losses have a delta of `used` besides; rounded down.
 
     By `Loss.epsilon`: rho with epsilon(rho, delta - used) <= epsilon, and none where delta is used up

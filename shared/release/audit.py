@@ -1,18 +1,18 @@
 """Hash-chained histories of parties and coordinators, and checking them offline against a published release.
 
 A chain is a list of JSON texts; each holds the SHA-256 of the one before as `previous`. A party's chain is its privacy
-ledger. Every approval, block and rejection a party signs names the head its chain had then, so whoever holds published
-documents notices a chain that was rewritten later. An export is signed by whose history it is.
+ledger, replayed here by the rules that wrote it (`charge`). Every approval, block and rejection a party signs names the
+head its chain had then, so whoever holds published documents notices a chain that was rewritten later. An export is
+signed by whose history it is.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime
 
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError
@@ -28,12 +28,24 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_rotation,
 )
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.dp.accounting import ZERO, Loss
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature
+from commingle.shared.release.charge import (
+    GENESIS,
+    SIGNED_BY_PARTIES,
+    Charge,
+    ChargeState,
+    LedgerEntry,
+    Link,
+    first_altered,
+    link_digest,
+    link_text,
+    replay,
+)
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Refused
 from commingle.shared.release.verification import PublishedRelease
 
-GENESIS = "0" * 64
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
     "approval": Approval,
@@ -41,27 +53,7 @@ _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionRes
     "rejection": Rejection,
     "regression": RegressionResult,
 }
-# the state of its charge in which a party signs each document
-_SIGNED_WHILE: Mapping[str, str] = {
-    "approval": "reserved",
-    "alignment": "reserved",
-    "mask": "debited",
-    "countersignature": "debited",
-    "block": "stored",
-    "regression": "stored",
-}
-_BY_MEMBERS = frozenset({*_SIGNED_WHILE, "rejection"})
-# where a charge may go from each state (protocol.md section 6); a redraw repeats `debited`
-_MOVES: Mapping[str | None, frozenset[str]] = {
-    None: frozenset({"reserved"}),
-    "reserved": frozenset({"debited", "released"}),
-    "debited": frozenset({"debited", "stored", "withdrawn"}),
-    "stored": frozenset({"acked", "withdrawn"}),
-    "acked": frozenset(),
-    "released": frozenset(),
-    "withdrawn": frozenset(),
-}
-_STATES = frozenset(state for state in _MOVES if state is not None)
+_AFTER_A_BLOCK = frozenset({ChargeState.STORED, ChargeState.ACKED, ChargeState.WITHDRAWN})
 
 
 class PartyAudit(WireModel):
@@ -97,24 +89,7 @@ class CoordinatorAudit(WireModel):
     entries: tuple[str, ...]
 
 
-class _Link(WireModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-    previous: Digest
-
-
-class LedgerEntry(_Link):
-    """One entry of a party's chain; more facts may stand in it."""
-
-    kind: str
-    release: Digest
-    rho_units: str | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    document: str | None = None
-    digest: Digest | None = None
-
-
-class EventEntry(_Link):
+class EventEntry(Link):
     """One event of a coordinator's chain; `document` is the digest of what was recorded.
 
     Events about a membership have neither release nor state, and the fingerprint of the member's key as `document`.
@@ -134,29 +109,21 @@ class PartyHistory:
 
     Attributes:
         signer: fingerprint of the key it is signed with.
-        charges: state and rho of each charged release or regression.
-        deltas: what charges that are delta-approximate cost besides.
+        charges: each charged release or regression.
         signed: digests of signed documents by release and kind.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
 
     audit: PartyAudit
     signer: Fingerprint
-    charges: Mapping[str, tuple[str, Rho]]
+    charges: Mapping[str, Charge]
     signed: Mapping[tuple[str, str], str]
     keys: tuple[VerifyingKey, ...]
-    deltas: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def lost(self) -> Loss:
-        """`spent` with the deltas of charges that have one."""
-        deltas = [delta for release, delta in self.deltas.items() if self.charges[release][0] != "released"]
-        return sum((Loss(ZERO, delta) for delta in deltas), start=Loss(self.spent))
-
-    @property
-    def spent(self) -> Rho:
-        """What was charged and not released before its debit, in the ledger's unit."""
-        return sum((rho for state, rho in self.charges.values() if state != "released"), start=ZERO)
+        """What was charged and not released before its debit."""
+        return sum((charge.loss for charge in self.charges.values() if charge.counts), start=Loss(ZERO))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +157,7 @@ class _Memberships:
         present = party in self.keys and party not in self.revoked
         fresh = bool(party and key) and key not in self.seen
         if event.release is not None:
-            _require(not (party in self.revoked and event.kind in _BY_MEMBERS), otherwise)
+            _require(not (party in self.revoked and event.kind in SIGNED_BY_PARTIES), otherwise)
         elif event.kind == "revocation":
             _require(present and self.keys[party][-1] == key, otherwise)
             self.revoked.add(party)
@@ -212,8 +179,7 @@ def event_body(
     document: str | None,
 ) -> str:
     """The text of an event that is hashed."""
-    fields = {
-        "previous": previous,
+    facts = {
         "release": release,
         "at": at.astimezone(UTC).isoformat(),
         "kind": kind,
@@ -221,21 +187,14 @@ def event_body(
         "state": state,
         "document": document,
     }
-    return json.dumps(fields, sort_keys=True)
+    return link_text(previous, facts)
 
 
-def link_digest(body: str) -> str:
-    """The digest by which the next entry names this one."""
-    return sha256(body.encode()).hexdigest()
-
-
-def verify_chain(bodies: Iterable[str], *, head: str) -> None:
+def verify_chain(texts: Sequence[str], *, head: str) -> None:
     """Check that each entry names the one before and that the last one is `head`. Raises VerificationError."""
-    previous = GENESIS
-    for number, body in enumerate(bodies, start=1):
-        _require(decode(_Link, body.encode()).previous == previous, f"entry {number} of the chain was altered")
-        previous = link_digest(body)
-    _require(previous == head, "the chain ends elsewhere than its head says")
+    altered = first_altered(texts)
+    _require(altered is None, f"entry {(altered or 0) + 1} of the chain was altered")
+    _require(head == (link_digest(texts[-1]) if texts else GENESIS), "the chain ends elsewhere than its head says")
 
 
 def verify_party_audit(data: bytes) -> PartyHistory:
@@ -249,35 +208,34 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     audit = opened.document
     verify_chain(audit.entries, head=audit.head)
     entries = [decode(LedgerEntry, body.encode()) for body in audit.entries]
-    place = {GENESIS: -1} | {link_digest(body): number for number, body in enumerate(audit.entries)}
-    charges: dict[str, tuple[str, Rho]] = {}
-    signatures: dict[tuple[str, str], str] = {}
-    deltas: dict[str, float] = {}
-    at: dict[str, int] = {}
-    for number, entry in enumerate(entries):
-        if entry.kind in _STATES:
-            charges[entry.release] = _moved(charges.get(entry.release), entry, number)
-            if entry.delta:
-                _require(entry.kind == "reserved", f"entry {number + 1}: a charge's delta has changed")
-                deltas[entry.release] = entry.delta
-        elif entry.kind == "signed" and entry.document is not None and entry.digest is not None:
-            _require_order(charges.get(entry.release), entry, number)
-            signatures[entry.release, entry.document] = entry.digest
-            at[entry.digest] = number
-        elif entry.kind != "received":  # what others signed; the coordinator's deal is one
-            raise VerificationError(f"entry {number + 1} of the chain is of an unknown kind", remedy=_REMEDY)
+    charges = replay(entries)
+    if isinstance(charges, Refused):
+        raise VerificationError(charges.reason, remedy=_REMEDY)
+    place = {GENESIS: -1} | {link_digest(text): number for number, text in enumerate(audit.entries)}
+    signed_at = {entry.digest or "": number for number, entry in enumerate(entries) if entry.kind == "signed"}
+    signatures = {
+        (entry.release, entry.document or ""): entry.digest or "" for entry in entries if entry.kind == "signed"
+    }
     present = {envelope.digest for envelope in audit.documents}
     due = {digest for (_, kind), digest in signatures.items() if kind in _SIGNED}
     _require(present == due, "the documents are not those that the chain says were signed")
     keys = _keys(audit, VerifyingKey.from_hex(signed.signing_key))
     for envelope in audit.documents:
         document = _check_document(
-            envelope, party=audit.party, keys=keys, signatures=signatures, place=place, signed_at=at[envelope.digest]
+            envelope,
+            party=audit.party,
+            keys=keys,
+            signatures=signatures,
+            place=place,
+            signed_at=signed_at[envelope.digest],
         )
         if isinstance(document, RegressionResult):
-            charged = Loss(charges[document.spec][1], deltas.get(document.spec, 0.0))
-            _require(document.privacy.loss == charged, "the ledger was debited another loss than a regression states")
-    return PartyHistory(audit, opened.signer, charges, signatures, keys, deltas)
+            charged = charges.get(document.spec)
+            _require(
+                charged is not None and document.privacy.loss == charged.loss,
+                "the ledger was debited another loss than a regression states",
+            )
+    return PartyHistory(audit, opened.signer, charges, signatures, keys)
 
 
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
@@ -315,10 +273,12 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     for kind, envelope in documents.items():
         same = history.signed.get((release.release, kind)) == envelope.digest
         _require(same, f"the published {kind} of {name} is not in its chain")
-    state, rho = history.charges.get(release.release, ("", ZERO))
-    _require(state in {"stored", "acked", "withdrawn"}, f"{name} signed a block that its ledger was not debited for")
-    _require(rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
-    return f"approval, debit of rho {float(rho):.6g} and block are in the chain of {name}, head {history.audit.head}"
+    charge = history.charges.get(release.release)
+    if charge is None or charge.state not in _AFTER_A_BLOCK:
+        raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
+    _require(charge.rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
+    debit = f"debit of rho {float(charge.rho):.6g}"
+    return f"approval, {debit} and block are in the chain of {name}, head {history.audit.head}"
 
 
 def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedRelease, *, manifest: bytes) -> str:
@@ -361,24 +321,6 @@ def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:
         _require(rotation.new_key == keys[-1].raw.hex(), "the rotations do not lead to the present key")
         keys.append(old)
     return tuple(keys)
-
-
-def _moved(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> tuple[str, Rho]:
-    state, rho = known or (None, ZERO)
-    _require(entry.kind in _MOVES[state], f"entry {number + 1}: a charge went from {state} to {entry.kind}")
-    if state is None:
-        units = entry.rho_units or ""
-        positive = units.isascii() and units.isdigit() and len(units) < 100 and int(units) > 0  # noqa: PLR2004 - digits
-        _require(positive, f"entry {number + 1}: a reservation without a loss")
-        rho = Rho(int(units))
-    return entry.kind, rho
-
-
-def _require_order(known: tuple[str, Rho] | None, entry: LedgerEntry, number: int) -> None:
-    """Approvals are signed once budget is reserved, masks once it is debited, what is published once it is stored."""
-    state = known[0] if known else None
-    expected = _SIGNED_WHILE.get(str(entry.document))
-    _require(expected in {None, state}, f"entry {number + 1}: the {entry.document} was signed while {state}")
 
 
 def _check_document(

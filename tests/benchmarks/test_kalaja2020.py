@@ -7,9 +7,9 @@ from click.testing import CliRunner
 
 from benchmarks.kalaja2020 import best, coefficient_errors, label_errors, main
 from benchmarks.kalaja2020_settings import FIGURES, GRID, REFERENCE, Setting, all_folds, fits, prepared
+from benchmarks.methods.mapping import Mapping, map_rows
 from benchmarks.wang2018_data import made_up
-from commingle.party_agent.private.regression.calibration import Calibration
-from commingle.party_agent.private.regression.mapping import Mapping, map_rows
+from commingle.party_agent.private.regression.calibration import NoiseCalibration
 
 
 @pytest.mark.parametrize("into", [Mapping.MAXIMUM, Mapping.PER_ROW_WITH_LABEL])
@@ -58,13 +58,13 @@ def test_prepared_rows_keep_the_sums_that_methods_read() -> None:
 
 
 def test_classical_ssp_is_left_out_above_epsilon_two() -> None:
-    table, setting = made_up(), Setting(method="ssp", calibration=Calibration.CLASSICAL)
+    table, setting = made_up(), Setting(method="ssp", calibration=NoiseCalibration.CLASSICAL)
     parts = all_folds(table, setting, folds=1)
     assert [epsilon for epsilon, _, _ in fits(parts, setting, 1e-6, epsilons=(2.0, 3.0), runs=1)] == [2.0]
 
 
 def test_settings_that_differ_in_noise_alone_share_their_rows() -> None:
-    assert Setting(c=1.0).rows == Setting(c=1.0, method="ssp", calibration=Calibration.ZCDP).rows
+    assert Setting(c=1.0).rows == Setting(c=1.0, method="ssp", calibration=NoiseCalibration.ZCDP).rows
     assert Setting(c=1.0).rows != Setting(c=1.3).rows
 
 
@@ -79,7 +79,7 @@ def test_best_combination_is_of_the_noise_asked_for_and_a_dash_where_there_is_no
         {**plain, "calibration": "classical", "errors": [[1.0, 0.5]]},
         {**plain, "calibration": "classical", "c": 1.3, "errors": [[1.0, 0.4]]},
     ]
-    sound = frozenset({Calibration.CLASSICAL})
+    sound = frozenset({NoiseCalibration.CLASSICAL})
     assert best(found, 1.0, "ssp", sound) == "0.4 (maximum, intercept, c = 1.3)"
     assert best(found, 3.0, "ssp", sound) == "-"
 

@@ -10,7 +10,7 @@ from benchmarks.wang2018 import main, summary, table3_row
 from benchmarks.wang2018_data import load, made_up, names
 from benchmarks.wang2018_efficiency import D, efficiency, simulated
 from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors, published
-from commingle.party_agent.private.regression.problem import clipped
+from commingle.party_agent.private.regression.problem import clip_sample
 
 
 def test_every_method_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:
@@ -62,7 +62,7 @@ def test_published_objpert_is_that_of_his_code_and_of_no_single_difference() -> 
 def test_objpert_of_his_code_is_half_of_least_squares_where_epsilon_is_huge() -> None:
     draw = np.random.default_rng(0)
     x = draw.uniform(-0.5, 0.5, size=(500, 3))
-    sample = clipped(x, x @ np.array([0.4, -0.3, 0.1]), row_bound=1.0, label_bound=1.0)
+    sample = clip_sample(x, x @ np.array([0.4, -0.3, 0.1]), row_bound=1.0, label_bound=1.0)
     found = HIS_CODE["ObjPert, his code"](sample, published(1e6, 1e-6), draw)
     assert found == pytest.approx([0.2, -0.15, 0.05], abs=1e-6)
 

@@ -19,13 +19,12 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
-    GENESIS,
     CoordinatorAudit,
     confirm_by_coordinator,
     event_body,
-    link_digest,
     verify_coordinator_audit,
 )
+from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.verification import PublishedRelease, verify_release
 from tests.coordinator.command import Command
 from tests.coordinator.exchanging import dealt

@@ -9,7 +9,8 @@ from sqlalchemy import MetaData, text
 from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.migrate import _SCRIPTS
 from commingle.coordinator.store.store import open_store
-from commingle.shared.release.audit import GENESIS, event_body, link_digest
+from commingle.shared.release.audit import event_body
+from commingle.shared.release.charge import GENESIS, link_digest
 from tests.coordinator.honest import START, key_of
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.party_agent.app import Desk
+from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as agent_app
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
@@ -66,7 +66,7 @@ def test_agent_serves_whom_the_table_says(tmp_path: Path, actor: str) -> None:
     release = consortium.propose()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
-        app = agent_app(Desk(agent, TOKEN, None))
+        app = agent_app(LocalApi(agent, TOKEN, None))
         headers = brought(actor, consortium)
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as http:
             for method, path in sorted(endpoints(app)):
@@ -125,7 +125,7 @@ def test_no_service_has_methods_beyond_its_document(tmp_path: Path) -> None:
     hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
     with consortium_of(tmp_path, "clinic", "insurer").agent("clinic") as agent:
         learner = Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))
-        for app in (hub.app, agent_app(Desk(agent, TOKEN, None)), learner_app(learner)):
+        for app in (hub.app, agent_app(LocalApi(agent, TOKEN, None)), learner_app(learner)):
             known = endpoints(app)
             with httpx.Client(transport=InProcess(app), base_url="http://any") as http:
                 for path in {path for _, path in known}:

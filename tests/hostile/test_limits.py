@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 
 from commingle.coordinator.errors import TooLargeError, TruncatedError
 from commingle.coordinator.http.bodies import Body
-from commingle.party_agent.app import Desk
+from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as agent_app
 from commingle.services.client import ReleaseClient
 from commingle.services.learner.app import create_app as learner_app
@@ -34,7 +34,7 @@ def services(tmp_path: Path) -> Iterator[list[httpx.Client]]:
     with consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND).agent("clinic") as agent:
         apps = [
             hub.app,
-            agent_app(Desk(agent, TOKEN, None)),
+            agent_app(LocalApi(agent, TOKEN, None)),
             learner_app(Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
         ]
         clients = [httpx.Client(transport=InProcess(app), base_url="http://any") for app in apps]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.app import LocalApi, create_app
 from tests.hostile.attack import attack
 from tests.party_agent.consortium import BY_HAND, consortium_of, strictly
 
@@ -15,7 +15,7 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(releases[0])
-        app = create_app(Desk(agent, TOKEN, None))
+        app = create_app(LocalApi(agent, TOKEN, None))
         known = [{"release": release, "regression": release} for release in releases]
         statuses = attack(app, known=known, headers={"Authorization": f"Bearer {TOKEN}"})
         assert statuses["PUT", "/v1/proposals/{release}/approval"] > {200, 404}

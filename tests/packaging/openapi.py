@@ -13,7 +13,7 @@ from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app as coordinator_app
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store, open_store
-from commingle.party_agent.app import Desk
+from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as party_app
 from commingle.services.client import ReleaseClient
 from commingle.services.learner.app import create_app as learner_app
@@ -32,7 +32,7 @@ def _descriptions(store: Store) -> dict[str, str]:
     hub = Coordinator("hub", cast("Any", None), store, cast("Any", None), cast("Any", None))
     apps = {
         "coordinator": coordinator_app(hub, Publisher(hub), Feed(store)),
-        "party-agent": party_app(Desk(agent=cast("Any", None), token="", loop=None)),
+        "party-agent": party_app(LocalApi(agent=cast("Any", None), token="", loop=None)),
         "learner": learner_app(Catalogue(ReleaseClient("http://127.0.0.1:1"))),
     }
     store.close()

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import DatasetRequest, Datasets
-from commingle.party_agent.drawer import Drawer
 from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.home import Coordinator, Home, PartySettings
 from commingle.party_agent.jobs import Jobs
-from commingle.party_agent.ledger import Charge, Ledger
-from commingle.party_agent.outbox import Outbox
+from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -32,6 +31,7 @@ from commingle.shared.documents.spec import MechanismName, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.release.charge import Charge
 from tests.party_agent.fake_coordinator import NOW, URL, FakeCoordinator
 
 N = 40
@@ -219,7 +219,7 @@ class Consortium:
                         client=client,
                         store=store,
                         ledger=ledger,
-                        drawer=Drawer(home.exchanges),
+                        files=ExchangeFiles(home.exchanges),
                         entropy=secrets.token_bytes,
                     ),
                     jobs=Jobs(),

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.loop import Loop
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.forecast.forecast import forecast_of
@@ -39,13 +39,13 @@ def consortium(tmp_path: Path) -> Consortium:
 
 
 @pytest.fixture
-def desk(consortium: Consortium) -> Iterator[Desk]:
+def desk(consortium: Consortium) -> Iterator[LocalApi]:
     with consortium.agent("clinic") as agent:
-        yield Desk(agent, TOKEN, None)
+        yield LocalApi(agent, TOKEN, None)
 
 
 @pytest.fixture
-def api(desk: Desk) -> Iterator[httpx.Client]:
+def api(desk: LocalApi) -> Iterator[httpx.Client]:
     with httpx.Client(transport=InProcess(create_app(desk)), base_url="http://agent", headers=AUTHORISED) as client:
         yield client
 
@@ -67,7 +67,7 @@ def is_problem(response: httpx.Response, status: int, code: str) -> bool:
     )
 
 
-def test_every_route_under_v1_asks_for_the_token(desk: Desk, api: httpx.Client) -> None:
+def test_every_route_under_v1_asks_for_the_token(desk: LocalApi, api: httpx.Client) -> None:
     paths = api.get("/openapi.json").json()["paths"]
     routes = [
         (m.upper(), path.replace("{release}", RELEASE).replace("{regression}", RELEASE))
@@ -88,7 +88,7 @@ def test_every_route_under_v1_asks_for_the_token(desk: Desk, api: httpx.Client) 
             assert stranger.get(path).json() == {"status": "ok"}
 
 
-def test_status_says_who_this_is(api: httpx.Client, desk: Desk) -> None:
+def test_status_says_who_this_is(api: httpx.Client, desk: LocalApi) -> None:
     said = api.get("/v1/status").json()
     assert said["name"] == "clinic"
     assert said["fingerprint"] == desk.agent.identity.signing_key.fingerprint
@@ -98,7 +98,7 @@ def test_status_says_who_this_is(api: httpx.Client, desk: Desk) -> None:
 def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -> None:
     with consortium.agent("clinic") as agent:
         loop = Loop(agent)
-        app = create_app(Desk(agent, TOKEN, loop))
+        app = create_app(LocalApi(agent, TOKEN, loop))
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=AUTHORISED) as client:
             assert client.get("/readyz").status_code == 200
             loop.trouble = UnreachableError("no answer", remedy="Check the network.")
@@ -162,7 +162,7 @@ def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client
 
 
 def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
-    api: httpx.Client, desk: Desk, consortium: Consortium
+    api: httpx.Client, desk: LocalApi, consortium: Consortium
 ) -> None:
     whitening = Whitening(centre=(0.0, 0.5), matrix=((4.0, 0.0), (0.0, 0.5)))
     consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
@@ -175,7 +175,7 @@ def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
 
 
 def test_proposals_are_shown_with_cost_and_findings_and_decided(
-    api: httpx.Client, desk: Desk, consortium: Consortium
+    api: httpx.Client, desk: LocalApi, consortium: Consortium
 ) -> None:
     first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
     desk.agent.step(strictly)
@@ -194,7 +194,7 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
 
 
 def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
-    api: httpx.Client, desk: Desk, consortium: Consortium
+    api: httpx.Client, desk: LocalApi, consortium: Consortium
 ) -> None:
     promise = {"useful": True, "sentences": ["Wonderfully useful."]}
     consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
@@ -210,7 +210,7 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
 
 
 def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
-    api: httpx.Client, desk: Desk, consortium: Consortium
+    api: httpx.Client, desk: LocalApi, consortium: Consortium
 ) -> None:
     release = consortium.propose()
     desk.agent.step(strictly)
@@ -219,7 +219,7 @@ def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
     assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
 
 
-def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
     assert api.get("/v1/ledger").json()["charges"] == []
     release = consortium.propose()
     desk.agent.step(strictly)
@@ -232,7 +232,7 @@ def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: Desk, 
     assert (charge["release"], charge["state"], charge["dataset"]) == (release, "reserved", "main")
 
 
-def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
     desk.agent.step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
@@ -241,7 +241,7 @@ def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, desk: Desk, 
     assert is_problem(api.get("/v1/ledger"), 500, "ledger")
 
 
-def test_jobs_show_progress_and_errors(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+def test_jobs_show_progress_and_errors(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
     assert api.get("/v1/jobs").json() == {"items": []}
     assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
@@ -254,7 +254,7 @@ def test_jobs_show_progress_and_errors(api: httpx.Client, desk: Desk, consortium
     assert api.get("/v1/jobs").json()["items"][0]["error"] == "a reason"
 
 
-def test_unexpected_fault_is_a_problem_without_its_message(desk: Desk) -> None:
+def test_unexpected_fault_is_a_problem_without_its_message(desk: LocalApi) -> None:
     app = create_app(desk)
 
     @app.get("/v1/broken")
@@ -267,7 +267,7 @@ def test_unexpected_fault_is_a_problem_without_its_message(desk: Desk) -> None:
     assert "SENTINEL" not in response.text
 
 
-def test_no_response_tells_a_secret(api: httpx.Client, desk: Desk, consortium: Consortium) -> None:
+def test_no_response_tells_a_secret(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
     path = consortium.root / "password-hunter2.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE t (subject, age, bmi)")
@@ -298,7 +298,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, desk: Desk, consortium: C
     assert [name for name, secret in secrets.items() if secret in said] == []
 
 
-def test_desk_does_not_show_its_token(desk: Desk) -> None:
+def test_desk_does_not_show_its_token(desk: LocalApi) -> None:
     assert TOKEN not in repr(desk)
 
 
@@ -313,7 +313,7 @@ def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None
     release = consortium.propose()
     with consortium.agent("clinic", draw=Noise()) as agent:
         agent.step(strictly)
-        app = create_app(Desk(agent, TOKEN, Loop(agent)))
+        app = create_app(LocalApi(agent, TOKEN, Loop(agent)))
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=AUTHORISED) as client:
             assert client.put(f"/v1/proposals/{release}/approval").status_code == 200
             assert client.put(f"/v1/proposals/{release}/rejection").status_code == 200

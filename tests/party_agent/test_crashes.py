@@ -16,14 +16,14 @@ import pytest
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError, DataChangedError, SourceError
-from commingle.party_agent.ledger import ChargeState
-from commingle.party_agent.outbox import Outbox
 from commingle.party_agent.proposals import Decision
+from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.rounds import Reject
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import (

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
-from commingle.party_agent.ledger import ChargeState
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import Enrolment, Rejection
 from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Reject, Tick
 from commingle.shared.runtime.errors import RemoteProblemError

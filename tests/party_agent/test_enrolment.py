@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from commingle.party_agent.enrolment import enrol
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home, PartySettings
+from commingle.party_agent.membership import enrol
 from commingle.party_agent.policy import Policy
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.audit import export_audit
 from commingle.party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
+from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import BlockStatement, open_spec
@@ -305,7 +305,7 @@ def test_person_withdraws_while_rows_are_masked_and_no_mask_is_signed(pair: Cons
         faults.arm(strike)
         with pytest.raises(ConflictError, match="given up"):
             agent.step(lambda _, work: work())
-        assert not agent.exchanges.masked(release)
+        assert not agent.exchanges.has_mask(release)
     assert (pair.coordinator.received, state_of(pair, release)) == ({}, "withdrawn")
     pair.step("clinic")
     assert not (pair.homes["clinic"].exchanges / release).exists()
@@ -316,7 +316,7 @@ def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consorti
     finish(pair, release)
     with pair.agent("clinic") as agent:
         history = verify_party_audit(encode(export_audit(agent)))
-        assert history.spent == agent.ledger.spent()
+        assert history.lost == agent.ledger.lost()
     assert {kind for _, kind in history.signed} == {"approval", "alignment", "mask", "countersignature", "block"}
 
 

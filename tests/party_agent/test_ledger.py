@@ -11,13 +11,15 @@ from typing import TypeVar
 import pytest
 
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger import GENESIS, Cap, Charge, ChargeState, Debit, Ledger, Refused
+from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
+from commingle.shared.release.charge import GENESIS, Charge, ChargeState
+from commingle.shared.release.rounds import Refused
 from tests.party_agent.fake_coordinator import NOW
 
 COORDINATOR = "c" * 64
@@ -366,7 +368,7 @@ def test_released_charge_gives_its_delta_back(ledger: Ledger) -> None:
 
 
 def test_charge_whose_delta_was_altered_is_noticed(ledger: Ledger) -> None:
-    reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta / 2))
+    reserve_loss(ledger, "a" * 64, Loss(Rho(1), CAP.delta / 2))
     ledger.verify()
     with ledger._store.transaction() as db:
         db.execute("UPDATE charges SET delta = 0")

@@ -7,10 +7,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from commingle.party_agent.ledger import Cap, Charge, ChargeState, Debit, Ledger, Refused
+from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
 from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.release.charge import Charge, ChargeState
+from commingle.shared.release.rounds import Refused
 from tests.party_agent.fake_coordinator import NOW
 
 RELEASES = st.sampled_from(["a", "b", "c", "d"])

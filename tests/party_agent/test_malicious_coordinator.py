@@ -14,7 +14,6 @@ import pytest
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.jobs import Jobs, Stage
-from commingle.party_agent.ledger import ChargeState
 from commingle.party_agent.policy import AutoApproval, OpeningHours, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
@@ -23,6 +22,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.charge import ChargeState
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, Consortium, Noise, soon, strictly
 
 

@@ -13,16 +13,16 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import compose_agent
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Coordinator, Home
-from commingle.party_agent.ledger import ChargeState
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
+from commingle.party_agent.membership import rotate_key
 from commingle.party_agent.proposals import Decision
-from commingle.party_agent.rotation import rotate_key
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.linkage import IdentityStatement
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.coordinator.honest import Honest, Hub, Proposed
 from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly

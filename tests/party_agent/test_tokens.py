@@ -10,6 +10,7 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.errors import ConflictError, UnknownError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
@@ -38,7 +39,7 @@ def home(consortium: Consortium) -> Home:
 @pytest.fixture
 def http(consortium: Consortium) -> Iterator[httpx.Client]:
     with consortium.agent("clinic") as agent:
-        app = create_app(Desk(agent, consortium.homes["clinic"].token(), None))
+        app = create_app(LocalApi(agent, consortium.homes["clinic"].token(), None))
         with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
             consortium.propose()
             agent.step(strictly)

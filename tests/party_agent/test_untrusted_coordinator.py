@@ -15,7 +15,6 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import StaleLedgerError
 from commingle.party_agent.home import Home
-from commingle.party_agent.ledger import ChargeState
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
@@ -23,6 +22,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Approval, BlockStatement, Enrolment, Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.party_agent.consortium import Consortium, Noise, consortium_of, strictly
 from tests.party_agent.fake_coordinator import NOW, answering, no_fault

@@ -1,6 +1,6 @@
 """From (epsilon, delta) to the noise of several Gaussian measurements (design: methods.md B, C).
 
-Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke 2016 (zCDP), Wang 2018 (published).
+Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke 2016 (zCDP).
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 from scipy.special import log_ndtr, ndtr
 
 from commingle.party_agent.private.regression.measuring import multiplier_within, planned_loss
-from commingle.party_agent.private.regression.problem import Adjacency
+from commingle.party_agent.private.regression.problem import Neighbours
 from commingle.shared.dp.accounting import ZERO, Loss
 from commingle.shared.dp.calibration import check_delta, check_epsilon, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
@@ -21,17 +21,17 @@ _MARGIN = 2.0**-40
 """More than the formulas of a method are off in floating point, relative to their largest term."""
 
 
-class Calibration(StrEnum):
-    """How (epsilon, delta) becomes noise.
-
-    `published` is the paper's own constant, whether or not it keeps the paper's promise; which methods may be used
-    with it outside a benchmark is told by their `Method.calibrations`.
-    """
+class NoiseCalibration(StrEnum):
+    """How (epsilon, delta) becomes noise; `published` is the paper's own constant, where it keeps its promise."""
 
     PUBLISHED = "published"
     CLASSICAL = "classical"
     ANALYTIC = "analytic"
     ZCDP = "zcdp"
+
+
+GAUSSIAN = frozenset({NoiseCalibration.CLASSICAL, NoiseCalibration.ANALYTIC, NoiseCalibration.ZCDP})
+"""Those of Gaussian measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Privacy:
 
     epsilon: float
     delta: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
-    calibration: Calibration = Calibration.ZCDP
+    adjacency: Neighbours = Neighbours.REPLACE_ONE
+    calibration: NoiseCalibration = NoiseCalibration.ZCDP
 
     def __post_init__(self) -> None:
         """Check the domains."""
@@ -55,7 +55,7 @@ class Privacy:
     @property
     def replaces(self) -> bool:
         """Whether neighbours differ in one row's values, and not by one row."""
-        return self.adjacency is Adjacency.REPLACE_ONE
+        return self.adjacency is Neighbours.REPLACE_ONE
 
     def as_add_remove(self) -> "Privacy":
         """The add/remove guarantee that implies this one.
@@ -68,10 +68,10 @@ class Privacy:
             return self
         half, less = self.epsilon / 2, 1 - _MARGIN
         share = self.delta * exp(-half) / (1 + exp(-half))
-        return replace(self, epsilon=half * less, delta=share * less, adjacency=Adjacency.ADD_REMOVE)
+        return replace(self, epsilon=half * less, delta=share * less, adjacency=Neighbours.ADD_REMOVE)
 
 
-def require_calibration(privacy: Privacy, known: Collection[Calibration]) -> None:
+def require_calibration(privacy: Privacy, known: Collection[NoiseCalibration]) -> None:
     """Raise ParameterError unless the method knows the calibration."""
     if privacy.calibration not in known:
         raise ParameterError(
@@ -82,30 +82,26 @@ def require_calibration(privacy: Privacy, known: Collection[Calibration]) -> Non
 def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
     """Noise of each of `parts` Gaussian measurements in units of its sensitivity.
 
-    published  sqrt(ln(2 parts / delta)) parts / epsilon (Wang 2018). A part does not keep the (epsilon, delta)/parts
-               that the paper's proof gives it (it delivers 2.65 times delta/3 at epsilon 1, delta 1e-6); all parts
-               together do keep (epsilon, delta) wherever it was computed, because adding up epsilons is wasteful.
     classical  sqrt(2 ln(1.25 parts / delta)) parts / epsilon: (epsilon, delta)/parts each (Dwork, Roth, A.1).
     analytic   sqrt(parts) sigma(epsilon, delta): they compose like one (Dong, Roth, Su 2022, cor. 3.3).
     zcdp       sqrt(parts / (2 rho(epsilon, delta))).
 
     Raises:
-        ParameterError: classical with epsilon above `parts`, where its theorem says nothing.
+        ParameterError: classical with epsilon above `parts`, where its theorem says nothing; or none of `GAUSSIAN`.
     """
+    require_calibration(privacy, GAUSSIAN)
     epsilon, delta = privacy.epsilon, privacy.delta
     match privacy.calibration:
-        case Calibration.PUBLISHED:
-            return sqrt(log(2 * parts / delta)) * parts / epsilon
-        case Calibration.CLASSICAL:
+        case NoiseCalibration.CLASSICAL:
             if epsilon > parts:
                 raise ParameterError(
                     f"the classical calibration of {parts} measurements is proved for epsilon <= {parts} only",
                     remedy="Use calibration zcdp or analytic.",
                 )
             return sqrt(2 * log(1.25 * parts / delta)) * parts / epsilon
-        case Calibration.ANALYTIC:
+        case NoiseCalibration.ANALYTIC:
             return sqrt(parts) * analytic_multiplier(epsilon, delta)
-        case Calibration.ZCDP:
+        case _:
             return multiplier_within(rho_of_epsilon(epsilon, delta), parts)
 
 

@@ -49,7 +49,7 @@ class FloatingPoint:
         scale = multiplier * sensitivity
         entries = _upper(value) if symmetric else value
         noisy: Floats = entries + scale * self.generator.standard_normal(entries.shape)
-        return _mirrored(noisy, len(value)) if symmetric else noisy
+        return _mirror(noisy, len(value)) if symmetric else noisy
 
 
 class Exact:
@@ -81,7 +81,7 @@ class Exact:
         noise = self._draw(sigma, entries.size).astype(np.float64).reshape(entries.shape)
         self.spent += gaussian_loss(squared_sensitivity=moved**2, sigma=sigma)
         noisy: Floats = (lattice + noise) * step
-        return _mirrored(noisy, len(value)) if symmetric else noisy
+        return _mirror(noisy, len(value)) if symmetric else noisy
 
 
 def planned_loss(multiplier: float) -> Rho:
@@ -116,7 +116,7 @@ def _upper(square: Floats) -> Floats:
     return square[np.triu_indices(len(square))]
 
 
-def _mirrored(upper: Floats, size: int) -> Floats:
+def _mirror(upper: Floats, size: int) -> Floats:
     full = np.zeros((size, size))
     full[np.triu_indices(size)] = upper
     return full + np.triu(full, 1).T

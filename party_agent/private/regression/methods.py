@@ -6,21 +6,11 @@ from types import MappingProxyType
 
 from numpy.random import Generator
 
-from commingle.party_agent.private.regression import (
-    adaops,
-    adassp,
-    boosted_adassp,
-    dp_pmtolse,
-    noisysgd,
-    objpert,
-    ops,
-    ssp,
-    subagg,
-)
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
+from commingle.party_agent.private.regression import floating, posterior, public_moment, sufficient
+from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import Measure
-from commingle.party_agent.private.regression.pmt import PublicMoments
 from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.shared.dp.accounting import Loss
 
 
@@ -30,15 +20,13 @@ class Method:
 
     Attributes:
         name: the paper's name, in lower case.
-        calibrations: those whose guarantee is proved; the product takes no other.
-        benchmark_only: further ones, for reproducing a paper.
+        calibrations: those whose guarantee is proved.
         guarantee: one sentence for a privacy statement.
         loss: the debit, from public parameters alone.
     """
 
     name: str
-    calibrations: frozenset[Calibration]
-    benchmark_only: frozenset[Calibration]
+    calibrations: frozenset[NoiseCalibration]
     guarantee: str
     loss: Callable[[Privacy], Loss]
 
@@ -59,49 +47,59 @@ class FloatingMethod(Method):
 
 @dataclass(frozen=True, slots=True)
 class PublicMethod(Method):
-    """As `ExactMethod`, on a sample transformed by public second moments (`pmt.transformed`)."""
+    """As `ExactMethod`, on a sample transformed by public second moments (`public_moment.transform`)."""
 
     run: Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
-
-_PUBLISHED = frozenset({Calibration.PUBLISHED})
-_NONE: frozenset[Calibration] = frozenset()
 
 METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
     {
         method.name: method
         for method in (
-            ExactMethod("ssp", ssp.SOUND, _PUBLISHED, ssp.GUARANTEE, ssp.ssp_loss, ssp.ssp),
-            ExactMethod("adassp", adassp.SOUND, _PUBLISHED, adassp.GUARANTEE, adassp.adassp_loss, adassp.adassp),
+            ExactMethod("ssp", GAUSSIAN, sufficient.SSP_GUARANTEE, sufficient.ssp_loss, sufficient.ssp),
+            ExactMethod("adassp", GAUSSIAN, sufficient.ADASSP_GUARANTEE, sufficient.adassp_loss, sufficient.adassp),
             ExactMethod(
                 "boosted_adassp",
-                boosted_adassp.SOUND,
-                _PUBLISHED,
-                boosted_adassp.GUARANTEE,
-                boosted_adassp.boosted_adassp_loss,
-                boosted_adassp.boosted_adassp,
+                GAUSSIAN,
+                sufficient.BOOSTED_GUARANTEE,
+                sufficient.boosted_adassp_loss,
+                sufficient.boosted_adassp,
             ),
-            FloatingMethod("adaops", adaops.SOUND, _PUBLISHED, adaops.GUARANTEE, adaops.adaops_loss, adaops.adaops),
-            FloatingMethod("ops", ops.SOUND, _PUBLISHED, ops.GUARANTEE, ops.ops_loss, ops.ops),
-            FloatingMethod("objpert", objpert.SOUND, _NONE, objpert.GUARANTEE, objpert.objpert_loss, objpert.objpert),
             FloatingMethod(
-                "noisysgd", noisysgd.SOUND, _NONE, noisysgd.GUARANTEE, noisysgd.noisysgd_loss, noisysgd.noisysgd
+                "adaops", posterior.ADAOPS_SOUND, posterior.ADAOPS_GUARANTEE, posterior.adaops_loss, posterior.adaops
             ),
-            FloatingMethod("subagg", subagg.SOUND, _NONE, subagg.GUARANTEE, subagg.subagg_loss, subagg.subagg),
+            FloatingMethod("ops", posterior.OPS_SOUND, posterior.OPS_GUARANTEE, posterior.ops_loss, posterior.ops),
+            FloatingMethod(
+                "objpert", floating.OBJPERT_SOUND, floating.OBJPERT_GUARANTEE, floating.objpert_loss, floating.objpert
+            ),
+            FloatingMethod(
+                "noisysgd",
+                floating.NOISYSGD_SOUND,
+                floating.NOISYSGD_GUARANTEE,
+                floating.noisysgd_loss,
+                floating.noisysgd,
+            ),
+            FloatingMethod(
+                "subagg", floating.SUBAGG_SOUND, floating.SUBAGG_GUARANTEE, floating.subagg_loss, floating.subagg
+            ),
         )
     }
 )
 
 
 def _pmtolse_loss(privacy: Privacy) -> Loss:
-    return dp_pmtolse.dp_pmtolse_loss(dp_pmtolse.share_of(privacy))
+    return public_moment.dp_pmtolse_loss(public_moment.share_of(privacy))
 
 
 def _pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:
-    return dp_pmtolse.dp_pmtolse(sample, public, dp_pmtolse.share_of(privacy), measure)
+    return public_moment.dp_pmtolse(sample, public, public_moment.share_of(privacy), measure)
 
 
 # DP-OLSE is not here: its radius is never below that of the public bounds, where it is ssp
 WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
-    {"dp_pmtolse": PublicMethod("dp_pmtolse", dp_pmtolse.SOUND, _NONE, dp_pmtolse.GUARANTEE, _pmtolse_loss, _pmtolse)}
+    {
+        "dp_pmtolse": PublicMethod(
+            "dp_pmtolse", public_moment.PMTOLSE_SOUND, public_moment.PMTOLSE_GUARANTEE, _pmtolse_loss, _pmtolse
+        )
+    }
 )

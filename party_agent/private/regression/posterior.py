@@ -1,12 +1,178 @@
-"""One sample of a ridge posterior: what OPS and AdaOPS publish (Wang 2018, section 3; docs/proofs/regression.md, 4)."""
+"""One sample of a ridge posterior: OPS and AdaOPS (Wang 2018, 3.1 and algorithm 3; docs/proofs/regression.md, 4).
 
-from math import sqrt
+OPS takes lambda and gamma from public quantities (balanced variant; Wang, Fienberg, Smola 2015), AdaOPS from private
+measurements of the rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, log, log1p, sqrt
 
 import numpy as np
 from numpy.random import Generator
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
-from commingle.party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.calibration import (
+    NoiseCalibration,
+    Privacy,
+    analytic_multiplier,
+    require_calibration,
+)
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample
+from commingle.party_agent.private.regression.sufficient import floor_sensitivity, noisy_floor
+from commingle.shared.dp.accounting import Loss
+
+OPS_SOUND = frozenset({NoiseCalibration.CLASSICAL})
+OPS_GUARANTEE = "(epsilon, delta)-DP by a bound on the tail of the privacy loss of a Gaussian posterior sample."
+_FAILURE = 0.05
+
+
+def ops_loss(privacy: Privacy) -> Loss:
+    """What `ops` costs; public."""
+    require_calibration(privacy, OPS_SOUND)
+    return Loss.approximate(privacy.epsilon, privacy.delta)
+
+
+def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
+    """A sample of the ridge posterior with lambda and gamma from public quantities.
+
+    Privacy: add_remove as in the paper, replace_one by group privacy; the number of rows is public.
+    (epsilon, delta)-DP (docs/proofs/regression.md, 4.4). Floating-point noise.
+    """
+    loss = ops_loss(privacy)
+    asked = privacy.as_add_remove()
+    ridge = ops_ridge(sample, asked)
+    residual = coefficient_bound(sample, ridge) * sample.row_bound + sample.label_bound
+    leverage = sample.row_bound**2 / ridge
+    root = proved_root(residual=residual, leverage=leverage, tail=loss_tail(asked.delta), epsilon=asked.epsilon)
+    theta = sample_posterior(sample, generator, ridge=ridge, inverse_variance=root**2)
+    return Estimate(theta, loss, {"ridge": ridge, "inverse_variance": root**2})
+
+
+def ops_ridge(sample: Sample, asked: Privacy) -> float:
+    """Lambda of OPS, from public quantities."""
+    epsilon, tail, d = asked.epsilon, log(2 / asked.delta), sample.d
+    # C1 = (d/2 + sqrt(d ln(1/rho)) + ln(1/rho)) ln(2/delta) / min(eps/2, sqrt(eps/2))^2
+    c1 = (d / 2 + sqrt(d * log(1 / _FAILURE)) + log(1 / _FAILURE)) * tail / min(epsilon / 2, sqrt(epsilon / 2)) ** 2
+    balanced = (c1 * sample.row_bound**4 * sample.label_bound**2 * sample.n / 2) ** (1 / 3)
+    return float(max(balanced, (1 + tail) * sample.row_bound**2 / epsilon))
+
+
+def coefficient_bound(sample: Sample, ridge: float) -> float:
+    """||theta_hat|| <= min(sqrt(n) Y / sqrt(2 lambda), n C Y / lambda)."""
+    n, bound = sample.n, sample.label_bound
+    return min(sqrt(n) * bound / sqrt(2 * ridge), n * sample.row_bound * bound / ridge)
+
+
+ADAOPS_SOUND = frozenset({NoiseCalibration.ANALYTIC})
+ADAOPS_GUARANTEE = (
+    "(epsilon, delta)-DP by two analytic Gaussian measurements and the tail of a posterior sample's privacy loss."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaopsConstants:
+    """How a calibration spends the budget.
+
+    Attributes:
+        multiplier: noise of the two Gaussian measurements.
+        tail: their noise stays below `tail` standard deviations.
+        reserve: subtracted from the least eigenvalue, in units of its sensitivity.
+        log_delta: the paper's ln(6/delta), for lambda, which is post-processing.
+        least: lower bound of lambda + lambda_min in units of C^2.
+        root: sqrt(gamma), from a bound on the residual, u = lambda + lambda_min, and C.
+    """
+
+    multiplier: float
+    tail: float
+    reserve: float
+    log_delta: float
+    least: float
+    root: Callable[[float, float, float], float]
+
+
+def adaops_loss(privacy: Privacy) -> Loss:
+    """What `adaops` costs; public."""
+    require_calibration(privacy, ADAOPS_SOUND)
+    return Loss.approximate(privacy.epsilon, privacy.delta)
+
+
+def adaops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
+    """A sample of the ridge posterior; lambda from a private least eigenvalue, gamma from a private residual bound.
+
+    Privacy: add_remove as in the paper, replace_one by group privacy; (epsilon, delta)-DP
+    (docs/proofs/regression.md, 4.5). Floating-point noise.
+    """
+    loss, asked = adaops_loss(privacy), privacy.as_add_remove()
+    theta, published = adaptive_sample(sample, asked, generator, _proved_constants(asked))
+    return Estimate(theta, loss, published)
+
+
+def adaptive_sample(
+    sample: Sample, asked: Privacy, generator: Generator, constants: AdaopsConstants
+) -> tuple[Floats, Published]:
+    """Theta of AdaOPS and what is published beside it; `asked` is an add_remove guarantee."""
+    measure = FloatingPoint(generator)
+    floor = noisy_floor(sample, measure, multiplier=constants.multiplier, tail=constants.tail)
+    floor = max(0.0, floor - constants.reserve * floor_sensitivity(sample))
+    level = _level(sample, asked, constants, floor)  # u = lambda + lambda_min
+    ridge = level - floor
+    residual = _residual_bound(sample, measure, constants, ridge=ridge, level=level)
+    root = constants.root(residual, level, sample.row_bound)
+    theta = sample_posterior(sample, generator, ridge=ridge, inverse_variance=root**2)
+    published = {"least_eigenvalue": floor, "ridge": ridge, "residual_bound": residual, "inverse_variance": root**2}
+    return theta, published
+
+
+def _proved_constants(asked: Privacy) -> AdaopsConstants:
+    # delta in five parts: two measurements, their two tails, the posterior sample's tail
+    epsilon, share = asked.epsilon, asked.delta / 5
+    tail = loss_tail(share)
+
+    def root(residual: float, level: float, bound: float) -> float:
+        return proved_root(residual=residual, leverage=bound**2 / level, tail=tail, epsilon=epsilon / 2)
+
+    return AdaopsConstants(
+        multiplier=analytic_multiplier(epsilon / 4, share),
+        tail=-float(ndtri(share)),
+        reserve=1.0,
+        log_delta=log(6 / asked.delta),
+        least=2 * tail**2 / epsilon,  # mu t^2 / 2 takes half of epsilon/2
+        root=root,
+    )
+
+
+def _level(sample: Sample, asked: Privacy, constants: AdaopsConstants, floor: float) -> float:
+    """Lambda + lambda_min = argmin over u of C^4 C1 (1 + C^2/u)^(2 C2) / u + u, a convex function."""
+    d, square, log_delta, quarter = sample.d, sample.row_bound**2, constants.log_delta, asked.epsilon / 4
+    part = positive_root(1 / (2 * log_delta), 1.0, quarter)
+    c1 = (d / 2 + sqrt(d * log(1 / _FAILURE)) + log(1 / _FAILURE)) * log_delta / part**2
+    c2 = log_delta / quarter
+    least = max(constants.least * square, floor)
+    most = square * (exp(1) * c1 / (2 * c2) + 2 * c2)  # the value at u = 2 C2 C^2, and u alone is below the value
+
+    def log_objective(log_level: float) -> float:
+        level = exp(log_level)
+        steep = log(square**2 * c1) + 2 * c2 * log1p(square / level) - log_level
+        return float(np.logaddexp(steep, log_level))
+
+    if most <= least:
+        return least
+    found = minimize_scalar(log_objective, bounds=(log(least), log(most)), method="bounded")
+    return max(least, exp(float(found.x)))
+
+
+def _residual_bound(
+    sample: Sample, measure: FloatingPoint, constants: AdaopsConstants, *, ridge: float, level: float
+) -> float:
+    """A likely upper bound on Y + C ||theta_hat||, whose logarithm one row moves by ln(1 + C^2/u) at most."""
+    theta = ridge_fit(sample, ridge)
+    size = np.array([log(sample.label_bound + sample.row_bound * float(np.linalg.norm(theta)))])
+    sensitivity = log1p(sample.row_bound**2 / level)
+    noisy = measure.measure(size, sensitivity=sensitivity, multiplier=constants.multiplier)
+    return exp(float(noisy[0]) + constants.multiplier * constants.tail * sensitivity)
 
 
 def ridge_fit(sample: Sample, ridge: float) -> Floats:

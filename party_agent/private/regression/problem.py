@@ -8,7 +8,7 @@ from math import frexp, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression.errors import SampleError
+from commingle.party_agent.errors import SampleError
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
@@ -21,7 +21,7 @@ _EXACT_ROWS = 1 << 23
 """n 2^30 < 2^53: sums of n products of grid values stay where float64 holds every integer."""
 
 
-class Adjacency(StrEnum):
+class Neighbours(StrEnum):
     """Which data sets are neighbours: one row more or less (Wang 2018), or one row with other values.
 
     Not the enumeration of releases, whose proofs know `zero_out` and never a row more or less.
@@ -33,7 +33,7 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows within their bounds; made by `clipped` or `on_grid` only.
+    """Rows within their bounds; made by `clip_sample` or `on_grid` only.
 
     Attributes:
         x: n x d, every row's Euclidean norm at most row_bound.
@@ -60,7 +60,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What leaves the room.
+    """What leaves.
 
     Attributes:
         coefficients: d of them, in the units of the sample.
@@ -73,7 +73,7 @@ class Estimate:
     published: Published = field(default_factory=dict)
 
 
-def clipped(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
+def clip_sample(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
     """Rows scaled down into the ball, labels cut, in floating point.
 
     The bounds hold up to a few units in the last place: for benchmarks, and methods with floating-point noise.
@@ -89,16 +89,16 @@ def clipped(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sa
 
 
 def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
-    """As `clipped`, but on a grid of 2^-15 times the next power of two above each bound, and exactly within it.
+    """As `clip_sample`, but on a grid of 2^-15 times the next power of two above each bound, and exactly within it.
 
     Every sum of products of grid values is then a multiple of the grid's square below 2^53 of them, so X^T X and
     X^T y are computed without any rounding, in whatever order (docs/proofs/regression.md, 1).
 
     Raises:
-        SampleError: as `clipped`, or 2^23 rows and more.
-        ParameterError: as `clipped`.
+        SampleError: as `clip_sample`, or 2^23 rows and more.
+        ParameterError: as `clip_sample`.
     """
-    rough = clipped(x, y, row_bound=row_bound, label_bound=label_bound)
+    rough = clip_sample(x, y, row_bound=row_bound, label_bound=label_bound)
     if rough.n >= _EXACT_ROWS:
         raise SampleError(f"{rough.n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
     row_unit, label_unit = power_of_two_above(row_bound), power_of_two_above(label_bound)

@@ -7,11 +7,11 @@ import numpy as np
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.datasets import DatasetRequest
-from commingle.party_agent.ledger import Charge
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.release.charge import Charge
 from tests.party_agent.consortium import Consortium, write_csv
 
 ROWS = 3000

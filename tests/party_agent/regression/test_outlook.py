@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from commingle.party_agent.private.regression.boosted_adassp import boosted_adassp
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.problem import clipped
-from commingle.party_agent.private.regression.ssp import ssp
-from commingle.party_agent.regression.outlook import Design, assumed_moment, choose, predict, told
+from commingle.party_agent.private.regression.problem import clip_sample
+from commingle.party_agent.private.regression.sufficient import boosted_adassp, ssp
+from commingle.party_agent.regression.outlook import RegressionDesign, assumed_moment, choose, describe, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -20,10 +19,10 @@ NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range
 THIRD = 1 / 3
 
 
-def design(n: int, *, public_rows: int = 0, narrow: float = 1.0) -> Design:
+def design(n: int, *, public_rows: int = 0, narrow: float = 1.0) -> RegressionDesign:
     moment = assumed_moment(NUMBERS, None)
     moment[1:, 1:] *= narrow**2
-    return Design(moment, THIRD, n, 2.0, 1.0, public_rows)
+    return RegressionDesign(moment, THIRD, n, 2.0, 1.0, public_rows)
 
 
 def test_assumed_moment_is_that_of_rows_spread_evenly() -> None:
@@ -50,7 +49,7 @@ def test_forecast_of_ssp_is_its_measured_error(epsilon: float) -> None:
     draw, n, privacy = default_rng(2), 100_000, Privacy(epsilon, 1e-6)
     x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
     y = 0.3 * x[:, 1] + 0.3 * x[:, 2] + 0.1 * draw.normal(size=n)
-    sample, best = clipped(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
+    sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
     runs = [ssp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
     measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
     outlook = predict("ssp", design(n), privacy)
@@ -63,10 +62,10 @@ def test_forecast_of_boosted_adassp_is_near_its_measured_error(n: int, epsilon: 
     draw, privacy = default_rng(3), Privacy(epsilon, 1e-6)
     x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
     y = x[:, 1:] @ np.full(3, 0.3) + 0.3 * draw.normal(size=n)
-    sample, best = clipped(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
+    sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
     runs = [boosted_adassp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
     measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
-    seen = Design(assumed_moment(NUMBERS, None), float(np.mean(y**2)), n, 2.0, 1.0)
+    seen = RegressionDesign(assumed_moment(NUMBERS, None), float(np.mean(y**2)), n, 2.0, 1.0)
     outlook = predict("boosted_adassp", seen, privacy)
     assert outlook is not None
     assert measured == pytest.approx(outlook.error, rel=0.4)  # residuals are not Gaussian; 40 runs
@@ -109,13 +108,13 @@ def test_too_few_rows_are_told_in_words() -> None:
     few = predict("ssp", design(100), Privacy(0.1, 1e-6))
     assert few is not None
     assert few.error == inf
-    assert "arbitrary" in told(few)
+    assert "arbitrary" in describe(few)
     poor = predict("adassp", design(500), Privacy(0.5, 1e-6))
     assert poor is not None
     assert poor.poor
-    assert "hardly be told from noise" in told(poor)
+    assert "hardly be told from noise" in describe(poor)
     good = predict("ssp", design(1_000_000), Privacy(1.0, 1e-6))
     assert good is not None
     assert not good.poor
-    assert "hardly" not in told(good)
-    assert told(predict("objpert", design(100), Privacy(1.0, 1e-6))) == "No forecast for this method."
+    assert "hardly" not in describe(good)
+    assert describe(predict("objpert", design(100), Privacy(1.0, 1e-6))) == "No forecast for this method."

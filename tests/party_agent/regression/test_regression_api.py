@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from commingle.__main__ import main
 from commingle.party_agent.app import Desk, create_app
+from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.tokens import create_token
@@ -35,7 +36,7 @@ def hospital(tmp_path: Path) -> Consortium:
 @pytest.fixture
 def api(hospital: Consortium) -> Iterator[httpx.Client]:
     with hospital.agent("clinic") as agent:
-        app = create_app(Desk(agent, TOKEN, None))
+        app = create_app(LocalApi(agent, TOKEN, None))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
             yield client
@@ -78,7 +79,7 @@ def test_spending_takes_the_scope_that_decides(hospital: Consortium, scope: Any,
     with hospital.agent("clinic") as agent:
         now = agent.clock()
         token = create_token(agent.home, name="own", scopes=frozenset({scope}), lifetime=timedelta(hours=1), now=now)
-        app = create_app(Desk(agent, TOKEN, None))
+        app = create_app(LocalApi(agent, TOKEN, None))
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
             assert client.post("/v1/regressions", content=encode(request())).status_code == status

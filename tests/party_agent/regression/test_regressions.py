@@ -12,15 +12,15 @@ from numpy.random import Generator, default_rng
 from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.audit import export_audit
 from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
-from commingle.party_agent.ledger import ChargeState, Debit
+from commingle.party_agent.ledger import Debit
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.methods import METHODS
 from commingle.party_agent.regression.requests import Regression
 from commingle.party_agent.regression.service import Regressions
+from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import decode, encode
@@ -30,6 +30,7 @@ from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import discrete_gaussian
 from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv

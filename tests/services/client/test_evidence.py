@@ -11,6 +11,7 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.audit import export_audit
+from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.documents.keys import SigningKey
@@ -77,9 +78,9 @@ def test_release_with_its_parties_histories_holds(pack: Path, capsys: pytest.Cap
 def test_history_tells_all_charges_and_their_sum(pack: Path, pair: Consortium) -> None:
     history = verify_party_audit((pack / "audit-clinic.json").read_bytes())
     with pair.agent("clinic") as agent:
-        assert history.spent == agent.ledger.spent()
-        assert {r: state for r, (state, _) in history.charges.items()} == {
-            c.release: c.state.value for c in agent.ledger.charges()
+        assert history.lost == agent.ledger.lost()
+        assert {r: charge.state for r, charge in history.charges.items()} == {
+            c.release: c.state for c in agent.ledger.charges()
         }
     assert len(history.charges) == 2
     assert [kind for _, kind in history.signed].count("rejection") == 1

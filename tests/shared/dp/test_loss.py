@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, rho_room
+from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, rho_left
 from commingle.shared.dp.errors import ParameterError
 
 LOSSES = st.builds(Loss, st.integers(0, 1 << 70).map(Rho), st.floats(0, 0.01))
@@ -66,8 +66,8 @@ def test_view_of_composed_randomised_responses_covers_their_exact_curve(
 
 
 def test_room_beside_a_delta_is_the_rho_at_what_is_left_of_it() -> None:
-    room = rho_room(1.0, 1e-5, used=6e-6)
-    assert room < rho_room(1.0, 1e-5)
+    room = rho_left(1.0, 1e-5, used=6e-6)
+    assert room < rho_left(1.0, 1e-5)
     assert Loss(room, 6e-6).epsilon(1e-5) <= 1.0
     assert Loss(room, 6e-6).epsilon(1e-5) == pytest.approx(1.0, rel=1e-9)
 
@@ -80,7 +80,7 @@ def test_a_delta_asked_for_in_view_of_earlier_answers_adds_to_the_caps_and_no_mo
 
     Each course keeps the rule of the ledger, and all of them together do not keep (epsilon, delta).
     """
-    room = float(rho_room(epsilon, delta))
+    room = float(rho_left(epsilon, delta))
     first = 0.63 * room
     told = delta * 0.99
     assert Loss(Rho(int(first * RHO_UNITS)), told).epsilon(delta) <= epsilon
@@ -101,4 +101,4 @@ def test_a_delta_asked_for_in_view_of_earlier_answers_adds_to_the_caps_and_no_mo
 
 @pytest.mark.parametrize("used", [1e-5, 1.1e-5, 0.5])
 def test_no_room_is_left_where_delta_is_used_up(used: float) -> None:
-    assert rho_room(1.0, 1e-5, used=used) == Rho(0)
+    assert rho_left(1.0, 1e-5, used=used) == Rho(0)

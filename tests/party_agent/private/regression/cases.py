@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, clipped
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
 
 SHARED = Path(__file__).parents[5] / "shared"
 """Data and reference tables beside the project; tests that need them skip where they are absent."""
@@ -19,8 +19,8 @@ def privacy(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     *,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-    calibration: Calibration = Calibration.ZCDP,
+    adjacency: Neighbours = Neighbours.ADD_REMOVE,
+    calibration: NoiseCalibration = NoiseCalibration.ZCDP,
 ) -> Privacy:
     return Privacy(epsilon, delta, adjacency, calibration)
 
@@ -29,7 +29,7 @@ def linear_sample(generator: Generator, n: int = 400, d: int = 3, noise: float =
     """Three columns or fewer stay within their bounds, so that least squares is the truth up to noise."""
     x = generator.uniform(-0.5, 0.5, size=(n, d))
     y = x @ np.linspace(0.7, -0.5, d) + noise * generator.normal(size=n)
-    return clipped(x, y, row_bound=1.0, label_bound=1.0)
+    return clip_sample(x, y, row_bound=1.0, label_bound=1.0)
 
 
 def with_row(sample: Sample, x: Floats, y: float) -> Sample:
@@ -37,7 +37,7 @@ def with_row(sample: Sample, x: Floats, y: float) -> Sample:
     return Sample(rows, labels, sample.row_bound, sample.label_bound)
 
 
-def neighbours(generator: Generator, adjacency: Adjacency, pairs: int) -> Iterator[tuple[Sample, Sample]]:
+def neighbours(generator: Generator, adjacency: Neighbours, pairs: int) -> Iterator[tuple[Sample, Sample]]:
     """Pairs of neighbours, the differing rows at extremes more often than not."""
 
     def extreme() -> tuple[Floats, float]:
@@ -55,7 +55,7 @@ def neighbours(generator: Generator, adjacency: Adjacency, pairs: int) -> Iterat
             np.array([x for x, _ in others]).reshape(n, 2), np.array([y for _, y in others]), ROW_BOUND, LABEL_BOUND
         )
         one = with_row(common, *extreme())
-        yield one, common if adjacency is Adjacency.ADD_REMOVE else with_row(common, *extreme())
+        yield one, common if adjacency is Neighbours.ADD_REMOVE else with_row(common, *extreme())
 
 
 def farthest(pairs: Iterator[tuple[Sample, Sample]], statistic: Callable[[Sample], Floats]) -> float:

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from commingle.party_agent.private.regression.adaops import _proved, adaops
-from commingle.party_agent.private.regression.adassp import floor_sensitivity, noisy_floor
-from commingle.party_agent.private.regression.calibration import Calibration
-from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.calibration import NoiseCalibration
+from commingle.party_agent.private.regression.posterior import _proved_constants, adaops, ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.sufficient import floor_sensitivity, noisy_floor
 from tests.party_agent.private.regression.cases import linear_sample, privacy, with_row
 from tests.party_agent.private.regression.test_posterior import losses
 
-ASKED = privacy(1.0, 1e-2, calibration=Calibration.ANALYTIC)
+ASKED = privacy(1.0, 1e-2, calibration=NoiseCalibration.ANALYTIC)
 _COARSE, _FINE = np.linspace(-6.5, 6.5, 15), np.linspace(-6.5, 6.5, 401)
 
 
@@ -55,7 +54,7 @@ def delivered(one: Sample, other: Sample, sharper: float = 1.0) -> float:
 
     `sharper` multiplies sqrt(gamma).
     """
-    constants, total = _proved(ASKED), 0.0
+    constants, total = _proved_constants(ASKED), 0.0
     small, large = sorted((one, other), key=lambda s: s.n)
     least = float(small.x[:, 0] @ small.x[:, 0])
     gram, gram_after = (float(s.x[:, 0] @ s.x[:, 0]) for s in (one, other))

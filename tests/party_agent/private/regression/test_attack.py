@@ -12,13 +12,18 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from commingle.party_agent.private.regression.adassp import adassp, adassp_loss
-from commingle.party_agent.private.regression.calibration import Calibration, Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure
 from commingle.party_agent.private.regression.methods import METHODS, FloatingMethod
-from commingle.party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
-from commingle.party_agent.private.regression.ssp import ssp, ssp_loss
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample
+from commingle.party_agent.private.regression.sufficient import (
+    adassp,
+    adassp_loss,
+    cross_sensitivity,
+    gram_sensitivity,
+    ssp,
+    ssp_loss,
+)
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 DELTA = 1e-3
@@ -36,12 +41,12 @@ class Damped:
         return self._inner.measure(value, sensitivity=sensitivity, multiplier=scale, symmetric=symmetric)
 
 
-def pair(adjacency: Adjacency) -> tuple[Sample, Sample]:
+def pair(adjacency: Neighbours) -> tuple[Sample, Sample]:
     """One more row or the opposite label, at the bounds, in a direction that nobody else has."""
     common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
     edge = np.array([1.0, 0.0])
     one = with_row(common, edge, 1.0)
-    return one, common if adjacency is Adjacency.ADD_REMOVE else with_row(common, edge, -1.0)
+    return one, common if adjacency is Neighbours.ADD_REMOVE else with_row(common, edge, -1.0)
 
 
 def rates(hits: NDArray[np.bool_], alarms: NDArray[np.bool_]) -> tuple[float, float]:
@@ -74,9 +79,9 @@ def demonstrated_rho(method: Callable[..., object], asked: Privacy, parts: int, 
 
 
 @pytest.mark.parametrize(("method", "loss", "parts"), GAUSSIAN)
-@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("adjacency", Neighbours)
 def test_optimal_attack_on_noisy_sums_stays_within_their_rho_and_a_third_of_the_noise_does_not(
-    method: Callable[..., object], loss: Callable[[Privacy], object], parts: int, adjacency: Adjacency
+    method: Callable[..., object], loss: Callable[[Privacy], object], parts: int, adjacency: Neighbours
 ) -> None:
     asked = privacy(3.0, DELTA, adjacency=adjacency)
     claimed = float(METHODS[method.__name__].loss(asked).rho)
@@ -107,22 +112,24 @@ def demonstrated_epsilon(method: FloatingMethod, asked: Privacy, runs: int = 1_0
 
 
 FLOATING = [
-    (method, min(method.calibrations, key=lambda c: c != Calibration.ZCDP))
+    (method, min(method.calibrations, key=lambda c: c != NoiseCalibration.ZCDP))
     for method in METHODS.values()
     if isinstance(method, FloatingMethod)
 ]
 
 
 @pytest.mark.parametrize(("method", "calibration"), FLOATING, ids=lambda c: getattr(c, "name", str(c)))
-@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("adjacency", Neighbours)
 def test_attack_demonstrates_no_more_than_the_epsilon_claimed(
-    method: FloatingMethod, calibration: Calibration, adjacency: Adjacency
+    method: FloatingMethod, calibration: NoiseCalibration, adjacency: Neighbours
 ) -> None:
     asked = privacy(1.0, DELTA, adjacency=adjacency, calibration=calibration)
     assert demonstrated_epsilon(method, asked) < 1.0
 
 
 @pytest.mark.parametrize(("method", "calibration"), FLOATING, ids=lambda c: getattr(c, "name", str(c)))
-def test_attack_notices_a_mechanism_with_far_too_little_noise(method: FloatingMethod, calibration: Calibration) -> None:
+def test_attack_notices_a_mechanism_with_far_too_little_noise(
+    method: FloatingMethod, calibration: NoiseCalibration
+) -> None:
     asked = privacy(1e4, DELTA, calibration=calibration)  # instead of the 1 claimed
     assert demonstrated_epsilon(method, asked) > 1.0

@@ -8,19 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from commingle.party_agent.private.regression.adassp import adassp, adassp_loss
-from commingle.party_agent.private.regression.boosted_adassp import (
-    ROUNDS,
-    _shared,
-    boosted_adassp,
-    boosted_adassp_loss,
-    residuals,
-)
 from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.moments import cross_sensitivity, gram_sensitivity, solve
 from commingle.party_agent.private.regression.posterior import ridge_fit
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
+from commingle.party_agent.private.regression.sufficient import (
+    ROUNDS,
+    _round_multiplier,
+    adassp,
+    adassp_loss,
+    boosted_adassp,
+    boosted_adassp_loss,
+    cross_sensitivity,
+    gram_sensitivity,
+    residuals,
+    solve,
+)
 from tests.party_agent.private.regression.cases import farthest, linear_sample, neighbours, privacy, with_row
 
 SEEDS = st.integers(0, 2**32)
@@ -45,10 +48,10 @@ def grid_sample(seed: int, row_bound: float, label_bound: float, n: int = 30, d:
     return on_grid(x, y, row_bound=row_bound, label_bound=label_bound)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("adjacency", Neighbours)
 @pytest.mark.parametrize(("size", "reached"), [(0.0, 0.99), (0.3, 0.99), (300.0, 0.9)])
 def test_no_pair_of_neighbours_moves_the_sum_of_residuals_beyond_its_sensitivity_and_some_as_far(
-    adjacency: Adjacency, size: float, reached: float
+    adjacency: Neighbours, size: float, reached: float
 ) -> None:
     theta = size * default_rng(1).normal(size=2)
 
@@ -98,8 +101,8 @@ def test_residuals_are_labels_less_predictions_cut() -> None:
     assert float(np.abs(expected).max()) == 0.25  # some are cut
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_rounds_have_the_noise_of_a_third_shared_among_them(adjacency: Adjacency) -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_rounds_have_the_noise_of_a_third_shared_among_them(adjacency: Neighbours) -> None:
     sample, asked, record = linear_sample(default_rng(4)), privacy(adjacency=adjacency), Recording()
     boosted_adassp(sample, asked, record)
     s, cross = gaussian_multiplier(asked, 3), cross_sensitivity(sample, asked)
@@ -112,7 +115,7 @@ def test_rounds_have_the_noise_of_a_third_shared_among_them(adjacency: Adjacency
 def test_rounds_cost_no_more_than_the_one_measurement_they_share_and_hardly_less(
     multiplier: float, rounds: int
 ) -> None:
-    cost = rounds / Fraction(_shared(multiplier, rounds)) ** 2 * Fraction(multiplier) ** 2
+    cost = rounds / Fraction(_round_multiplier(multiplier, rounds)) ** 2 * Fraction(multiplier) ** 2
     assert 1 - Fraction(1, 10**14) <= cost <= 1
 
 
@@ -124,14 +127,14 @@ def test_whole_loss_is_that_of_adassp_up_to_a_unit_a_round(epsilon: float, round
     assert ours.delta == 0
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_loss_along_every_path_is_within_the_rounds_third_and_extreme_rows_use_it_up(adjacency: Adjacency) -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_loss_along_every_path_is_within_the_rounds_third_and_extreme_rows_use_it_up(adjacency: Neighbours) -> None:
     """Sum over rounds of ||X^T r - X'^T r'||^2 / (2 sd^2) at the coefficients that the published sums lead to."""
     common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
     edge, asked = np.array([1.0, 0.0]), privacy(1.0, adjacency=adjacency)
     one = with_row(common, edge, 1.0)
-    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, edge, -1.0)
-    scale = _shared(gaussian_multiplier(asked, 3), ROUNDS) * cross_sensitivity(one, asked) / ROUNDS
+    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, edge, -1.0)
+    scale = _round_multiplier(gaussian_multiplier(asked, 3), ROUNDS) * cross_sensitivity(one, asked) / ROUNDS
     third = float(boosted_adassp_loss(asked).rho) / 3
     losses = []
     for seed in range(200):

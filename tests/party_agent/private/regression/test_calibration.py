@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commingle.party_agent.private.regression.calibration import (
-    Calibration,
+    NoiseCalibration,
     analytic_multiplier,
     gaussian_delta,
     gaussian_multiplier,
     gaussian_plan,
     require_calibration,
 )
-from commingle.party_agent.private.regression.problem import Adjacency
+from commingle.party_agent.private.regression.problem import Neighbours
 from commingle.shared.dp.errors import ParameterError
 from tests.party_agent.private.regression.cases import privacy
 
@@ -34,7 +34,7 @@ def rows() -> list[dict[str, Any]]:
 
 def test_one_measurement_has_the_noise_of_the_reference_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        for calibration in (Calibration.ZCDP, Calibration.ANALYTIC, Calibration.CLASSICAL):
+        for calibration in (NoiseCalibration.ZCDP, NoiseCalibration.ANALYTIC, NoiseCalibration.CLASSICAL):
             expected = row[f"sigma_{calibration}"]
             if expected is not None:
                 asked = privacy(row["epsilon"], row["delta"], calibration=calibration)
@@ -46,11 +46,16 @@ def delivered_delta(multiplier: float, parts: int, epsilon: float) -> float:
     return gaussian_delta(multiplier / sqrt(parts), epsilon)
 
 
-@given(EPSILONS, DELTAS, PARTS, st.sampled_from([Calibration.ANALYTIC, Calibration.ZCDP, Calibration.CLASSICAL]))
+@given(
+    EPSILONS,
+    DELTAS,
+    PARTS,
+    st.sampled_from([NoiseCalibration.ANALYTIC, NoiseCalibration.ZCDP, NoiseCalibration.CLASSICAL]),
+)
 def test_sound_calibrations_deliver_the_delta_asked_for(
-    epsilon: float, delta: float, parts: int, calibration: Calibration
+    epsilon: float, delta: float, parts: int, calibration: NoiseCalibration
 ) -> None:
-    if calibration is Calibration.CLASSICAL and epsilon > parts:
+    if calibration is NoiseCalibration.CLASSICAL and epsilon > parts:
         return
     multiplier = gaussian_multiplier(privacy(epsilon, delta, calibration=calibration), parts)
     assert delivered_delta(multiplier, parts, epsilon) <= delta * (1 + 1e-9)
@@ -85,30 +90,18 @@ def test_analytic_noise_delivers_delta_in_exact_arithmetic(epsilon: float, delta
         assert normal_cdf(near) - asked.exp() * normal_cdf(far) <= Decimal(delta)
 
 
-@pytest.mark.parametrize(("parts", "epsilon", "delta", "excess"), [(3, 1.0, 1e-6, 2.65), (2, 0.1, 1e-9, 5.52)])
-def test_one_part_of_published_noise_breaks_its_share_while_all_parts_together_keep_the_promise(
-    parts: int, epsilon: float, delta: float, excess: float
-) -> None:
-    multiplier = gaussian_multiplier(privacy(epsilon, delta, calibration=Calibration.PUBLISHED), parts)
-    assert gaussian_delta(multiplier, epsilon / parts) / (delta / parts) == pytest.approx(excess, rel=2e-3)
-    assert delivered_delta(multiplier, parts, epsilon) < delta
-
-
-def test_published_and_classical_constants_are_those_of_the_papers() -> None:
+def test_classical_constants_are_those_of_the_paper() -> None:
     epsilon, delta = 0.7, 1e-6
-    asked = privacy(epsilon, delta, calibration=Calibration.PUBLISHED)
-    assert gaussian_multiplier(asked, 2) == pytest.approx(sqrt(log(4 / delta)) / (epsilon / 2))
-    assert gaussian_multiplier(asked, 3) == pytest.approx(sqrt(log(6 / delta)) / (epsilon / 3))
-    fixed = privacy(epsilon, delta, calibration=Calibration.CLASSICAL)
+    fixed = privacy(epsilon, delta, calibration=NoiseCalibration.CLASSICAL)
     assert gaussian_multiplier(fixed, 2) == pytest.approx(sqrt(2 * log(1.25 / (delta / 2))) / (epsilon / 2))
     assert gaussian_multiplier(fixed, 3) == pytest.approx(sqrt(2 * log(3.75 / delta)) / (epsilon / 3))
 
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_classical_noise_beyond_its_theorem_is_refused(parts: int) -> None:
-    gaussian_multiplier(privacy(parts, calibration=Calibration.CLASSICAL), parts)
+    gaussian_multiplier(privacy(parts, calibration=NoiseCalibration.CLASSICAL), parts)
     with pytest.raises(ParameterError, match="classical"):
-        gaussian_multiplier(privacy(parts + 1e-9, calibration=Calibration.CLASSICAL), parts)
+        gaussian_multiplier(privacy(parts + 1e-9, calibration=NoiseCalibration.CLASSICAL), parts)
 
 
 @given(EPSILONS, DELTAS, PARTS)
@@ -121,8 +114,8 @@ def test_plan_of_zcdp_noise_has_the_epsilon_asked_for(epsilon: float, delta: flo
 
 @given(st.floats(1e-2, 1300), DELTAS)
 def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta: float) -> None:
-    half = privacy(epsilon, delta, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
-    assert half.adjacency is Adjacency.ADD_REMOVE
+    half = privacy(epsilon, delta, adjacency=Neighbours.REPLACE_ONE).as_add_remove()
+    assert half.adjacency is Neighbours.ADD_REMOVE
     assert 2 * half.epsilon <= epsilon
     with localcontext(prec=50):
         implied = (1 + Decimal(epsilon / 2).exp()) * Decimal(half.delta)
@@ -132,13 +125,13 @@ def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta
 @pytest.mark.parametrize("epsilon", [1420.0, 1e4, 1e300])
 def test_group_of_two_is_refused_where_no_delta_is_small_enough(epsilon: float) -> None:
     with pytest.raises(ParameterError, match="delta"):
-        privacy(epsilon, 0.5, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
+        privacy(epsilon, 0.5, adjacency=Neighbours.REPLACE_ONE).as_add_remove()
 
 
 @given(EPSILONS, st.floats(1e-10, 0.99), st.integers(2, 3))
 def test_classical_noise_has_by_its_rho_at_most_the_epsilon_asked_for(epsilon: float, delta: float, parts: int) -> None:
     """So its guarantee holds for discrete noise, which the theorem behind the constant is not about."""
-    asked = privacy(min(epsilon, parts), delta, calibration=Calibration.CLASSICAL)
+    asked = privacy(min(epsilon, parts), delta, calibration=NoiseCalibration.CLASSICAL)
     assert gaussian_plan(asked, parts).epsilon(delta) <= asked.epsilon
 
 
@@ -155,5 +148,5 @@ def test_privacy_outside_its_domain_is_refused(epsilon: float, delta: float) -> 
 
 def test_unknown_calibration_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ParameterError) as refused:
-        require_calibration(privacy(), {Calibration.CLASSICAL, Calibration.PUBLISHED})
+        require_calibration(privacy(), {NoiseCalibration.CLASSICAL, NoiseCalibration.PUBLISHED})
     assert refused.value.remedy == "Use one of: classical, published."

@@ -1,5 +1,6 @@
 """The small solvers inside the methods, against other solvers and exact densities."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from math import exp
 
@@ -8,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.party_agent.private.regression.adaops import _level, _proved, _published
-from commingle.party_agent.private.regression.calibration import Calibration
-from commingle.party_agent.private.regression.objpert import minimise_in_ball, noise_scale
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
-from commingle.party_agent.private.regression.subagg import noisy_quantile
+from benchmarks.methods.published import published_constants
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.floating import minimise_in_ball, noise_scale, noisy_quantile
+from commingle.party_agent.private.regression.posterior import AdaopsConstants, _level, _proved_constants
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 SEEDS = st.integers(0, 2**32)
@@ -42,16 +43,16 @@ def test_minimiser_on_the_boundary_is_the_best_of_a_fine_circle() -> None:
     assert np.allclose(minimise_in_ball(hessian, linear, 1.0), circle[:, values.argmin()], atol=1e-4)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_delta(adjacency: Adjacency) -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_delta(adjacency: Neighbours) -> None:
     """By the change of variables theta -> b, b = X^T y - H theta, inside the ball; both directions, extreme rows."""
     epsilon, delta, runs = 1.0, 0.01, 40_000
-    asked = privacy(epsilon, delta, adjacency=adjacency, calibration=Calibration.PUBLISHED)
+    asked = privacy(epsilon, delta, adjacency=adjacency, calibration=NoiseCalibration.PUBLISHED)
     generator = np.random.default_rng(4)
     # the others' coefficients lie near (0, -0.8), so that the row in question has nearly the largest gradient
     common = Sample(np.array([[0.6, 0.0], [0.0, 0.6]] * 200), np.array([0.0, -0.48] * 200), 1.0, 1.0)
     one = with_row(common, np.array([0.0, 1.0]), 1.0)
-    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
+    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
     claimed, ridge = noise_scale(common, asked, radius=1.0), 2 * common.row_bound**2 / epsilon
 
     def exceeding(first: Sample, second: Sample, scale: float) -> float:
@@ -68,17 +69,17 @@ def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_del
         assert exceeding(first, second, claimed / 8) > delta
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("adjacency", Neighbours)
 def test_privacy_loss_of_objective_perturbation_on_the_sphere_exceeds_epsilon_as_rarely_as_delta(
-    adjacency: Adjacency,
+    adjacency: Neighbours,
 ) -> None:
     """Of theta with the multiplier nu, which say together what the random term was: b = X^T y - (H + nu I) theta."""
     epsilon, delta, radius, runs, ridge = 1.0, 0.01, 0.2, 1_000, 2.0
-    asked = privacy(epsilon, delta, adjacency=adjacency, calibration=Calibration.PUBLISHED)
+    asked = privacy(epsilon, delta, adjacency=adjacency, calibration=NoiseCalibration.PUBLISHED)
     generator = np.random.default_rng(4)
     common = Sample(np.array([[0.6, 0.0], [0.0, 0.6]] * 20), np.array([0.0, -0.48] * 20), 1.0, 1.0)
     one = with_row(common, np.array([0.0, 1.0]), 1.0)
-    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
+    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
     claimed = noise_scale(common, asked, radius=radius)
 
     def exceeding(first: Sample, second: Sample, scale: float) -> float:
@@ -134,11 +135,13 @@ def test_noisy_quantile_follows_its_density() -> None:
 
 
 @pytest.mark.parametrize("floor", [0.0, 3.0, 1e4, 1e7])
-@pytest.mark.parametrize("calibration", [Calibration.PUBLISHED, Calibration.ANALYTIC])
-def test_chosen_level_of_adaops_is_the_least_of_a_grid(floor: float, calibration: Calibration) -> None:
-    asked = privacy(1.0, 1e-6, calibration=calibration)
+@pytest.mark.parametrize("constants_of", [_proved_constants, published_constants])
+def test_chosen_level_of_adaops_is_the_least_of_a_grid(
+    floor: float, constants_of: Callable[[Privacy], AdaopsConstants]
+) -> None:
+    asked = privacy(1.0, 1e-6)
     sample = Sample(np.zeros((5, 3)), np.zeros(5), 1.0, 1.0)
-    constants = _published(asked) if calibration is Calibration.PUBLISHED else _proved(asked)
+    constants = constants_of(asked)
     level = _level(sample, asked, constants, floor)
     least = max(constants.least, floor)
     log_delta, e = np.log(6e6), asked.epsilon / 4
@@ -153,18 +156,8 @@ def test_chosen_level_of_adaops_is_the_least_of_a_grid(floor: float, calibration
     assert float(objective(np.array(level))) <= float(objective(grid).min()) * (1 + 1e-6)
 
 
-def test_published_constants_of_adaops_solve_their_equations() -> None:
-    asked = privacy(0.3, 1e-6, calibration=Calibration.PUBLISHED)
-    log_delta = float(np.log(6e6))
-    constants = _published(asked)
-    assert constants.multiplier == pytest.approx(log_delta**0.5 / 0.075)
-    # gamma = u e^2 / (ln(6/delta) L^2), e the root of (e^2/2) [1/l + (1 + l)/l] + e = epsilon/2
-    part = constants.root(2.0, 5.0, 0.5) * (log_delta / 5.0) ** 0.5 * 1.0
-    assert part**2 / 2 * (2 + log_delta) / log_delta + part == pytest.approx(0.15)
-
-
 def test_proved_tails_of_adaops_use_up_delta_and_no_more() -> None:
-    asked = privacy(0.3, 1e-6, calibration=Calibration.ANALYTIC)
-    constants = _proved(asked)
+    asked = privacy(0.3, 1e-6, calibration=NoiseCalibration.ANALYTIC)
+    constants = _proved_constants(asked)
     assert constants.reserve == 1
     assert exp(-(constants.tail**2) / 2) > 2e-7  # one-sided tail of delta/5 by the exact normal, not by Chernoff

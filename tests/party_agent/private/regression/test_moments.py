@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.party_agent.private.regression.adassp import noisy_floor
+from benchmarks.methods.published import TriangleInequality
 from commingle.party_agent.private.regression.measuring import _RAISED, FloatingPoint
-from commingle.party_agent.private.regression.moments import (
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample
+from commingle.party_agent.private.regression.public_moment import noisy_cross_moment, noisy_second_moment
+from commingle.party_agent.private.regression.sufficient import (
     cross_sensitivity,
     gram_sensitivity,
     noisy_cross,
+    noisy_floor,
     noisy_gram,
     solve,
 )
-from commingle.party_agent.private.regression.pmt import Distance, noisy_cross_moment, noisy_second_moment
-from commingle.party_agent.private.regression.problem import Adjacency, Floats, Sample
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
     ROW_BOUND,
@@ -54,9 +55,9 @@ def least(sample: Sample) -> Floats:
     return np.linalg.eigvalsh(gram(sample))[:1].astype(np.float64)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("adjacency", Neighbours)
 def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivities_and_some_are_as_far(
-    adjacency: Adjacency,
+    adjacency: Neighbours,
 ) -> None:
     asked = privacy(adjacency=adjacency)
     search = partial(neighbours, np.random.default_rng(1), adjacency, PAIRS)
@@ -73,11 +74,11 @@ def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivities_and_some_
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: float, label: float) -> None:
     sample, record = Sample(np.ones((1, 1)), np.ones(1), row, label), Recording()
-    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
+    for adjacency in (Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE):
         noisy_gram(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
         noisy_cross(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
-    for distance in (Distance.PUBLISHED, Distance.TIGHT):
-        noisy_second_moment(sample, 0.5, record, distance)  # rho 1/2: a multiplier of 1
+    for measure in (TriangleInequality(record), record):
+        noisy_second_moment(sample, 0.5, measure)  # rho 1/2: a multiplier of 1
     noisy_cross_moment(sample, 0.5, record)
     rows, both = Fraction(row) ** 4, (Fraction(row) * Fraction(label)) ** 2
     exact = [rows, both, 2 * rows, 4 * both, 4 * rows, 2 * rows, 4 * both]
@@ -86,13 +87,13 @@ def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: 
 
 
 def test_upper_triangle_is_never_farther_apart_than_the_whole_matrix() -> None:
-    for one, other in neighbours(np.random.default_rng(2), Adjacency.REPLACE_ONE, 2000):
+    for one, other in neighbours(np.random.default_rng(2), Neighbours.REPLACE_ONE, 2000):
         difference = gram(one) - gram(other)
         assert np.linalg.norm(difference[np.triu_indices(2)]) <= np.linalg.norm(difference) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_noise_of_the_sums_is_the_multiplier_times_their_sensitivity(adjacency: Adjacency) -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_noise_of_the_sums_is_the_multiplier_times_their_sensitivity(adjacency: Neighbours) -> None:
     sample, asked, record = linear_sample(np.random.default_rng(3)), privacy(adjacency=adjacency), Recording()
     assert np.allclose(noisy_gram(sample, asked, record, multiplier=2.5), gram(sample))
     assert np.allclose(noisy_cross(sample, asked, record, multiplier=2.5), cross(sample))

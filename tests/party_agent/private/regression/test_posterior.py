@@ -8,17 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from commingle.party_agent.private.regression.calibration import Calibration
-from commingle.party_agent.private.regression.ops import _coefficient_bound, _published_root, _ridge
 from commingle.party_agent.private.regression.posterior import (
+    coefficient_bound,
     loss_tail,
     positive_root,
     proved_root,
     ridge_fit,
     sample_posterior,
 )
-from commingle.party_agent.private.regression.problem import Floats, Sample, clipped
-from tests.party_agent.private.regression.cases import privacy, with_row
+from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
+from tests.party_agent.private.regression.cases import with_row
 
 _GRID = np.linspace(-12, 12, 100_001)
 _WEIGHTS = stats.norm.pdf(_GRID) * (_GRID[1] - _GRID[0])
@@ -51,7 +50,7 @@ def delivered_delta(leverage: float, signal: float, epsilon: float) -> float:
 @given(st.integers(0, 2**32), st.floats(0.1, 10), st.floats(0.1, 10))
 def test_privacy_loss_of_a_row_is_the_one_dimensional_formula(seed: int, ridge: float, inverse_variance: float) -> None:
     generator = np.random.default_rng(seed)
-    small = clipped(generator.normal(size=(6, 3)), generator.normal(size=6), row_bound=1.0, label_bound=1.0)
+    small = clip_sample(generator.normal(size=(6, 3)), generator.normal(size=6), row_bound=1.0, label_bound=1.0)
     x, y = generator.normal(size=3) / 2, float(generator.uniform(-1, 1))
     large = with_row(small, x, y)
 
@@ -93,24 +92,12 @@ def test_tail_is_exceeded_with_probability_delta_and_is_never_below_one(delta: f
     assert tail == 1 or 2 * stats.norm.sf(tail) == pytest.approx(delta, rel=1e-9)
 
 
-def test_published_gamma_of_ops_exceeds_delta_for_the_worst_row_its_proof_admits() -> None:
-    asked = privacy(1.0, 1e-6, calibration=Calibration.PUBLISHED)
-    sample = Sample(np.zeros((10_000, 10)), np.zeros(10_000), 1.0, 1.0)
-    ridge = _ridge(sample, asked)
-    residual = 1 + _coefficient_bound(sample, ridge)
-    published = delivered_delta(1 / ridge, residual * _published_root(sample, asked, ridge), 1.0)
-    tail = float(stats.norm.isf(5e-7))
-    proved = proved_root(residual=residual, leverage=1 / ridge, tail=tail, epsilon=1.0)
-    assert 2 * 1e-6 < published < 3 * 1e-6
-    assert delivered_delta(1 / ridge, residual * proved, 1.0) <= 1e-6
-
-
 @given(st.integers(0, 2**32), st.floats(0.01, 10))
 def test_ridge_coefficients_are_within_their_bound(seed: int, ridge: float) -> None:
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(8, 2)) * 10.0 ** generator.uniform(-3, 1)
-    sample = clipped(x, 9 * generator.normal(size=8), row_bound=1.0, label_bound=1.0)
-    assert np.linalg.norm(ridge_fit(sample, ridge)) <= _coefficient_bound(sample, ridge)
+    sample = clip_sample(x, 9 * generator.normal(size=8), row_bound=1.0, label_bound=1.0)
+    assert np.linalg.norm(ridge_fit(sample, ridge)) <= coefficient_bound(sample, ridge)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-6, 1e6))
@@ -122,7 +109,7 @@ def test_positive_root_solves_its_equation(square: float, linear: float, constan
 
 def test_sample_has_mean_and_covariance_of_the_posterior() -> None:
     generator = np.random.default_rng(7)
-    sample = clipped(generator.normal(size=(30, 2)), generator.normal(size=30), row_bound=1.0, label_bound=1.0)
+    sample = clip_sample(generator.normal(size=(30, 2)), generator.normal(size=30), row_bound=1.0, label_bound=1.0)
     draws = np.array([sample_posterior(sample, generator, ridge=2.0, inverse_variance=3.0) for _ in range(20_000)])
     root = np.linalg.cholesky(3.0 * (sample.x.T @ sample.x + 2.0 * np.eye(2)))
     white = (draws - ridge_fit(sample, 2.0)) @ root  # identity covariance

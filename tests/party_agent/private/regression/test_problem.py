@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.party_agent.private.regression.errors import SampleError
-from commingle.party_agent.private.regression.problem import _EXACT_ROWS, Floats, clipped, on_grid, power_of_two_above
+from commingle.party_agent.errors import SampleError
+from commingle.party_agent.private.regression.problem import (
+    _EXACT_ROWS,
+    Floats,
+    clip_sample,
+    on_grid,
+    power_of_two_above,
+)
 from commingle.shared.dp.errors import ParameterError
 
 BOUNDS = st.floats(1e-3, 1e3)
@@ -46,7 +52,7 @@ def test_sums_of_products_on_the_grid_are_exact_in_any_order(seed: int, row_boun
 @given(SEEDS, BOUNDS)
 def test_grid_moves_a_row_by_less_than_its_spacing(seed: int, bound: float) -> None:
     x, y = wild(seed)
-    rough, fine = (make(x, y, row_bound=bound, label_bound=bound) for make in (clipped, on_grid))
+    rough, fine = (make(x, y, row_bound=bound, label_bound=bound) for make in (clip_sample, on_grid))
     spacing = power_of_two_above(bound) * 2.0**-15
     assert float(np.abs(rough.x - fine.x).max()) <= 2 * spacing
     assert float(np.abs(rough.y - fine.y).max()) <= spacing
@@ -54,13 +60,13 @@ def test_grid_moves_a_row_by_less_than_its_spacing(seed: int, bound: float) -> N
 
 def test_rows_within_their_bound_stay_and_others_keep_their_direction() -> None:
     x, y = np.array([[0.3, 0.4], [3.0, 4.0]]), np.array([0.5, -7.0])
-    sample = clipped(x, y, row_bound=1.0, label_bound=2.0)
+    sample = clip_sample(x, y, row_bound=1.0, label_bound=2.0)
     assert np.allclose(sample.x, [[0.3, 0.4], [0.6, 0.8]])
     assert sample.y.tolist() == [0.5, -2.0]
 
 
 def test_repr_shows_no_value() -> None:
-    sample = clipped(np.array([[0.123456]]), np.array([0.654321]), row_bound=1.0, label_bound=1.0)
+    sample = clip_sample(np.array([[0.123456]]), np.array([0.654321]), row_bound=1.0, label_bound=1.0)
     assert "123456" not in repr(sample)
     assert "654321" not in repr(sample)
 
@@ -77,15 +83,15 @@ def test_repr_shows_no_value() -> None:
 )
 def test_what_is_no_regression_problem_is_refused(x: Floats, y: Floats) -> None:
     with pytest.raises(SampleError):
-        clipped(x, y, row_bound=1.0, label_bound=1.0)
+        clip_sample(x, y, row_bound=1.0, label_bound=1.0)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, nan, inf])
 def test_bound_that_bounds_nothing_is_refused(bound: float) -> None:
     with pytest.raises(ParameterError, match="row_bound"):
-        clipped(np.zeros((1, 1)), np.zeros(1), row_bound=bound, label_bound=1.0)
+        clip_sample(np.zeros((1, 1)), np.zeros(1), row_bound=bound, label_bound=1.0)
     with pytest.raises(ParameterError, match="label_bound"):
-        clipped(np.zeros((1, 1)), np.zeros(1), row_bound=1.0, label_bound=bound)
+        clip_sample(np.zeros((1, 1)), np.zeros(1), row_bound=1.0, label_bound=bound)
 
 
 def test_more_rows_than_exact_sums_allow_are_refused() -> None:

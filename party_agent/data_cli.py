@@ -1,0 +1,174 @@
+"""`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.home import Home
+from commingle.party_agent.private.public_rows import make_whitening
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import write_durably
+
+_WARNING = (
+    "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
+    "rows it would disclose them, without noise and without a charge."
+)
+
+
+@click.group()
+def datasets() -> None:
+    """Register the tables this party can contribute."""
+
+
+@datasets.command(
+    "add",
+    epilog="Example: commingle party datasets add main --home ./ward --source stays.csv --subject-id patient "
+    "--schema schema.json",
+)
+@home_option
+@click.argument("name")
+@click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file.")
+@click.option("--database-url", help="An SQLAlchemy URL, with --query.")
+@click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--query", help="A SELECT that returns the subject id and every attribute.")
+@click.option("--subject-id", required=True, help="The column that says who a row is about.")
+@click.option(
+    "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
+)
+@click.option("--replace", is_flag=True, help="Register again, for example after the table changed.")
+@json_option
+def add_dataset(
+    *,
+    home: Path,
+    name: str,
+    source: Path | None,
+    database_url: str | None,
+    database_url_file: Path | None,
+    query: str | None,
+    subject_id: str,
+    schema: Path,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Read a table once, validate it against its schema, and remember it."""
+    if database_url_file is not None:
+        database_url = database_url_file.read_text().strip()
+    if (source is None) == (database_url is None) or (database_url is None) != (query is None):
+        raise click.UsageError("give either --source, or --database-url (or its file) with --query")
+    try:
+        attributes = parse_attributes(schema.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
+    where: dict[str, Any] = (
+        {"kind": "file", "path": str(source.resolve())}
+        if source is not None
+        else {"kind": "sql", "url": database_url, "query": query, "order_by": subject_id}
+    )
+    body = {
+        "name": name,
+        "source": where,
+        "subject_id": subject_id,
+        "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
+    }
+    value = ask(
+        Home(home), "POST", "/v1/datasets", body=json.dumps(body).encode(), params={"replace": str(replace).lower()}
+    )
+
+    def text(console: Console) -> None:
+        console.print(f"Data set [bold]{value['name']}[/bold]: {value['n']} subjects.")
+        for kind, verb in (("clipped", "were outside the bounds and are clipped"), ("missing", "are missing")):
+            for attribute, count in value[kind].items():
+                if count:
+                    console.print(f"  {attribute}: {count} values {verb}")
+
+    emit(value, as_json=as_json, text=text)
+
+
+@datasets.command("list")
+@home_option
+@json_option
+def list_datasets(*, home: Path, as_json: bool) -> None:
+    """List registered data sets."""
+    value = ask(Home(home), "GET", "/v1/datasets")
+
+    def text(console: Console) -> None:
+        table = Table("name", "subjects", "attributes", "source")
+        for item in value["items"]:
+            names = ", ".join(attribute["name"] for attribute in item["attributes"])
+            table.add_row(item["name"], str(item["n"]), names, escape(item["source"]))
+        console.print(table)
+
+    emit(value, as_json=as_json, text=text)
+
+
+@click.command(
+    epilog="Example: commingle party whiten --public census.csv --schema schema.json --out whitening.json",
+)
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="PUBLIC rows, CSV or Parquet. Never private ones: the matrix is published as it is.",
+)
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="This party's attributes, in the study's order.",
+)
+@click.option(
+    "--ridge",
+    type=click.FloatRange(0, 1),
+    default=1e-4,
+    show_default=True,
+    help="Added to the encoded columns' variances, for directions in which public rows hardly vary.",
+)
+@click.option(
+    "--radius",
+    type=click.FloatRange(0, min_open=True),
+    help="Norm of a whitened row above which it is clipped, in standard deviations.  [sqrt(d)]",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="For the study file.")
+@json_option
+def whiten(*, public: Path, schema: Path, ridge: float, radius: float | None, out: Path, as_json: bool) -> None:
+    """Make a whitening matrix from PUBLIC rows.
+
+    Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
+    publishes it, so no private row may have gone into it.
+    """
+    attributes = parse_attributes(schema.read_bytes())
+    made = make_whitening(open_source(FileSource(path=str(public))), attributes, ridge=ridge, radius=radius)
+    write_durably(out, encode(made.whitening))
+    columns = len(made.whitening.centre)
+    value = {
+        "out": str(out),
+        "columns": columns,
+        "public_rows": made.rows,
+        "condition_number_before": made.condition_before,
+        "condition_number_after": made.condition_after,
+        "share_clipped": made.clipped,
+        "row_norm": 1.0,
+        "warning": _WARNING,
+    }
+
+    def text(console: Console) -> None:
+        console.print(f"[bold red]{_WARNING}[/bold red]", soft_wrap=True)
+        console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}", soft_wrap=True)
+        console.print(f"Condition number {_say(made.condition_before)} before, {_say(made.condition_after)} after.")
+        console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')
+
+    emit(value, as_json=as_json, text=text)
+
+
+def _say(condition: float | None) -> str:
+    return "infinite" if condition is None else f"{condition:.3g}"

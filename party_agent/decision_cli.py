@@ -1,0 +1,102 @@
+"""`commingle party proposals`, `approve`, `reject` and `ledger`: what is asked, what is decided, what it has cost."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.home import Home
+from commingle.shared.runtime.cli import emit, json_option
+
+
+@click.command()
+@home_option
+@json_option
+def proposals(*, home: Path, as_json: bool) -> None:
+    """List what this party has been asked, with cost and findings."""
+    value = ask(Home(home), "GET", "/v1/proposals")
+    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, value["items"]))
+
+
+@click.command(epilog="Example: commingle party approve --home ./ward 8d0c…")
+@home_option
+@click.argument("release")
+@json_option
+def approve(*, home: Path, release: str, as_json: bool) -> None:
+    """Approve a proposal: reserves its cost and signs. RELEASE may be the beginning of its id."""
+    _decide(home, release, "approval", as_json=as_json)
+
+
+@click.command()
+@home_option
+@click.argument("release")
+@json_option
+def reject(*, home: Path, release: str, as_json: bool) -> None:
+    """Reject a proposal, or withdraw from it. A charge that was debited stays."""
+    _decide(home, release, "rejection", as_json=as_json)
+
+
+@click.command()
+@home_option
+@json_option
+def ledger(*, home: Path, as_json: bool) -> None:
+    """Show charges and what is left of the budget."""
+    value = ask(Home(home), "GET", "/v1/ledger")
+
+    def text(console: Console) -> None:
+        cap = value["cap"]
+        console.print(f"Population {value['population']}: cap epsilon {cap['epsilon']:g} at delta {cap['delta']:g}")
+        table = Table("release", "study", "state", "epsilon", "rho")
+        for charge in value["charges"]:
+            figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
+            table.add_row(charge["release"][:16], escape(charge["study"]), charge["state"], *figures)
+        console.print(table)
+        console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
+        console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
+
+    emit(value, as_json=as_json, text=text)
+
+
+def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
+    known = ask(Home(home), "GET", "/v1/proposals")["items"]
+    matching = [item for item in known if item["id"].startswith(release)]
+    if len(matching) > 1:
+        raise click.UsageError(f"{release} is the beginning of several releases")
+    if matching and decision == "approval" and not as_json:
+        said = [f"Approving {matching[0]['mechanism']}. {matching[0]['trust']}", *matching[0]["outlook"]]
+        click.echo("\n".join(said), err=True)  # before anything is reserved or signed
+    value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
+    emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
+
+
+def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
+    for item in items:
+        _show_proposal(console, item)
+    if not items:
+        console.print("No proposals.")
+
+
+def _show_proposal(console: Console, item: dict[str, Any]) -> None:
+    k = f", k = {item['k']}" if item["k"] else ""
+    console.print(f"[bold]{escape(item['study'])}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
+    console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
+    console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
+    if item["whitening"]:
+        console.print(
+            f"  maps this party's {item['whitening']['columns']} encoded columns by a public matrix (condition number "
+            f"{item['whitening']['condition_number']:.3g}), then clips rows to norm {item['row_norm']:g}",
+            soft_wrap=True,
+        )
+    console.print(
+        f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
+        f"{item['cost']['epsilon']:.3g}; a subject loses at most {item['per_subject_epsilon']:.3g} over all parties",
+        soft_wrap=True,
+    )
+    for sentence in (item["protects"], item["trust"], *item["outlook"]):
+        console.print(f"  {escape(sentence)}", soft_wrap=True)
+    for finding in item["findings"]:
+        console.print(f"  [red]speaks against it:[/red] {escape(finding)}", soft_wrap=True)

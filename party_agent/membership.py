@@ -1,0 +1,108 @@
+"""Joining a consortium, and replacing this party's keys.
+
+Joining leads from an invite to a pinned coordinator. Replacing, the old signing key hands over to the new one, at the
+coordinator first and then here. The sealing key goes with it: it counts only under the signature of the present signing
+key, so an old one cannot be shown again. Whatever is interrupted is finished by doing it again: the next keys wait in
+their files until the coordinator has them.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+
+import httpx
+
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.linkage import publish_identity, signed_identity
+from commingle.party_agent.proposals import Decision
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.statements import Enrolment, Rotation, RotationRequest, SignedDocument
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
+from commingle.shared.runtime.remote import reaching
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.tls import trust
+
+_INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
+
+
+def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> Coordinator:
+    """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
+
+    Raises:
+        SettingsError: not an invite.
+        ConflictError: the coordinator's key is not the one the invite names, or another is pinned.
+        RemoteError: the coordinator does not answer or refuses.
+    """
+    match = _INVITE.fullmatch(invite.strip())
+    if match is None:
+        raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
+    settings, identity = home.settings(), home.identity()
+    with reaching(url), httpx.Client(base_url=url, verify=trust(ca_file)) as http:
+        client = CoordinatorClient(http)
+        shown = client.identity()
+        coordinator = Coordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file)
+        if hashlib.sha256(bytes.fromhex(shown.signing_key)).hexdigest() != match[1]:
+            raise ConflictError(
+                f"{url} has another key than the invite names",
+                remedy="Check the address; if it is right, somebody may be in between. Ask the operator.",
+            )
+        if settings.coordinator is not None and settings.coordinator.key != coordinator.key:
+            raise ConflictError(
+                "this party is enrolled with another coordinator",
+                remedy="Use a home directory of its own for this one.",
+            )
+        statement = Enrolment(
+            invite=invite.strip(),
+            name=identity.name,
+            signing_key=identity.signing_key.verifying_key.raw.hex(),
+            sealing_key=home.sealing_key().hex(),
+        )
+        envelope = seal(statement, kind="enrolment", key=identity.signing_key)
+        client.enrol(SignedDocument(signing_key=statement.signing_key, envelope=envelope))
+        http.auth = RequestSigner(identity.signing_key, audience=coordinator.key.fingerprint)
+        publish_identity(home, client)
+    home.save_settings(settings.model_copy(update={"coordinator": coordinator}))
+    return coordinator
+
+
+def rotate_key(agent: Agent, *, abandon_open: bool = False) -> Fingerprint:
+    """Replace both keys; the new signing key's fingerprint. Nobody else may use the agent meanwhile.
+
+    Raises:
+        ConflictError: releases that this party approved are open, and would end without their budget coming back.
+        RemoteError: the coordinator does not answer or refuses; the old key stays.
+    """
+    waiting = [p for p in agent.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
+    if waiting and not abandon_open:
+        raise ConflictError(
+            f"{len(waiting)} approved releases are open, the first is {waiting[0].release[:16]}; they end with the key",
+            remedy="Let the agent run until they are over; or, where the key may be known to others, --abandon-open.",
+        )
+    sealing_key = agent.home.prepare_next_sealing_key()
+    old, new = agent.identity.signing_key, agent.home.prepare_next_key()
+    rotation = Rotation(
+        party=agent.identity.name,
+        old_key=old.verifying_key.raw.hex(),
+        new_key=new.verifying_key.raw.hex(),
+        created=agent.clock(),
+    )
+    by_old, by_new = (seal(rotation, kind="rotation", key=key) for key in (old, new))
+    request = RotationRequest(by_old=by_old, by_new=by_new)
+    with_new_key = RequestSigner(new, audience=agent.coordinator.key.fingerprint, clock=agent.clock)
+    try:
+        agent.client.rotate(rotation.party, request)
+    except RemoteProblemError as error:
+        if error.problem != "request-signature":
+            raise
+        # the old key is not known any more: an earlier try got through and its answer was lost
+        agent.client.http.auth = with_new_key
+        agent.client.rotate(rotation.party, request)
+    agent.client.http.auth = with_new_key
+    agent.client.publish_identity(rotation.party, signed_identity(rotation.party, new, sealing_key))
+    agent.home.adopt_next_key()
+    return new.fingerprint

@@ -1,0 +1,105 @@
+"""Whitenings and second moments of PUBLIC rows. Nothing here may ever be given a private row: both are published."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.encoding import encode_rows
+from commingle.party_agent.private.rows import RawReader
+from commingle.shared.documents.regression import PublicSecondMoments
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.whitening import Whitening
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
+from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
+
+Array = NDArray[np.float64]
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWhitening:
+    """A whitening and what it does to the public rows it was made from.
+
+    Attributes:
+        whitening: its rows fill the unit ball, so that it goes with `row_norm` 1.
+        rows: public rows read.
+        condition_before, condition_after: of their covariance as encoded, and as whitened and clipped; None where they
+            do not vary in some direction.
+        clipped: share of the rows that `row_norm` 1 clips.
+    """
+
+    whitening: Whitening
+    rows: int
+    condition_before: float | None
+    condition_after: float | None
+    clipped: float
+
+
+def make_whitening(
+    read: RawReader, attributes: tuple[Attribute, ...], *, ridge: float, radius: float | None
+) -> MadeWhitening:
+    """The whitening (Sigma + ridge I)^-1/2 (x - m) / radius, m and Sigma mean and covariance of encoded public rows.
+
+    Args:
+        read: the public rows.
+        attributes: how to encode them, as the private rows will be.
+        ridge: added to the encoded columns' variances.
+        radius: of the ball around m that stays whole, in standard deviations; sqrt(d), the root mean square of public
+            rows, where left out.
+
+    Raises:
+        DataError: rows that do not fit the schema, or fewer than two.
+        ParameterError: the result would be too large or too near to singular; a larger ridge helps.
+    """
+    q = encode_rows(read, attributes)
+    if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
+        raise DataError(f"{len(q)} public rows say nothing about a covariance", remedy="Give more public rows.")
+    x = q / SCALE
+    centre = x.mean(axis=0)
+    values, vectors = np.linalg.eigh(_covariance(x))
+    matrix = (vectors / np.sqrt(np.maximum(values + ridge, _ROUNDING**2))) @ vectors.T / (radius or sqrt(len(centre)))
+    mapped = IntegerMap.of(matrix.tolist(), centre.tolist()).rows(q)
+    limit = squared_row_limit(1.0)
+    return MadeWhitening(
+        whitening=Whitening(centre=tuple(centre.tolist()), matrix=tuple(map(tuple, matrix.tolist()))),
+        rows=len(q),
+        condition_before=_condition(q),
+        condition_after=_condition(clip_rows(mapped, limit, largest=WHITENED_LIMIT)),
+        clipped=float(np.mean(np.sum(mapped**2, axis=1) > limit)),
+    )
+
+
+def _covariance(rows: Array | NDArray[np.int64]) -> Array:
+    """Of rows (m, d), (d, d) also where d = 1."""
+    return np.asarray(np.cov(rows.T, bias=True), np.float64).reshape(rows.shape[1], -1)
+
+
+def _condition(rows: NDArray[np.int64]) -> float | None:
+    values = np.linalg.eigvalsh(_covariance(rows))
+    return float(values[-1] / values[0]) if values[0] > _ROUNDING * values[-1] else None
+
+
+def public_moments(
+    read: RawReader, target: Attribute, features: tuple[Attribute, ...], *, row_norm: float | None
+) -> PublicSecondMoments:
+    """B^T B / n_B with a column of ones first, and the mean square of the target; both as the private rows are encoded.
+
+    Raises:
+        DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
+    """
+    q = encode_rows(read, (target, *features))
+    if len(q) == 0 or not q[:, 0].any():
+        raise DataError(
+            "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."
+        )
+    rows = q[:, 1:] if row_norm is None else clip_rows(q[:, 1:], squared_row_limit(row_norm))
+    x = np.column_stack([np.ones(len(q)), rows / SCALE])
+    moments = x.T @ x / len(q)
+    return PublicSecondMoments(
+        rows=len(q),
+        features=tuple(tuple(row) for row in moments.tolist()),
+        label=float(np.mean((q[:, 0] / SCALE) ** 2)),
+    )

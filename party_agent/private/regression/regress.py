@@ -1,0 +1,134 @@
+"""The one function that turns a table into published regression coefficients.
+
+Adversary: whoever reads the result, that is everybody. What they learn about one subject's values is bounded by the
+charge that was debited before.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.private.digest import CommittedCharge
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import Exact
+from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
+from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.table import Progress, Table
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
+from commingle.shared.dp.noise import Sampler
+
+_ROUNDING = 1e-12
+"""Kept above the bound, so that rows exactly on it are not scaled down by the last bit."""
+
+
+class ChargedLoss(CommittedCharge, Protocol):
+    """A committed debit with its delta; only the ledger makes one."""
+
+    @property
+    def delta(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionTask:
+    """What to compute, from public quantities alone.
+
+    Attributes:
+        loss: what it costs under replace_one.
+        row_norm: encoded features of a row are scaled down to it; None where their bounds do.
+        label_bound: the encoded target is cut to it.
+        public: second moments of public rows, intercept first; needed by `PublicMethod`.
+        n: registered number of rows.
+    """
+
+    method: ExactMethod | FloatingMethod | PublicMethod
+    privacy: Privacy
+    loss: Loss
+    target: Attribute
+    features: tuple[Attribute, ...]
+    row_norm: float | None
+    label_bound: float
+    public: PublicMoments | None
+    n: int
+
+    @property
+    def row_bound(self) -> float:
+        """Norm of a row with its intercept."""
+        return self.bound_of(len(self.features), self.row_norm)
+
+    @staticmethod
+    def bound_of(attributes: int, row_norm: float | None) -> float:
+        """sqrt(1 + min(attributes, row_norm^2)): one for the intercept, and an attribute's radius is 1."""
+        square = attributes if row_norm is None else min(attributes, row_norm * row_norm)
+        return sqrt(1 + square) * (1 + _ROUNDING)
+
+
+def regress(
+    table: Table,
+    task: RegressionTask,
+    *,
+    charge: ChargedLoss,
+    draw: Sampler,
+    generator: Callable[[], Generator],
+    progress: Progress = lambda _: None,
+) -> Estimate:
+    """Privatised coefficients in encoded units, the intercept first.
+
+    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; noise-and-accounting.md, 5). Noise is
+    drawn once, after the debit that `charge` stands for and after the last row was read and the digest compared.
+
+    Args:
+        table: the registered table, restricted to the target and then the features.
+        task: what to compute.
+        charge: the committed debit. It must cover the task.
+        draw: exact discrete Gaussian sampler, seeded by the operating system.
+        generator: makes floating-point noise, for methods that have no other.
+        progress: told the rows read.
+
+    Raises:
+        DataChangedError: the table is not the one that was debited; no noise has been drawn then.
+        ValueError: the charge does not cover the task (a fault of the caller).
+    """
+    if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta:
+        raise ValueError("the charge does not cover the regression")
+    sample = _sample(*_rows(table, task, charge, progress), task)
+    if isinstance(task.method, FloatingMethod):
+        return task.method.run(sample, task.privacy, generator())
+    measure = Exact(draw)
+    if isinstance(task.method, ExactMethod):
+        return task.method.run(sample, task.privacy, measure)
+    return task.method.run(sample, _public(task), task.privacy, measure)
+
+
+def _rows(table: Table, task: RegressionTask, charge: ChargedLoss, progress: Progress) -> tuple[Floats, Floats]:
+    rows, labels = [], []
+    for batch in table.batches(charge.table, progress):
+        features = np.hstack([batch.attributes[a.name] for a in task.features])
+        if task.row_norm is not None:
+            features = clip_rows(features, squared_row_limit(task.row_norm))
+        rows.append(np.column_stack([np.ones(len(features)), features / SCALE]))
+        labels.append(batch.attributes[task.target.name][:, 0] / SCALE)
+    x, y = np.concatenate(rows), np.concatenate(labels)
+    if len(y) != task.n:
+        raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+    return x, y
+
+
+def _sample(x: Floats, y: Floats, task: RegressionTask) -> Sample:
+    if isinstance(task.method, PublicMethod):
+        labels = np.clip(y, -task.label_bound, task.label_bound)
+        return transform(x, labels, _public(task), make=on_grid)
+    return on_grid(x, y, row_bound=task.row_bound, label_bound=task.label_bound)
+
+
+def _public(task: RegressionTask) -> PublicMoments:
+    if task.public is None:
+        raise ValueError("this method needs public second moments")
+    return task.public

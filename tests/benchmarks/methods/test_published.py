@@ -1,0 +1,135 @@
+"""Constants as papers print them: they are theirs, and what they deliver."""
+
+from math import log, sqrt
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+from scipy import stats
+
+from benchmarks.methods.published import (
+    AS_PUBLISHED,
+    published_constants,
+    published_multiplier,
+    published_root,
+)
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, gaussian_delta
+from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
+from commingle.party_agent.private.regression.posterior import coefficient_bound, ops_ridge, proved_root, ridge_fit
+from commingle.party_agent.private.regression.problem import Estimate, Neighbours, Sample, on_grid
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import discrete_gaussian
+from tests.party_agent.private.regression.cases import linear_sample, privacy
+from tests.party_agent.private.regression.test_calibration import delivered_delta as composed_delta
+from tests.party_agent.private.regression.test_posterior import delivered_delta
+
+PRINTED = NoiseCalibration.PUBLISHED
+EXACT = [method for method in AS_PUBLISHED.values() if isinstance(method, ExactMethod)]
+
+
+def run(
+    method: ExactMethod | FloatingMethod,
+    sample: Sample,
+    epsilon: float,
+    seed: int,
+    adjacency: Neighbours = Neighbours.ADD_REMOVE,
+) -> Estimate:
+    asked, generator = privacy(epsilon, adjacency=adjacency, calibration=PRINTED), default_rng(seed)
+    if isinstance(method, ExactMethod):
+        return method.run(sample, asked, FloatingPoint(generator))
+    return method.run(sample, asked, generator)
+
+
+@pytest.mark.parametrize("method", AS_PUBLISHED.values(), ids=lambda m: m.name)
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_run_costs_what_was_announced_before_any_row_was_read(
+    method: ExactMethod | FloatingMethod, adjacency: Neighbours
+) -> None:
+    sample = linear_sample(default_rng(7))
+    estimate = run(method, sample, 0.5, 8, adjacency=adjacency)
+    assert estimate.loss == method.loss(privacy(0.5, adjacency=adjacency, calibration=PRINTED))
+    assert estimate.coefficients.shape == (sample.d,)
+    assert np.isfinite(estimate.coefficients).all()
+
+
+@pytest.mark.parametrize("method", EXACT, ids=lambda m: m.name)
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_exact_noise_spends_what_was_debited_and_hardly_less(method: ExactMethod, adjacency: Neighbours) -> None:
+    rows = linear_sample(default_rng(6))
+    sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
+    asked, exact = privacy(0.5, adjacency=adjacency, calibration=PRINTED), Exact(discrete_gaussian)
+    planned = method.loss(asked)
+    assert method.run(sample, asked, exact).loss == planned
+    assert planned.delta == 0
+    assert planned.rho.units * (1 - 1e-4) < exact.spent.units <= planned.rho.units
+
+
+@pytest.mark.parametrize("name", ["ops", "adaops"])
+def test_posterior_samples_cost_half_their_squared_epsilon_and_their_delta(name: str) -> None:
+    assert AS_PUBLISHED[name].loss(privacy(0.5, 1e-6, calibration=PRINTED)) == Loss.approximate(0.5, 1e-6)
+
+
+def test_posterior_sample_approaches_least_squares_as_rows_are_added() -> None:
+    errors = []
+    for n in (2_000, 200_000):
+        sample = linear_sample(default_rng(3), n=n)
+        runs = [run(AS_PUBLISHED["ops"], sample, 1.0, seed).coefficients for seed in range(5)]
+        errors.append(np.mean([np.linalg.norm(theta - ridge_fit(sample, 1e-9)) for theta in runs]))
+    assert errors[1] < errors[0] / 2
+    assert errors[1] < 0.2
+
+
+@pytest.mark.parametrize("method", AS_PUBLISHED.values(), ids=lambda m: m.name)
+def test_noise_of_a_seed_repeats_and_of_another_seed_does_not(method: ExactMethod | FloatingMethod) -> None:
+    sample = linear_sample(default_rng(11))
+    one, same, other = (run(method, sample, 1.0, seed).coefficients for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", AS_PUBLISHED)
+def test_calibrations_of_paper_and_product_are_refused_by_each_other(name: str) -> None:
+    with pytest.raises(ParameterError, match="calibration"):
+        METHODS[name].loss(privacy(calibration=PRINTED))
+    with pytest.raises(ParameterError, match="calibration"):
+        AS_PUBLISHED[name].loss(privacy(calibration=NoiseCalibration.ANALYTIC))
+
+
+def test_multipliers_are_those_of_the_paper() -> None:
+    epsilon, delta = 0.7, 1e-6
+    asked = privacy(epsilon, delta, calibration=PRINTED)
+    assert published_multiplier(asked, 2) == pytest.approx(sqrt(log(4 / delta)) / (epsilon / 2))
+    assert published_multiplier(asked, 3) == pytest.approx(sqrt(log(6 / delta)) / (epsilon / 3))
+
+
+@pytest.mark.parametrize(("parts", "epsilon", "delta", "excess"), [(3, 1.0, 1e-6, 2.65), (2, 0.1, 1e-9, 5.52)])
+def test_one_part_of_published_noise_breaks_its_share_while_all_parts_together_keep_the_promise(
+    parts: int, epsilon: float, delta: float, excess: float
+) -> None:
+    multiplier = published_multiplier(privacy(epsilon, delta, calibration=PRINTED), parts)
+    assert gaussian_delta(multiplier, epsilon / parts) / (delta / parts) == pytest.approx(excess, rel=2e-3)
+    assert composed_delta(multiplier, parts, epsilon) < delta
+
+
+def test_published_gamma_of_ops_exceeds_delta_for_the_worst_row_its_proof_admits() -> None:
+    asked = privacy(1.0, 1e-6, calibration=PRINTED)
+    sample = Sample(np.zeros((10_000, 10)), np.zeros(10_000), 1.0, 1.0)
+    ridge = ops_ridge(sample, asked)
+    residual = 1 + coefficient_bound(sample, ridge)
+    published = delivered_delta(1 / ridge, residual * published_root(sample, asked, ridge), 1.0)
+    tail = float(stats.norm.isf(5e-7))
+    proved = proved_root(residual=residual, leverage=1 / ridge, tail=tail, epsilon=1.0)
+    assert 2 * 1e-6 < published < 3 * 1e-6
+    assert delivered_delta(1 / ridge, residual * proved, 1.0) <= 1e-6
+
+
+def test_published_constants_of_adaops_solve_their_equations() -> None:
+    asked = privacy(0.3, 1e-6, calibration=PRINTED)
+    log_delta = float(np.log(6e6))
+    constants = published_constants(asked)
+    assert constants.multiplier == pytest.approx(log_delta**0.5 / 0.075)
+    # gamma = u e^2 / (ln(6/delta) L^2), e the root of (e^2/2) [1/l + (1 + l)/l] + e = epsilon/2
+    part = constants.root(2.0, 5.0, 0.5) * (log_delta / 5.0) ** 0.5 * 1.0
+    assert part**2 / 2 * (2 + log_delta) / log_delta + part == pytest.approx(0.15)

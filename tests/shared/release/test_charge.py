@@ -1,0 +1,246 @@
+"""One state machine: the ledger writes by it, the auditor reads by it, and they agree on whatever is asked of them."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.ledger import Cap, Debit, Ledger
+from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import Rejection, SignedDocument
+from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.release.audit import PartyAudit, PartyHistory, verify_party_audit
+from commingle.shared.release.charge import (
+    GENESIS,
+    SIGNED_BY_PARTIES,
+    Acknowledge,
+    Charge,
+    ChargeState,
+    Event,
+    LedgerEntry,
+    RecordBlock,
+    Redraw,
+    Reserve,
+    Spend,
+    Withdraw,
+    advance,
+    entry_facts,
+    first_altered,
+    link_digest,
+    link_text,
+    refuse_signature,
+    replay,
+)
+from commingle.shared.release.rounds import Refused
+from tests.party_agent.fake_coordinator import NOW
+
+KEY = SigningKey(b"\x07" * 32)
+RELEASES = ("a" * 64, "b" * 64)
+APPROVALS, BODY = "c" * 64, "d" * 64
+COST = Loss(Rho(1000), 1e-7)
+LATER = NOW + timedelta(hours=1)
+TABLE = TableDigest("e" * 64, {})
+Ask = tuple[str, str]
+WRITING = {"reserve", "record", "record late", "withdraw", "mask"}  # those that are part of a caller's transaction
+
+ASKS = st.tuples(
+    st.sampled_from(["reserve", "debit", "redraw", "record", "record late", "acknowledge", "withdraw", "mask"]),
+    st.sampled_from(RELEASES),
+)
+
+
+def event_of(what: str, charge: Charge | None) -> Event:
+    attempt = charge.attempt if charge else 0
+    events: dict[str, Event] = {
+        "reserve": Reserve("default", COST),
+        "debit": Spend(APPROVALS),
+        "redraw": Redraw(),
+        "record": RecordBlock(attempt, BODY),
+        "record late": RecordBlock(attempt - 1, BODY),
+        "acknowledge": Acknowledge(),
+        "withdraw": Withdraw(),
+    }
+    return events[what]
+
+
+def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
+    """Ask the real ledger; whether it agreed."""
+    attempt = charge.attempt if (charge := ledger.charge(release)) else 0
+    debit = Debit(release, COST.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.delta)
+    with ledger._store.transaction() if what in WRITING else ledger._store.reading() as db:
+        reserve = partial(ledger.reserve, db, release, COST.rho, dataset="main", data_sha256="f" * 64, study="s")
+        answers: dict[str, Callable[[], object]] = {
+            "reserve": lambda: reserve(expires=LATER, delta=COST.delta, kind="regression"),
+            "debit": lambda: ledger.debit(release, approvals=APPROVALS, table=TABLE, now=NOW),
+            "redraw": lambda: ledger.redraw(release, table=TABLE),
+            "record": lambda: ledger.record_block(db, debit, BODY),
+            "record late": lambda: ledger.record_block(db, debit, BODY),
+            "acknowledge": lambda: ledger.acknowledge(release),
+            "withdraw": lambda: ledger.withdraw(db, release),
+            "mask": lambda: sign(ledger, db, release),
+        }
+        answer = answers[what]()
+    return not isinstance(answer, Refused) and answer is not False
+
+
+def sign(ledger: Ledger, db: Connection, release: str) -> bool:
+    """A mask may be signed once while the charge is debited; any signed text will do here."""
+    document = Rejection(spec=release, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
+    if ledger.signature(release, "mask") is not None:
+        return False
+    try:
+        ledger.sign_off(db, release, "mask", seal(document, kind="mask", key=KEY))
+    except LedgerError:
+        return False
+    return True
+
+
+def audit_of(texts: Sequence[str]) -> PartyHistory:
+    head = link_digest(texts[-1]) if texts else GENESIS
+    audit = PartyAudit(
+        party="p", coordinator="0" * 64, exported=NOW, head=head, entries=tuple(texts), documents=(), rotations=()
+    )
+    envelope = seal(audit, kind="party-audit", key=KEY)
+    return verify_party_audit(encode(SignedDocument(signing_key=KEY.verifying_key.raw.hex(), envelope=envelope)))
+
+
+def chain(entries: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """A chain as a forger would write it: every link fits."""
+    texts, previous = [], GENESIS
+    for entry in entries:
+        texts.append(link_text(previous, entry))
+        previous = link_digest(texts[-1])
+    return tuple(texts)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asks=st.lists(ASKS, max_size=25))
+def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[Ask]) -> None:
+    model: dict[str, Charge] = {}
+    signed: set[str] = set()
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "ledger.sqlite")
+        ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5), coordinator="9" * 64)
+        for what, release in asks:
+            agreed = ask_ledger(ledger, what, release)
+            if what == "mask":
+                assert agreed == (release not in signed and refuse_signature(model.get(release), "mask") is None)
+                signed |= {release} if agreed else set()
+                continue
+            after = advance(model.get(release), event_of(what, model.get(release)))
+            assert agreed == (not isinstance(after, Refused))
+            if not isinstance(after, Refused):
+                model[release] = after
+        texts = ledger.history()[0]
+        ledger.verify()
+        assert audit_of(texts).charges == model
+        assert audit_of(texts).lost == ledger.lost()
+        store.close()
+
+
+ENTRIES = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from([*ChargeState, "signed", "received", "invented"]),
+        "release": st.sampled_from(RELEASES),
+    },
+    optional={
+        "rho_units": st.sampled_from(["1000", "0", "-1", "01000", "x", "9" * 120]),
+        "population": st.just("default"),
+        "delta": st.sampled_from([0.0, 1e-7]),
+        "attempt": st.integers(0, 3),
+        "approvals": st.just(APPROVALS),
+        "body_sha256": st.just(BODY),
+        "document": st.sampled_from(["mask", "alignment", "countersignature"]),
+        "digest": st.just("1" * 64),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(entries=st.lists(ENTRIES, min_size=1, max_size=6))
+def test_auditor_refuses_exactly_the_chains_that_the_machine_refuses(entries: list[dict[str, Any]]) -> None:
+    texts = chain(entries)
+    charges = replay(decode(LedgerEntry, text.encode()) for text in texts)
+    if isinstance(charges, Refused):
+        with pytest.raises(VerificationError, match=r"^entry "):
+            audit_of(texts)
+    else:
+        assert audit_of(texts).charges == charges
+
+
+def test_entries_of_a_whole_life_replay_to_the_same_charge() -> None:
+    charge, entries = None, []
+    events = (Reserve("default", COST), Spend(APPROVALS), Redraw(), RecordBlock(2, BODY), Acknowledge())
+    for event in events:
+        after = advance(charge, event)
+        assert isinstance(after, Charge)
+        entries.append({"kind": after.state.value, "release": RELEASES[0], **entry_facts(charge, after)})
+        charge = after
+    texts = chain(entries)
+    assert [json.loads(text)["kind"] for text in texts] == ["reserved", "debited", "debited", "stored", "acked"]
+    assert replay(decode(LedgerEntry, text.encode()) for text in texts) == {RELEASES[0]: charge}
+
+
+LIFE: tuple[dict[str, Any], ...] = (
+    {"kind": "reserved", "rho_units": "1000", "population": "default"},
+    {"kind": "debited", "attempt": 1, "approvals": APPROVALS},
+    {"kind": "debited", "attempt": 2},
+    {"kind": "stored", "body_sha256": BODY},
+    {"kind": "acked"},
+)
+FORGED: dict[str, tuple[int, dict[str, Any]]] = {
+    "no loss": (0, {"rho_units": "0"}),
+    "a loss in other words": (0, {"rho_units": "01000"}),
+    "no population": (0, {"population": None}),
+    "a debit without approvals": (1, {"approvals": None}),
+    "an attempt left out": (2, {"attempt": 3}),
+    "a delta afterwards": (2, {"delta": 1e-7}),
+    "a loss afterwards": (3, {"rho_units": "1"}),
+    "stored without a body": (3, {"body_sha256": None}),
+    "acknowledged before it is stored": (3, {"kind": "acked", "body_sha256": None}),
+    "given back after the debit": (4, {"kind": "released"}),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_entry_that_no_move_writes_is_refused_by_the_auditor(forgery: str) -> None:
+    lived = [{**entry, "release": RELEASES[0]} for entry in LIFE]
+    assert audit_of(chain(lived)).charges[RELEASES[0]].state is ChargeState.ACKED
+    place, change = FORGED[forgery]
+    lived[place] = {name: value for name, value in {**lived[place], **change}.items() if value is not None}
+    with pytest.raises(VerificationError, match=f"entry {place + 1}"):
+        audit_of(chain(lived))
+
+
+@pytest.mark.parametrize("document", sorted(SIGNED_BY_PARTIES))
+def test_document_is_signed_in_one_state_only_and_a_rejection_in_any(document: str) -> None:
+    reserved = advance(None, Reserve("default", COST))
+    assert isinstance(reserved, Charge)
+    states = [None, *(Charge(population="default", loss=COST, state=state) for state in ChargeState)]
+    allowed = {state.state.value if state else None for state in states if refuse_signature(state, document) is None}
+    expected = {
+        "approval": {"reserved"}, "alignment": {"reserved"}, "mask": {"debited"}, "countersignature": {"debited"},
+        "block": {"stored"}, "regression": {"stored"}, "rejection": {None, *(state.value for state in ChargeState)},
+    }[document]  # fmt: skip
+    assert allowed == expected
+
+
+def test_first_altered_entry_is_found() -> None:
+    texts = chain([{"kind": "reserved"}, {"kind": "debited"}, {"kind": "stored"}])
+    assert first_altered(texts) is None
+    assert first_altered(()) is None
+    assert [first_altered(texts[1:]), first_altered([texts[0], texts[2]]), first_altered(["garbage"])] == [0, 1, 0]
