@@ -18,7 +18,6 @@ import numpy as np
 
 from benchmarks.exchanged import approved, piece
 from benchmarks.fuzz_target import Target, signed, unforged
-from commingle.party_agent.coordinator_client import HandView, ReleaseView
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import open_spec
@@ -43,6 +42,7 @@ from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
 from commingle.shared.mechanisms.moments.exchange.sealing import seal_to
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.runtime.remote import model_of
+from commingle.shared.wire import ReleaseDetails, SealedPackage
 
 _N, _COLUMNS = 12, 2
 _ZEROS = "0" * 64
@@ -154,7 +154,7 @@ class Exchanged:
         answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://hub"))
         dealer, found = self.keys["dealer"].verifying_key, list[CommingleError]()
         try:
-            view = model_of(ReleaseView, answer)
+            view = model_of(ReleaseDetails, answer)
             Exchange.of(open_spec(view.spec, [dealer]), view.approvals)
             for sender in self.exchange.parties:
                 if (mask := view.signed("mask").get(sender)) is not None:
@@ -162,7 +162,7 @@ class Exchanged:
         except CommingleError as error:
             found.append(error)
         try:
-            open_deal(self.exchange, model_of(HandView, answer).statement, dealer)
+            open_deal(self.exchange, model_of(SealedPackage, answer).statement, dealer)
         except CommingleError as error:
             found.append(error)
         if len(found) == 2:  # neither one nor the other

@@ -31,10 +31,10 @@ def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> Si
         RequestSignatureError, ClockSkewError, ReplayedRequestError, RevokedError: it is not signed as it must be.
         ScopeError: somebody else signed it.
     """
-    request, signer = _signed(coordinator, head)
+    request, signer = _verify_signature(coordinator, head)
     if signer is None or signer.name != party:
         raise ScopeError(f"the request is not signed by {party}", remedy="A party decides and uploads for itself only.")
-    _once(coordinator, request)
+    _refuse_replay(coordinator, request)
     return request
 
 
@@ -45,14 +45,14 @@ def require_member(coordinator: Coordinator, head: RequestHead, release: str) ->
         ScopeError: somebody else signed it.
         UnknownError: there is no such release. And what `require_party` raises.
     """
-    request, signer = _signed(coordinator, head)
+    request, signer = _verify_signature(coordinator, head)
     with coordinator.store.read() as tx:
         members = require_release(tx, release).shares
     if signer is None or signer.name not in members:
         raise ScopeError(
             "the request is not signed by a party of this release", remedy="Masks are for its parties only."
         )
-    _once(coordinator, request)
+    _refuse_replay(coordinator, request)
     return request
 
 
@@ -65,8 +65,8 @@ def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedReque
     if not is_signed(head) and head.header("authorization") is not None:
         _require_token(coordinator, head, "operate")
         return None
-    request, _ = _signed(coordinator, head)
-    _once(coordinator, request)
+    request, _ = _verify_signature(coordinator, head)
+    _refuse_replay(coordinator, request)
     return request
 
 
@@ -80,9 +80,9 @@ def require_reader(coordinator: Coordinator, head: RequestHead) -> None:
         UnauthenticatedError, ScopeError and what `require_party` raises.
     """
     if is_signed(head):
-        request, _ = _signed(coordinator, head)
+        request, _ = _verify_signature(coordinator, head)
         if not coordinator.public_reads:
-            _once(coordinator, request)
+            _refuse_replay(coordinator, request)
     elif not coordinator.public_reads:
         _require_token(coordinator, head, "read")
 
@@ -111,7 +111,7 @@ def revoke_token(coordinator: Coordinator, name: str) -> None:
         tx.access.revoke_token(name, coordinator.clock())
 
 
-def _signed(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRow | None]:
+def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRow | None]:
     """The request and the member that signed it; None for the coordinator's own key."""
     own = coordinator.key.verifying_key
     found: list[PartyRow] = []
@@ -120,7 +120,7 @@ def _signed(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest,
         if fingerprint == own.fingerprint:
             return own
         with coordinator.store.read() as tx:
-            member = tx.members.with_key(fingerprint)
+            member = tx.members.by_key(fingerprint)
         if member is None:
             return None
         found.append(member)
@@ -136,7 +136,7 @@ def _signed(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest,
     return request, signer
 
 
-def _once(coordinator: Coordinator, request: SignedRequest) -> None:
+def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
     now = coordinator.clock()
     with coordinator.store.write() as tx:
         new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=now)

@@ -19,17 +19,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from commingle.coordinator.access import Scope, create_token, revoke_token
-from commingle.coordinator.compose import home_option, opened
 from commingle.coordinator.errors import StateError
 from commingle.coordinator.feed import Feed
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
 from commingle.coordinator.http.app import create_app
-from commingle.coordinator.http.views import PartyPage, ReleasePage, ReleaseSummary, ReleaseView
-from commingle.coordinator.keys import revoke as revoke_party
 from commingle.coordinator.members import invite as issue_invite
+from commingle.coordinator.members import revoke as revoke_party
 from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.settings import CoordinatorSettings, Home
 from commingle.coordinator.store.database import check_url
-from commingle.coordinator.trust_cli import audit, doctor
+from commingle.coordinator.trust_cli import audit, doctor, home_option
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_MOMENTS
@@ -46,11 +44,12 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.keyfiles import create_secret, load_signing_key
 from commingle.shared.runtime.logging import configure_logging
-from commingle.shared.runtime.remote import call, json_of, model_of, pages, reaching
+from commingle.shared.runtime.remote import call, model_of, pages, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.server import serve as serve_app
 from commingle.shared.runtime.settings import load_settings
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options, trust
+from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
 
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
 
@@ -135,7 +134,7 @@ def init(
         CoordinatorSettings.model_validate_json(text)
     except ValidationError as error:
         raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
-    at = Home(home)
+    at = CoordinatorHome(home)
     if at.signing_key.exists():
         raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
     write_durably(at.settings, text.encode() + b"\n")
@@ -161,7 +160,7 @@ def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
     """Serve HTTP until told to stop."""
     configure_logging(service="coordinator")
     faults.arm_from(os.environ)
-    with opened(home, patient=True) as hub:
+    with open_coordinator(home, patient=True) as hub:
         feed = Feed(hub.store)
         serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, tls=tls, on_stopping=feed.stop)
 
@@ -173,7 +172,7 @@ def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
 @json_option
 def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
     """Issue a one-time invite for one party; hand it over confidentially."""
-    with opened(home) as hub:
+    with open_coordinator(home) as hub:
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
     emit(
         {"party": party, "invite": text, "expires": expires.isoformat()},
@@ -194,7 +193,7 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
 def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bool, as_json: bool) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
     asked = load_settings(Study, study)
-    key = load_signing_key(Home(home).signing_key)
+    key = load_signing_key(CoordinatorHome(home).signing_key)
     with _client(url, key, ca_file) as client:
         spec = build_spec(
             with_sketch(asked),
@@ -203,19 +202,21 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
             seed=secrets.token_bytes(32),
             now=system_clock(),
         )
-        click.echo("\n".join(told(forecast_of(spec))), err=True)
+        forecast = forecast_of(spec)
+        click.echo("\n".join(told(forecast)), err=True)
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
+        release = model_of(ReleaseDetails, answer)
         if wait:
-            answer = _followed(client, model_of(ReleaseView, answer))
-    release = model_of(ReleaseView, answer)
+            release = _wait_until_published(client, release.id)
+    said = release.model_dump(mode="json") | {"forecast": None if forecast is None else asdict(forecast)}
 
     def text(console: Console) -> None:
         _print_release(console, release)
         if spec.interactive:
             console.print(TRUST_MOMENTS, highlight=False, soft_wrap=True)
 
-    emit(json_of(answer), as_json=as_json, text=text)
+    emit(said, as_json=as_json, text=text)
 
 
 @coordinator.command(epilog=_examples("releases --home hub --state published"))
@@ -226,8 +227,8 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
 @json_option
 def releases(*, home: Path, url: str, ca_file: Path | None, state: str | None, as_json: bool) -> None:
     """List releases, the newest first."""
-    load_settings(CoordinatorSettings, Home(home).settings)
-    with _client(url, load_signing_key(Home(home).signing_key), ca_file) as client:
+    load_settings(CoordinatorSettings, CoordinatorHome(home).settings)
+    with _client(url, load_signing_key(CoordinatorHome(home).signing_key), ca_file) as client:
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
     items = [release for page in found for release in page.items]
     listed = {"items": [release.model_dump(mode="json") for release in items]}
@@ -240,7 +241,7 @@ def releases(*, home: Path, url: str, ca_file: Path | None, state: str | None, a
 @json_option
 def revoke(*, home: Path, party: str, as_json: bool) -> None:
     """End a membership: open releases that name the party end, nothing it signs is taken any more."""
-    with opened(home) as hub:
+    with open_coordinator(home) as hub:
         ended = revoke_party(hub, party)
     emit(
         {"party": party, "ended": list(ended)},
@@ -268,7 +269,7 @@ def token() -> None:
 def create(*, home: Path, name: str, scope: Scope, expires_days: float | None, as_json: bool) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
-    with opened(home) as hub:
+    with open_coordinator(home) as hub:
         text = create_token(hub, name=name, scope=scope, lifetime=lifetime)
     emit(
         {"name": name, "scope": scope, "token": text},
@@ -282,7 +283,7 @@ def create(*, home: Path, name: str, scope: Scope, expires_days: float | None, a
 @json_option
 def list_tokens(*, home: Path, as_json: bool) -> None:
     """List tokens, without their secrets."""
-    with opened(home) as hub, hub.store.read() as tx:
+    with open_coordinator(home) as hub, hub.store.read() as tx:
         found = tx.access.tokens()
     shown = [{key: value for key, value in asdict(row).items() if key != "digest"} for row in found]
 
@@ -301,7 +302,7 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
 @json_option
 def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
     """Let nobody in with a token any more."""
-    with opened(home) as hub:
+    with open_coordinator(home) as hub:
         revoke_token(hub, name)
     emit({"name": name}, as_json=as_json, text=lambda console: console.print(f"Token {name} is revoked."))
 
@@ -317,12 +318,11 @@ def _client(url: str, key: SigningKey, ca_file: Path | None) -> Iterator[httpx.C
         yield client
 
 
-def _followed(client: httpx.Client, release: ReleaseView) -> httpx.Response:
-    """The last answer about a release once it is over; what happens until then goes to standard error."""
+def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetails:
+    """A release once it is published; what happens until then goes to standard error. Raises StateError."""
     said = ""
     while True:
-        answer = call(client, "GET", f"/v1/releases/{release.id}")
-        release = model_of(ReleaseView, answer)
+        release = model_of(ReleaseDetails, call(client, "GET", f"/v1/releases/{release_id}"))
         approved, uploaded = (sum(getattr(p, done) for p in release.parties) for done in ("approved", "uploaded"))
         of = len(release.parties)
         now = f"{release.state}: {approved} of {of} parties approved, {uploaded} of {of} blocks are in"
@@ -330,7 +330,7 @@ def _followed(client: httpx.Client, release: ReleaseView) -> httpx.Response:
             click.echo(now, err=True)
         said = now
         if release.state is State.PUBLISHED:
-            return answer
+            return release
         if release.state.final:
             raise StateError(
                 f"the release is {release.state}: {release.reason}", remedy="Mend the cause and propose it again."
@@ -351,7 +351,7 @@ def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, 
     return pages(str(client.base_url), ask)
 
 
-def _print_release(console: Console, release: ReleaseView) -> None:
+def _print_release(console: Console, release: ReleaseDetails) -> None:
     size = f"{release.k} x" if release.k else "n ="
     console.print(
         f"{release.id}\n{escape(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "

@@ -1,16 +1,18 @@
 """What every use case of a coordinator works with."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
-from commingle.coordinator.store.rows import Files, Release
+from commingle.coordinator.store.rows import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
-from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import open_spec
+from commingle.shared.documents.statements import SignedDocument, open_spec
+from commingle.shared.release.audit import CoordinatorAudit
 from commingle.shared.release.rounds import Event, Refused, Round, advance
 from commingle.shared.runtime.clock import Clock
 
@@ -29,7 +31,7 @@ class Coordinator:
     public_reads: bool = True
 
 
-def require_release(tx: Transaction, release: str) -> Release:
+def require_release(tx: Transaction, release: str) -> ReleaseRow:
     """The release of that id. Raises UnknownError."""
     # an id that cannot be one never reaches the database
     found = tx.releases.get(release) if _RELEASE.fullmatch(release) else None
@@ -38,7 +40,7 @@ def require_release(tx: Transaction, release: str) -> Release:
     return found
 
 
-def spec_of(release: Release) -> Verified[ReleaseSpec]:
+def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
     """The release's verified spec."""
     return open_spec(release.spec, [VerifyingKey.from_hex(release.proposer_key)])
 
@@ -51,7 +53,7 @@ def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:
     return share
 
 
-def advanced(current: Round, event: Event, coordinator: Coordinator) -> Round:
+def advance_round(current: Round, event: Event, coordinator: Coordinator) -> Round:
     """The round after an event. Raises StateError where it is refused."""
     after = advance(current, event, now=coordinator.clock())
     if isinstance(after, Refused):
@@ -59,7 +61,7 @@ def advanced(current: Round, event: Event, coordinator: Coordinator) -> Round:
     return after
 
 
-def repeated(recorded: Envelope | None, offered: Envelope, *, what: str) -> bool:
+def is_repetition(recorded: Envelope | None, offered: Envelope, *, what: str) -> bool:
     """Whether this very document is recorded already. Raises OtherBytesError where another one is in its place."""
     if recorded is not None and recorded.digest != offered.digest:
         raise OtherBytesError(
@@ -85,3 +87,23 @@ def record(
         tx.releases.drop_packages(release)
     now = coordinator.clock()
     tx.events.add(release=release, at=now, kind=kind, party=party, state=after.state, document=document)
+
+
+def require_blobs(coordinator: Coordinator, digests: Iterable[str]) -> None:
+    """Refuse to record files that were removed meanwhile (`publisher.clean`). Raises StorageError."""
+    for digest in digests:
+        coordinator.blobs.open(digest).close()
+
+
+def export_audit(coordinator: Coordinator) -> SignedDocument:
+    """Its history for auditors: all events up to now, under its own signature.
+
+    Raises:
+        StorageError: the events are not the ones that were recorded.
+    """
+    with coordinator.store.read() as tx:
+        entries, head = tx.events.chain()
+    audit = CoordinatorAudit(coordinator=coordinator.name, exported=coordinator.clock(), head=head, entries=entries)
+    key = coordinator.key
+    envelope = seal(audit, kind="coordinator-audit", key=key)
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)

@@ -11,7 +11,7 @@ import structlog
 
 from commingle.coordinator.coordinator import Coordinator, record, require_release, share_of, spec_of
 from commingle.coordinator.errors import NotDealtError
-from commingle.coordinator.store.rows import Release
+from commingle.coordinator.store.rows import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.mechanisms.moments.exchange.deal import Dealt, deal
@@ -22,13 +22,13 @@ from commingle.shared.runtime import faults
 _log = structlog.get_logger()
 
 
-def exchange_of(release: Release) -> Exchange:
+def exchange_of(release: ReleaseRow) -> Exchange:
     """The exchange of a release that every party has approved. Raises ProtocolError where there is none."""
     approvals = {name: share.approval for name, share in release.shares.items() if share.approval is not None}
     return Exchange.of(spec_of(release), approvals)
 
 
-def deal_out(coordinator: Coordinator, release: str, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
+def record_deal(coordinator: Coordinator, release: str, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
     """Deal for an approved release, or end it with the reason why that cannot be.
 
     Safe to repeat and to race: whoever commits first has dealt. Takes O(n p^2) for n rows and p columns.
@@ -38,7 +38,7 @@ def deal_out(coordinator: Coordinator, release: str, *, entropy: Callable[[int],
     """
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
-    if not _waiting(found):
+    if not _awaits_deal(found):
         return
     try:
         dealt = deal(exchange_of(found), entropy=entropy)
@@ -50,7 +50,7 @@ def deal_out(coordinator: Coordinator, release: str, *, entropy: Callable[[int],
     faults.reach("coordinator.deal.committed")
 
 
-def hand_of(coordinator: Coordinator, release: str, party: str) -> tuple[Envelope, bytes]:
+def sealed_package(coordinator: Coordinator, release: str, party: str) -> tuple[Envelope, bytes]:
     """The signed deal and that party's sealed package.
 
     Raises:
@@ -69,7 +69,7 @@ def hand_of(coordinator: Coordinator, release: str, party: str) -> tuple[Envelop
     return found.deal, package
 
 
-def _waiting(found: Release) -> bool:
+def _awaits_deal(found: ReleaseRow) -> bool:
     return found.deal is None and found.state is State.APPROVED
 
 
@@ -78,7 +78,7 @@ def _record(coordinator: Coordinator, release: str, event: Event, dealt: Dealt |
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         after = advance(found.round, event, now=coordinator.clock())
-        if not _waiting(found) or isinstance(after, Refused) or (dealt is not None and after.state.final):
+        if not _awaits_deal(found) or isinstance(after, Refused) or (dealt is not None and after.state.final):
             return
         if dealt is None:
             record(tx, coordinator, release, after, kind="aborted")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from commingle.coordinator.blobs import BlobDirectory
-from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.coordinator.store.database import Database, check_url
 from commingle.coordinator.store.store import Store
 from commingle.shared.release.rounds import State
@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 10.0
 _PAGE = 200
 
 
-def examine_home(home: Home, *, url: str | None, ca_file: Path | None, now: datetime) -> Iterator[Check]:
+def examine_home(home: CoordinatorHome, *, url: str | None, ca_file: Path | None, now: datetime) -> Iterator[Check]:
     """Every check, in the order in which an operator would mend things; `url` is where the coordinator answers."""
 
     def settings() -> CoordinatorSettings:
@@ -43,12 +43,12 @@ def examine_home(home: Home, *, url: str | None, ca_file: Path | None, now: date
         yield look("service", lambda: _service(home, url, ca_file, now))
 
 
-def _keys(home: Home) -> str:
+def _keys(home: CoordinatorHome) -> str:
     return f"{private_files([home.signing_key])}; fingerprint {load_signing_key(home.signing_key).fingerprint}"
 
 
 @contextmanager
-def _opened(home: Home, settings: CoordinatorSettings) -> Iterator[tuple[Database, Store]]:
+def _opened(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterator[tuple[Database, Store]]:
     url = home.database_url(settings)
     parsed = check_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
@@ -62,7 +62,7 @@ def _opened(home: Home, settings: CoordinatorSettings) -> Iterator[tuple[Databas
         database.close()
 
 
-def _with_store(home: Home, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
+def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
     with _opened(home, settings) as (database, store):
         return check(database, store)
 
@@ -98,7 +98,7 @@ def _published(store: Store, blobs: BlobDirectory) -> str:
             return f"files of {count} published releases are there"
 
 
-def _service(home: Home, url: str, ca_file: Path | None, now: datetime) -> str:
+def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetime) -> str:
     with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, verify=trust(ca_file)) as http:
         call(http, "GET", "/readyz")
         answer = call(http, "GET", "/v1/coordinator")

@@ -9,16 +9,16 @@ import structlog
 
 from commingle.coordinator.coordinator import (
     Coordinator,
-    advanced,
+    advance_round,
+    is_repetition,
     record,
-    repeated,
     require_release,
     share_of,
     spec_of,
 )
 from commingle.coordinator.dealing import exchange_of
 from commingle.coordinator.errors import NotDealtError, StateError
-from commingle.coordinator.store.rows import Release
+from commingle.coordinator.store.rows import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, transcript
@@ -50,7 +50,7 @@ def expect_mask(coordinator: Coordinator, release: str, party: str, envelope: En
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
-    if not repeated(found.shares[party].mask, envelope, what=f"mask by {party}"):
+    if not is_repetition(found.shares[party].mask, envelope, what=f"mask by {party}"):
         _require_running(coordinator, found)
     exchange = exchange_of(found)
     statement = open_mask(exchange, envelope, party)
@@ -72,11 +72,11 @@ def store_mask(coordinator: Coordinator, expected: ExpectedMask, file: BinaryIO)
     with coordinator.store.read() as tx:
         if require_release(tx, release).state.final:
             return False  # a repetition, or it would not have been expected
-    coordinator.blobs.keep(release, envelope.digest, file)
+    coordinator.blobs.put_mask(release, envelope.digest, file)
     faults.reach("coordinator.mask.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if repeated(found.shares[party].mask, envelope, what=f"mask by {party}"):
+        if is_repetition(found.shares[party].mask, envelope, what=f"mask by {party}"):
             return False
         _require_running(coordinator, found)
         tx.releases.save_mask(release, party, envelope)
@@ -102,7 +102,7 @@ def open_mask_body(coordinator: Coordinator, release: str, party: str) -> Binary
         raise NotDealtError(
             f"the release is {found.state}; there is no mask by {party}", remedy="Follow the release's events."
         )
-    return coordinator.blobs.kept(release, mask.digest)
+    return coordinator.blobs.open_mask(release, mask.digest)
 
 
 def countersign(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:
@@ -115,7 +115,7 @@ def countersign(coordinator: Coordinator, release: str, party: str, envelope: En
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
-    if not repeated(found.shares[party].countersignature, envelope, what=what):
+    if not is_repetition(found.shares[party].countersignature, envelope, what=what):
         _require_running(coordinator, found)
     exchange = exchange_of(found)
     signed = open_countersignature(exchange, envelope, party)
@@ -123,7 +123,7 @@ def countersign(coordinator: Coordinator, release: str, party: str, envelope: En
         raise ExchangeError(f"{party} saw another exchange", remedy="Propose a new release.")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if repeated(found.shares[party].countersignature, envelope, what=what):
+        if is_repetition(found.shares[party].countersignature, envelope, what=what):
             return False
         _require_running(coordinator, found)
         tx.releases.save_countersignature(release, party, envelope)
@@ -133,7 +133,7 @@ def countersign(coordinator: Coordinator, release: str, party: str, envelope: En
     return True
 
 
-def agreed_transcript(release: Release) -> str | None:
+def agreed_transcript(release: ReleaseRow) -> str | None:
     """What every party has countersigned, verified again; None where the release needs no exchange.
 
     Raises:
@@ -147,14 +147,14 @@ def agreed_transcript(release: Release) -> str | None:
     return agreed(exchange, transcript=_transcript(exchange, release), countersignatures=signed).transcript
 
 
-def drop(coordinator: Coordinator, release: str) -> None:
-    """Remove what was kept for a release that is over. Raises StorageError."""
-    coordinator.blobs.drop(release)
+def remove_masks(coordinator: Coordinator, release: str) -> None:
+    """Remove the masks of a release that is over. Raises StorageError."""
+    coordinator.blobs.remove_masks(release)
     faults.reach("coordinator.exchange.dropped")
     _log.info("masks removed", release=release)
 
 
-def _transcript(exchange: Exchange, release: Release) -> str:
+def _transcript(exchange: Exchange, release: ReleaseRow) -> str:
     present = {name: share.mask for name, share in release.shares.items() if share.mask is not None}
     masks = {name: open_mask(exchange, mask, name) for name, mask in present.items()}
     return transcript(exchange, deal="" if release.deal is None else release.deal.digest, masks=masks)
@@ -171,8 +171,8 @@ def _check_body(expected: ExpectedMask, file: BinaryIO) -> None:
         )
 
 
-def _require_running(coordinator: Coordinator, found: Release) -> None:
+def _require_running(coordinator: Coordinator, found: ReleaseRow) -> None:
     """Refuse where the exchange is over: once a block is in, everybody has countersigned."""
-    state = advanced(found.round, Tick(), coordinator).state
+    state = advance_round(found.round, Tick(), coordinator).state
     if state is not State.APPROVED:
         raise StateError(f"the release is {state}", remedy="GET the release to see where it stands.")

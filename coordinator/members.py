@@ -1,4 +1,4 @@
-"""Invites and enrolment: how a party becomes a member."""
+"""Members: invites, enrolment, replaced keys, and the end of a membership."""
 
 import re
 import secrets
@@ -7,13 +7,15 @@ from hashlib import sha256
 
 import structlog
 
-from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.coordinator import Coordinator, record, require_release
 from commingle.coordinator.errors import InviteError, NameTakenError, UnknownError
-from commingle.coordinator.store.rows import Invite, PartyRow
+from commingle.coordinator.store.rows import Invite, KeyRow, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.statements import Enrolment, SignedDocument
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import Enrolment, RotationRequest, SignedDocument, open_rotation
+from commingle.shared.release.rounds import Abort, Refused, advance, complete
 
 _PREFIX = "commingle-invite.v1"
 _NAME = re.compile("[a-z0-9_.-]{1,63}")
@@ -29,7 +31,7 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
     now = coordinator.clock()
     text = f"{_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
     with coordinator.store.write() as tx:
-        if tx.members.named(party) is not None:
+        if tx.members.get(party) is not None:
             raise NameTakenError(f"{party} is enrolled already", remedy="Invite under another name.")
         tx.members.add_invite(Invite(_digest(text), party, now, now + lifetime))
     return text, now + lifetime
@@ -56,9 +58,9 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
         enrolled=coordinator.clock(),
     )
     with coordinator.store.write() as tx:
-        present = tx.members.invited_by(digest)
+        present = tx.members.by_invite(digest)
         if present is not None:
-            return _same(present, party), False
+            return _check_same(present, party), False
         _check_invite(tx.members.invite(digest), party)
         _check_free(tx, party)
         tx.members.add(party)
@@ -69,13 +71,59 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
 
 def require_party(tx: Transaction, name: str) -> PartyRow:
     """The member of that name. Raises UnknownError."""
-    found = tx.members.named(name) if _NAME.fullmatch(name) else None
+    found = tx.members.get(name) if _NAME.fullmatch(name) else None
     if found is None:
         raise UnknownError("there is no such party", remedy="GET /v1/parties lists the members.")
     return found
 
 
-def _same(present: PartyRow, party: PartyRow) -> PartyRow:
+def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tuple[PartyRow, bool]:
+    """Replace a member's signing key; whether it is new. Once it is in place, nothing changes.
+
+    Open releases that name the old key end, except those that only wait for their publication: every block of theirs
+    was signed and paid for under the old key while it was valid.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not this member's rotation.
+        NameTakenError: the new key is or was somebody's already.
+    """
+    text = encode(request).decode()
+    now = coordinator.clock()
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        if request.by_new.signatures[0].keyid == member.fingerprint:
+            return member, False
+        old = VerifyingKey.from_hex(member.signing_key)
+        document = open_rotation(request, party=party, old_key=old).document
+        new = VerifyingKey.from_hex(document.new_key)
+        if tx.members.key(new.fingerprint) is not None:
+            raise NameTakenError("the new key has been in use before", remedy="Rotate to a fresh key.")
+        tx.members.rotate(KeyRow(new.fingerprint, party, document.new_key, now, text))
+        tx.events.add_membership(at=now, kind="rotation", party=party, key=new.fingerprint)
+        reason = f"{party} replaced its key {old.fingerprint[:16]} by {new.fingerprint[:16]}; propose it again"
+        ended = _end_releases(tx, coordinator, party, reason, complete_too=False)
+        member = require_party(tx, party)
+    _log.info("key rotated", party=party, key=new.fingerprint, ended=len(ended))
+    return member, True
+
+
+def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
+    """End a membership; ids of the open releases that ended with it. What was published stays as it is.
+
+    Raises:
+        UnknownError: no such member, or revoked already.
+    """
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        if member.revoked is not None:
+            raise UnknownError(f"{party} is revoked already", remedy="Nothing is to be done.")
+        now = coordinator.clock()
+        tx.members.revoke(party, now)
+        tx.events.add_membership(at=now, kind="revocation", party=party, key=member.fingerprint)
+        return _end_releases(tx, coordinator, party, f"{party} was revoked", complete_too=True)
+
+
+def _check_same(present: PartyRow, party: PartyRow) -> PartyRow:
     identity = (present.name, present.signing_key, present.sealing_key)
     if identity != (party.name, party.signing_key, party.sealing_key):
         raise InviteError("this invite has been used", remedy="Ask the coordinator's operator for another.")
@@ -93,7 +141,7 @@ def _check_invite(found: Invite | None, party: PartyRow) -> None:
 
 
 def _check_free(tx: Transaction, party: PartyRow) -> None:
-    if tx.members.named(party.name) is not None:
+    if tx.members.get(party.name) is not None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
     if tx.members.key(party.fingerprint) is not None:
         raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
@@ -101,3 +149,18 @@ def _check_free(tx: Transaction, party: PartyRow) -> None:
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
+
+
+def _end_releases(
+    tx: Transaction, coordinator: Coordinator, party: str, reason: str, *, complete_too: bool
+) -> tuple[str, ...]:
+    ended = []
+    for release in tx.releases.open_with(party):
+        current = require_release(tx, release).round
+        if complete(current) and not complete_too:
+            continue
+        after = advance(current, Abort(reason), now=coordinator.clock())
+        if not isinstance(after, Refused):
+            record(tx, coordinator, release, after, kind="aborted", party=party)
+            ended.append(release)
+    return tuple(ended)

@@ -1,19 +1,34 @@
-"""Proposing a release."""
+"""Proposing a release, and what parties decide: approvals, rejections and withdrawals."""
 
 from datetime import datetime, timedelta
 
 import structlog
 
-from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.store.rows import Facts, Release
+from commingle.coordinator.coordinator import (
+    Coordinator,
+    advance_round,
+    is_repetition,
+    record,
+    require_release,
+    share_of,
+    spec_of,
+)
+from commingle.coordinator.store.rows import Facts, ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import open_spec
+from commingle.shared.documents.statements import (
+    ApprovalRequest,
+    open_alignment,
+    open_approval,
+    open_rejection,
+    open_spec,
+    require_round_key,
+)
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.rounds import State
+from commingle.shared.release.rounds import Alignment, Approve, Reject, State
 from commingle.shared.runtime import faults
 
 _CLOCKS_APART = timedelta(days=1)
@@ -21,7 +36,7 @@ _FURTHEST = timedelta(days=366)
 _log = structlog.get_logger()
 
 
-def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[Release, bool]:
+def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, bool]:
     """Record a proposal; whether it is new. The same bytes again change nothing.
 
     Raises:
@@ -45,8 +60,53 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[Release, bool
     return release, True
 
 
+def approve(coordinator: Coordinator, release: str, party: str, request: ApprovalRequest) -> bool:
+    """Record a party's approval; whether it is new. The same documents again change nothing.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
+    """
+    spec = _spec(coordinator, release)
+    share = share_of(spec, party)
+    approval = open_approval(request.approval, share, spec=release)
+    require_round_key(approval, spec)
+    alignment = open_alignment(request.alignment, share, spec=release)
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        recorded, what = found.shares[party], f"approval by {party}"
+        again = is_repetition(recorded.approval, request.approval, what=what)
+        if again and is_repetition(recorded.alignment, request.alignment, what=what):
+            return False
+        stated = Alignment(alignment.document.subjects, alignment.document.digest)
+        after = advance_round(found.round, Approve(party, stated), coordinator)
+        tx.releases.save_approval(release, party, request.approval, request.alignment, stated)
+        record(tx, coordinator, release, after, kind="approval", party=party, document=approval.digest)
+    faults.reach("coordinator.approval.committed")
+    _log.info("approved", release=release, party=party, state=after.state)
+    return True
+
+
+def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:
+    """Record a party's rejection or withdrawal; whether it is new. The same document again changes nothing.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
+    """
+    rejection = open_rejection(envelope, share_of(_spec(coordinator, release), party), spec=release)
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        if is_repetition(found.shares[party].rejection, envelope, what=f"rejection by {party}"):
+            return False
+        after = advance_round(found.round, Reject(party, rejection.document.reason), coordinator)
+        tx.releases.save_rejection(release, party, envelope)
+        record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
+    faults.reach("coordinator.rejection.committed")
+    _log.info("rejected", release=release, party=party, state=after.state)
+    return True
+
+
 def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) -> list[VerifyingKey]:
-    member = tx.members.with_key(envelope.signatures[0].keyid)
+    member = tx.members.by_key(envelope.signatures[0].keyid)
     own = coordinator.key.verifying_key
     return [own] if member is None or member.revoked is not None else [own, VerifyingKey.from_hex(member.signing_key)]
 
@@ -62,7 +122,7 @@ def _check_times(spec: ReleaseSpec, now: datetime) -> None:
 
 
 def _check_member(tx: Transaction, party: PartySpec) -> None:
-    member = tx.members.named(party.name)
+    member = tx.members.get(party.name)
     if member is None:
         raise SpecError(f"parties: {party.name} is not enrolled", remedy="Invite and enrol every party first.")
     if member.revoked is not None:
@@ -76,7 +136,7 @@ def _check_member(tx: Transaction, party: PartySpec) -> None:
 
 def _record(
     tx: Transaction, coordinator: Coordinator, spec: Verified[ReleaseSpec], keys: list[VerifyingKey]
-) -> Release:
+) -> ReleaseRow:
     document = spec.document
     facts = Facts(
         id=spec.digest,
@@ -101,3 +161,8 @@ def _record(
         document=spec.digest,
     )
     return require_release(tx, spec.digest)
+
+
+def _spec(coordinator: Coordinator, release: str) -> Verified[ReleaseSpec]:
+    with coordinator.store.read() as tx:
+        return spec_of(require_release(tx, release))

@@ -6,17 +6,17 @@ round of work, whichever replica does it. A deal may take minutes (docs/operatio
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 from typing import TypeAlias
 
 import structlog
 
-from commingle.coordinator.cleaning import clean
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.dealing import deal_out
+from commingle.coordinator.dealing import record_deal
 from commingle.coordinator.errors import LostBlobError
-from commingle.coordinator.exchanges import drop
+from commingle.coordinator.exchanges import remove_masks
 from commingle.coordinator.publishing import abandon, expire, publish
 from commingle.shared.errors import CommingleError
 
@@ -26,6 +26,8 @@ _LONGEST_WAIT_SECONDS = 5.0  # for a database that is away
 _DOUBLINGS = 10
 _LOST_AFTER = 6  # looks at a block that is not there: a minute, in which a directory may settle
 _CLEANING_SECONDS = 3600.0
+LEAST_AGE = timedelta(days=1)  # also the time to notice that a database was restored which does not know newer files
+_FILES_AT_ONCE = 100
 _log = structlog.get_logger()
 
 Step: TypeAlias = Callable[[Coordinator, str], None]
@@ -99,27 +101,27 @@ class Publisher:
 
     def _publish(self) -> None:
         self._coordinator.store.prepare()
-        keeping = self._coordinator.blobs.keeping()
+        with_masks = self._coordinator.blobs.releases_with_masks()
         with self._coordinator.store.read() as tx:
             overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete()
-            ended = tx.releases.ended(keeping)
+            ended = tx.releases.over(with_masks)
         for release in overdue:
             self._attempt(expire, release)
         for release in complete:
             if release not in overdue:
                 self._attempt(publish, release)
         for release in ended:
-            self._attempt(drop, release)
+            self._attempt(remove_masks, release)
         if not self._stopping.is_set() and self._timer() >= self._clean_at:
             self._clean_at = self._timer() + _CLEANING_SECONDS
             clean(self._coordinator)
 
     def _deal(self) -> None:
         with self._coordinator.store.read() as tx:
-            overdue, undealt = tx.releases.overdue(self._coordinator.clock()), tx.releases.undealt()
-        for release in undealt:
+            overdue, waiting = tx.releases.overdue(self._coordinator.clock()), tx.releases.awaiting_deal()
+        for release in waiting:
             if release not in overdue:
-                self._attempt(deal_out, release)
+                self._attempt(record_deal, release)
 
     def _run(self, name: str, work: Callable[[], None], woken: Event) -> None:
         failures = 0
@@ -161,3 +163,27 @@ class Publisher:
             if trouble.lost < _LOST_AFTER:
                 raise
             abandon(self._coordinator, release)
+
+
+def clean(coordinator: Coordinator) -> int:
+    """Remove what is a day old and belongs to no release that is open or published; how many files.
+
+    Files are stored before they are recorded, perhaps by another replica at this moment. Whoever records one looks for
+    it in the same transaction (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
+    time. So either it is gone before it is recorded, which is then refused and repeated, or it is recorded before it
+    is looked at, and stays.
+
+    Raises:
+        StorageError: database or blobs do not work; what was removed until then is gone all the same.
+    """
+    before = coordinator.clock() - LEAST_AGE
+    removed = coordinator.blobs.remove_leftovers(before)
+    old = list(coordinator.blobs.old(before))
+    for start in range(0, len(old), _FILES_AT_ONCE):
+        digests = old[start : start + _FILES_AT_ONCE]
+        with coordinator.store.write() as tx:
+            unneeded = set(digests) - tx.releases.blobs_in_use(digests)
+            removed += sum(coordinator.blobs.remove(digest, before=before) for digest in unneeded)
+    if removed:
+        _log.info("files removed", count=removed)
+    return removed

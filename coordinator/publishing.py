@@ -7,10 +7,9 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from commingle.coordinator.cleaning import require_blobs
-from commingle.coordinator.coordinator import Coordinator, record, require_release, spec_of
+from commingle.coordinator.coordinator import Coordinator, record, require_blobs, require_release, spec_of
 from commingle.coordinator.exchanges import agreed_transcript
-from commingle.coordinator.store.rows import Files, Release
+from commingle.coordinator.store.rows import Files, ReleaseRow
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import ProtocolError, VerificationError
@@ -72,7 +71,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
     _log.info("published", release=release, state=after.state)
 
 
-def make_publication(coordinator: Coordinator, release: Release) -> Publication:
+def make_publication(coordinator: Coordinator, release: ReleaseRow) -> Publication:
     """Assemble, sign and check the three files of a complete release.
 
     Raises:
@@ -140,7 +139,7 @@ def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
 
 
 def _read_block(
-    coordinator: Coordinator, release: Release, spec: Verified[ReleaseSpec], party: str, transcript: str | None
+    coordinator: Coordinator, release: ReleaseRow, spec: Verified[ReleaseSpec], party: str, transcript: str | None
 ) -> NDArray[np.int64]:
     share = release.shares[party]
     if share.statement is None or share.body is None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from commingle.coordinator.audit import export_audit
-from commingle.coordinator.compose import home_option, opened
+from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.doctor import examine_home
-from commingle.coordinator.settings import Home
+from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.documents.model import encode
 from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
 from commingle.shared.runtime.audit_file import NOT_COMPARED, read_history
@@ -20,6 +19,10 @@ from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.tls import ca_option
 
 _FOR_EVERYONE = 0o644
+
+home_option = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."
+)
 
 
 @click.group()
@@ -33,7 +36,7 @@ def audit() -> None:
 @json_option
 def export_file(*, home: Path, out: Path, as_json: bool) -> None:
     """Write the chain of all events, under the coordinator's signature."""
-    with opened(home) as hub:
+    with open_coordinator(home) as hub:
         data = encode(export_audit(hub))
     history = verify_coordinator_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
@@ -59,7 +62,7 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 @json_option
 def doctor(*, home: Path, url: str | None, ca_file: Path | None, as_json: bool) -> None:
     """Check home, database, blobs and disk; say how to mend what is wrong. Exit code 1 if something is."""
-    report(examine_home(Home(home), url=url, ca_file=ca_file, now=system_clock()), as_json=as_json)
+    report(examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, now=system_clock()), as_json=as_json)
 
 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:

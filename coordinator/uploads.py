@@ -6,18 +6,18 @@ from typing import BinaryIO
 
 import structlog
 
-from commingle.coordinator.cleaning import require_blobs
 from commingle.coordinator.coordinator import (
     Coordinator,
-    advanced,
+    advance_round,
+    is_repetition,
     record,
-    repeated,
+    require_blobs,
     require_release,
     share_of,
     spec_of,
 )
 from commingle.coordinator.exchanges import agreed_transcript
-from commingle.coordinator.store.rows import Release
+from commingle.coordinator.store.rows import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.spec import ReleaseSpec
@@ -37,7 +37,7 @@ _one_block_in_memory = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedBlock:
     """An upload that may begin: its verified statement, and the most bytes its body can have."""
 
     release: str
@@ -46,7 +46,7 @@ class Expected:
     limit: int
 
 
-def expect_block(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> Expected:
+def expect_block(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> ExpectedBlock:
     """Check everything that can be checked before the body is read.
 
     Raises:
@@ -57,8 +57,8 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
     spec = spec_of(found)
     share = share_of(spec, party)
     statement = open_block_statement(envelope, share, spec=release)
-    if not repeated(found.shares[party].statement, envelope, what=f"block by {party}"):
-        advanced(found.round, StoreBlock(party), coordinator)
+    if not is_repetition(found.shares[party].statement, envelope, what=f"block by {party}"):
+        advance_round(found.round, StoreBlock(party), coordinator)
         _check_approvals(found, spec, statement.document)
         if statement.document.transcript != agreed_transcript(found):
             raise BlockError(
@@ -72,10 +72,10 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
             "the statement's rows, columns or sigma are not those the spec calls for",
             remedy="Both sides must run the same version; privatise again under this spec.",
         )
-    return Expected(release, party, statement, largest_body(plan.rows, len(plan.columns)))
+    return ExpectedBlock(release, party, statement, largest_body(plan.rows, len(plan.columns)))
 
 
-def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) -> bool:
+def store_block(coordinator: Coordinator, expected: ExpectedBlock, file: BinaryIO) -> bool:
     """Check and record a received body; whether it is new. The blob is durable before the transaction begins.
 
     Raises:
@@ -91,9 +91,9 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
     faults.reach("coordinator.block.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if repeated(found.shares[party].statement, expected.statement.envelope, what=f"block by {party}"):
+        if is_repetition(found.shares[party].statement, expected.statement.envelope, what=f"block by {party}"):
             return False
-        after = advanced(found.round, StoreBlock(party), coordinator)
+        after = advance_round(found.round, StoreBlock(party), coordinator)
         require_blobs(coordinator, [digest])
         tx.releases.save_block(release, party, expected.statement.envelope, digest)
         statement = expected.statement.digest
@@ -103,7 +103,7 @@ def store_block(coordinator: Coordinator, expected: Expected, file: BinaryIO) ->
     return True
 
 
-def _check_approvals(found: Release, spec: Verified[ReleaseSpec], statement: BlockStatement) -> None:
+def _check_approvals(found: ReleaseRow, spec: Verified[ReleaseSpec], statement: BlockStatement) -> None:
     approvals = {name: share.approval for name, share in found.shares.items() if share.approval is not None}
     if statement.approvals != approval_set_digest(open_approvals(approvals, spec)):
         raise BlockError(

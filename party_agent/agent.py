@@ -13,7 +13,6 @@ import structlog
 from numpy.random import Generator, default_rng
 
 from commingle.party_agent.contribution import Contributor, data_digest
-from commingle.party_agent.coordinator_client import ReleaseView
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
 from commingle.party_agent.home import Coordinator
@@ -44,6 +43,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
+from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 _DAY = timedelta(days=1)
@@ -93,7 +93,7 @@ class Agent(Contributor):
     def _look(self, release: str) -> None:
         self.handle(self.client.release(release), release)
 
-    def handle(self, view: ReleaseView, release: str) -> None:
+    def handle(self, view: ReleaseDetails, release: str) -> None:
         """Do what is due on one release."""
         self._require_known_signatures(view, release)
         spec = self._open_spec(view, release)
@@ -164,7 +164,7 @@ class Agent(Contributor):
         faults.reach("party.rejection.signed")
         return True
 
-    def _open_spec(self, view: ReleaseView, release: str) -> Verified[ReleaseSpec]:
+    def _open_spec(self, view: ReleaseDetails, release: str) -> Verified[ReleaseSpec]:
         trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
         keys = [self.coordinator.key, *self.identity.keys]
         if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
@@ -179,7 +179,7 @@ class Agent(Contributor):
         plan_blocks(spec.document)  # raises where no noise level serves it
         return spec
 
-    def _require_known_signatures(self, view: ReleaseView, release: str) -> None:
+    def _require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
         """A signature of ours that the ledger does not have means that the ledger was set back."""
         for kind, model in _OWN_KINDS.items():
             shown = view.signed(kind).get(self.identity.name)
@@ -195,7 +195,7 @@ class Agent(Contributor):
                     "newest ledger; budget spent since its backup would be lost track of.",
                 )
 
-    def _consider(self, view: ReleaseView, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
+    def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
         release = spec.digest
         if proposal.decision is Decision.APPROVED:
             if self.identity.name not in view.approvals:
@@ -310,7 +310,7 @@ class Agent(Contributor):
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.charge))
 
-    def _contribute(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
+    def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         try:
             self.advance(view, spec)
         except DataError:
@@ -320,7 +320,7 @@ class Agent(Contributor):
             self.reject(spec.digest, "block_lost")
             raise
 
-    def _finish(self, view: ReleaseView, release: str) -> None:
+    def _finish(self, view: ReleaseDetails, release: str) -> None:
         charge = self.ledger.charge(release)
         if charge is not None and self.identity.name in view.blocks:
             self.ledger.acknowledge(release)
@@ -331,7 +331,7 @@ class Agent(Contributor):
         self.exchanges.clear(release)
         self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
 
-    def _resend_rejection(self, view: ReleaseView, release: str) -> bool:
+    def _resend_rejection(self, view: ReleaseDetails, release: str) -> bool:
         if self.ledger.signature(release, "rejection") is None:
             return False
         if self.identity.name not in view.rejections:

@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from commingle.party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Dataset, Datasets
 from commingle.party_agent.errors import ConflictError, DataChangedError, LostError
 from commingle.party_agent.exchange import Exchanges, Shares
@@ -40,6 +40,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.clock import Clock
+from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 Word = TypeVar("Word", np.int64, np.uint64)
@@ -62,7 +63,7 @@ class Contributor:
     clock: Clock
     draw: Sampler
 
-    def advance(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> None:
+    def advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         """Go as far as what the coordinator shows allows.
 
         Raises:
@@ -82,7 +83,7 @@ class Contributor:
             self._upload(release, charge)
         self.ledger.acknowledge(release)
 
-    def _privatise(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    def _privatise(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
         """From rows to a stored block."""
         debit = self._debit_to_read(view, spec, charge)
         if debit is not None:
@@ -90,7 +91,7 @@ class Contributor:
             faults.reach("party.drawn")
             self._store_block(spec.document, debit, block)
 
-    def _exchange(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    def _exchange(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
         """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
         joined = self.exchanges.join(view, spec)
         if joined is None:
@@ -121,7 +122,7 @@ class Contributor:
         party = spec.party(self.identity.name)
         return BlockRequest(spec, party, plan_block(spec, party))
 
-    def _debit_to_read(self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
+    def _debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         """A debit to read the rows under; None where it is not the time for it."""
         release, party = spec.digest, spec.document.party(self.identity.name)
         dataset = self.datasets.get(party.dataset)
@@ -143,7 +144,7 @@ class Contributor:
         return debit
 
     def _debit(
-        self, view: ReleaseView, spec: Verified[ReleaseSpec], charge: ChargeRecord, dataset: Dataset
+        self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord, dataset: Dataset
     ) -> Debit | Refused:
         if charge.state is ChargeState.DEBITED:
             return self._redraw(spec.digest, dataset.digest)

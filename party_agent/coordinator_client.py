@@ -5,16 +5,25 @@ from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
 
 import httpx
-from pydantic import Base64Bytes, BaseModel, ConfigDict
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
 from commingle.shared.runtime.request_signing import body_digest
+from commingle.shared.wire import (
+    CoordinatorIdentity,
+    EventPage,
+    PartyKeys,
+    PartyPage,
+    PartyRecord,
+    ReleaseDetails,
+    ReleasePage,
+    SealedLinkageKeys,
+    SealedPackage,
+)
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
 _UPLOAD_TIMEOUT_SECONDS = 600.0  # the coordinator checks what it received before it answers
@@ -22,109 +31,9 @@ _LONG_POLL_MARGIN_SECONDS = 15.0
 _PAGE = 200
 _LARGEST_PAGE_BYTES = 8 << 20  # of that many releases with 64 parties each
 _MOST_MEMBER_PAGES = 50
+_JSON = {"Content-Type": "application/json"}
 
-
-class _Answer(BaseModel):
-    """Part of an answer; what a newer coordinator adds is ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _Participant(_Answer):
-    name: Name
-
-
-class _Summary(_Answer):
-    id: Digest
-    parties: tuple[_Participant, ...]
-
-
-class _Page(_Answer):
-    items: tuple[_Summary, ...]
-    next: str | None = None
-
-
-class _Events(_Answer):
-    last: int
-
-
-class MemberView(_Answer):
-    """A member as the directory shows it; `identity` is what the member itself signed."""
-
-    name: Name
-    signing_key: Digest
-    identity: Envelope | None = None
-
-
-class _Members(_Answer):
-    items: tuple[MemberView, ...]
-    next: str | None = None
-
-
-_List = TypeVar("_List", _Page, _Members)
-
-
-class _Key(_Answer):
-    rotation: RotationRequest | None = None
-
-
-class _Keys(_Answer):
-    items: tuple[_Key, ...]
-
-
-class _SealedKey(_Answer):
-    sender: Name
-    envelope: Envelope
-
-
-class _SealedKeys(_Answer):
-    items: tuple[_SealedKey, ...]
-
-
-class CoordinatorIdentity(_Answer):
-    """Who the coordinator says it is."""
-
-    name: str
-    signing_key: Digest
-
-
-class HandView(_Answer):
-    """The deal's statement, and what is sealed to this party."""
-
-    statement: Envelope
-    package: Base64Bytes
-
-
-class ExchangeView(_Answer):
-    """How far the exchange of a release is."""
-
-    dealt: bool = False
-    masks: dict[str, Envelope] = {}
-    countersignatures: dict[str, Envelope] = {}
-
-
-class ReleaseView(_Answer):
-    """A release as the coordinator shows it: envelopes, still to be verified."""
-
-    id: Digest
-    state: State
-    reason: str | None = None
-    spec: Envelope
-    approvals: dict[str, Envelope]
-    blocks: dict[str, Envelope]
-    rejections: dict[str, Envelope]
-    exchange: ExchangeView | None = None
-
-    def signed(self, kind: str) -> Mapping[str, Envelope]:
-        """What parties are said to have signed of one kind, by party."""
-        exchange = self.exchange or ExchangeView()
-        return {
-            "approval": self.approvals,
-            "mask": exchange.masks,
-            "countersignature": exchange.countersignatures,
-            "block": self.blocks,
-            "rejection": self.rejections,
-        }[kind]
+_List = TypeVar("_List", ReleasePage, PartyPage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +64,17 @@ class CoordinatorClient:
         """The directory's keys: only as good as the pins they are compared with."""
         return [VerifyingKey.from_hex(member.signing_key) for member in self.members()]
 
-    def members(self) -> list[MemberView]:
+    def members(self) -> list[PartyRecord]:
         """The whole directory, in the order in which members enrolled."""
         return [
             member
-            for page in self._pages(_Members, "/v1/parties", {}, most=_MOST_MEMBER_PAGES)
+            for page in self._pages(PartyPage, "/v1/parties", {}, most=_MOST_MEMBER_PAGES)
             for member in page.items
         ]
 
     def rotations(self, party: str) -> tuple[RotationRequest, ...]:
         """How that party came from key to key, the oldest first."""
-        keys = model_of(_Keys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
+        keys = model_of(PartyKeys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
         return tuple(item.rotation for item in keys.items if item.rotation is not None)
 
     def publish_identity(self, party: str, identity: Envelope) -> None:
@@ -179,18 +88,18 @@ class CoordinatorClient:
 
     def linkage_keys(self, party: str) -> dict[str, Envelope]:
         """What members left for this party, by sender."""
-        answer = model_of(_SealedKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
+        answer = model_of(SealedLinkageKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
         return {item.sender: item.envelope for item in answer.items}
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
         """Ids of releases that name this party: those that are not over, or all of them."""
         for state in State if over_too else _OPEN_STATES:
-            for page in self._pages(_Page, "/v1/releases", {"state": state.value}):
+            for page in self._pages(ReleasePage, "/v1/releases", {"state": state.value}):
                 yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
 
-    def release(self, release: str) -> ReleaseView:
+    def release(self, release: str) -> ReleaseDetails:
         """One release."""
-        return model_of(ReleaseView, call(self.http, "GET", f"/v1/releases/{release}"))
+        return model_of(ReleaseDetails, call(self.http, "GET", f"/v1/releases/{release}"))
 
     def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
         """Send an approval; sending it again is harmless."""
@@ -208,9 +117,9 @@ class CoordinatorClient:
         path = f"/v1/releases/{release}/blocks/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
-    def hand(self, release: str, party: str) -> HandView:
+    def sealed_package(self, release: str, party: str) -> SealedPackage:
         """What the deal gave this party."""
-        return model_of(HandView, call(self.http, "GET", f"/v1/releases/{release}/deal/{party}"))
+        return model_of(SealedPackage, call(self.http, "GET", f"/v1/releases/{release}/deal/{party}"))
 
     def send_mask(self, release: str, party: str, statement: Envelope, body: BinaryIO, *, digest: str) -> None:
         """Send masked rows, encrypted: a file with that SHA-256, hex. Sending it again is harmless."""
@@ -236,7 +145,7 @@ class CoordinatorClient:
         """Wait until something happened after event `after`; the number of the last event."""
         params = {"after": after, "wait_seconds": seconds}
         timeout = seconds + _LONG_POLL_MARGIN_SECONDS
-        return model_of(_Events, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
+        return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
 
     def _pages(
         self, kind: type[_List], path: str, query: Mapping[str, str], *, most: int = MOST_PAGES
@@ -248,6 +157,3 @@ class CoordinatorClient:
             return model_of(kind, call(self.http, "GET", path, params=params, largest_bytes=_LARGEST_PAGE_BYTES))
 
         return pages(str(self.http.base_url), ask, most=most)
-
-
-_JSON = {"Content-Type": "application/json"}

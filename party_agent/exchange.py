@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from commingle.party_agent.coordinator_client import CoordinatorClient, ReleaseView
+from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home import Coordinator, Identity
 from commingle.party_agent.ledger import Debit, Ledger
@@ -42,6 +42,7 @@ from commingle.shared.mechanisms.moments.exchange.submission import mask, share
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
+from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ class Exchanges:
         faults.reach("party.key.made")
         return public
 
-    def join(self, view: ReleaseView, spec: Verified[ReleaseSpec]) -> Joined | None:
+    def join(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> Joined | None:
         """Take the deal, the first and no other; None while there is none.
 
         Raises:
@@ -106,7 +107,7 @@ class Exchanges:
             return None
         exchange, name = Exchange.of(spec, view.approvals), self.identity.name
         key = self.files.round_key(spec.digest, public=exchange.round_key(name))
-        shown = self.client.hand(spec.digest, name)
+        shown = self.client.sealed_package(spec.digest, name)
         deal = open_deal(exchange, shown.statement, self.coordinator.key)
         hand = open_package(exchange, deal, shown.package, party=name, key=key)
         self.ledger.receive(spec.digest, "deal", shown.statement)
@@ -136,7 +137,7 @@ class Exchanges:
         faults.reach("party.mask.signed")
         _log.info("masked", release=release, columns=joined.exchange.columns(name))
 
-    def agree(self, view: ReleaseView, joined: Joined) -> Shares | None:
+    def agree(self, view: ReleaseDetails, joined: Joined) -> Shares | None:
         """Send the mask; check all masks and countersign them; None until every party has.
 
         Raises:

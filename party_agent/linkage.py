@@ -7,7 +7,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from commingle.party_agent.coordinator_client import CoordinatorClient, MemberView
+from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
 from commingle.shared.documents.dsse import Envelope, seal
@@ -21,6 +21,7 @@ from commingle.shared.documents.linkage import (
     open_linkage_key,
     sealing_info,
 )
+from commingle.shared.wire import PartyRecord
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
@@ -129,7 +130,7 @@ def receive_linkage_key(
     return Received(check_value(linkage_key), name)
 
 
-def _sealing_key(member: MemberView, pin: str) -> str:
+def _sealing_key(member: PartyRecord, pin: str) -> str:
     key = VerifyingKey.from_hex(member.signing_key)
     if key.fingerprint != pin or member.identity is None:
         raise SignatureError(

@@ -14,7 +14,7 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
 
 
-class Expected(Protocol):
+class ExpectedUpload(Protocol):
     """What is expected of an upload."""
 
     @property
@@ -22,10 +22,10 @@ class Expected(Protocol):
         """The most bytes its body can have."""
 
 
-Upload = TypeVar("Upload", bound=Expected)
+Upload = TypeVar("Upload", bound=ExpectedUpload)
 
 
-class Gate:
+class Authenticator:
     """Dependencies that let a request in or raise. Bodies are held against the digest that was signed."""
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -44,13 +44,17 @@ class Gate:
         """A request without a body that is signed by a party of the release in its path."""
         await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
 
+    async def unsigned_body(self, request: Request) -> bytes:
+        """The JSON body of a request by anyone."""
+        return await self._body(request, lambda: None)
+
     async def party_body(self, request: Request, party: str) -> bytes:
         """The JSON body of a request that is signed by the party in its path."""
         return await self._body(request, lambda: require_party(self._coordinator, head_of(request), party))
 
     async def sender_body(self, request: Request, sender: str) -> bytes:
         """The JSON body of a request that is signed by the sender in its path."""
-        return await self._body(request, lambda: require_party(self._coordinator, head_of(request), sender))
+        return await self.party_body(request, sender)
 
     async def proposer_body(self, request: Request) -> bytes:
         """The JSON body of a request by someone who may propose."""

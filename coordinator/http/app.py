@@ -25,15 +25,12 @@ from commingle.coordinator.errors import (
     UnknownError,
 )
 from commingle.coordinator.feed import Feed
-from commingle.coordinator.http.access import Gate
-from commingle.coordinator.http.blocks import blocks_router
-from commingle.coordinator.http.exchanges import exchanges_router
+from commingle.coordinator.http.access import Authenticator
+from commingle.coordinator.http.contributions import blocks_router, exchanges_router
 from commingle.coordinator.http.members import members_router
-from commingle.coordinator.http.operations import operations_router
-from commingle.coordinator.http.published import published_router
-from commingle.coordinator.http.releases import releases_router
+from commingle.coordinator.http.operations import CoordinatorMetrics, operations_router
+from commingle.coordinator.http.releases import published_router, releases_router
 from commingle.coordinator.http.streams import streams_router
-from commingle.coordinator.metrics import Metrics
 from commingle.coordinator.publisher import Publisher
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError, SignatureError
@@ -75,7 +72,7 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> Fa
         yield
         await run_in_threadpool(publisher.stop)
 
-    metrics = Metrics(coordinator.store)
+    metrics = CoordinatorMetrics(coordinator.store)
     app = FastAPI(
         title="Commingle coordinator",
         version=__version__,
@@ -86,12 +83,12 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> Fa
     )
     install_problems(app, _STATUSES)
     app.add_middleware(CountRequests, metrics=metrics)
-    gate = Gate(coordinator)
-    readers = [Depends(gate.reader)]
-    app.include_router(members_router(coordinator, gate))
-    app.include_router(releases_router(coordinator, gate, publisher), dependencies=readers)
-    app.include_router(exchanges_router(coordinator, gate))
-    app.include_router(blocks_router(coordinator, gate, publisher, metrics))
+    auth = Authenticator(coordinator)
+    readers = [Depends(auth.reader)]
+    app.include_router(members_router(coordinator, auth))
+    app.include_router(releases_router(coordinator, auth, publisher), dependencies=readers)
+    app.include_router(exchanges_router(coordinator, auth))
+    app.include_router(blocks_router(coordinator, auth, publisher, metrics))
     app.include_router(published_router(coordinator), dependencies=readers)
     app.include_router(streams_router(coordinator, feed), dependencies=readers)
     app.include_router(operations_router(coordinator, metrics))

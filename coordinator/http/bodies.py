@@ -1,7 +1,8 @@
-"""Reading request bodies within limits."""
+"""Reading request bodies within limits, and sending files."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from commingle.shared.runtime.errors import RequestSignatureError
 from commingle.shared.runtime.request_signing import body_digest
 
 JSON_LIMIT = 4 << 20
+_PIECE = 1 << 20
 _DRAINED = 64 << 20
 _LONGEST_LENGTH = 18  # digits
 _PATIENCE_SECONDS = 60.0
@@ -95,18 +97,14 @@ class Body:
             return await anext(self._stream, None)
 
 
-async def json_body(request: Request) -> bytes:
-    """The whole body of a JSON request. Raises like `Body.pieces`, above 4 MiB."""
-    body = Body(request)
-    try:
-        return b"".join([piece async for piece in body.pieces(JSON_LIMIT)])
-    except TooLargeError:
-        await body.drain()
-        raise
-
-
 def takes(model: type[WireModel]) -> dict[str, Any]:
     """OpenAPI's description of a JSON body that the endpoint parses from its bytes."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """A file from where it stands, a piece at a time; closed at the end."""
+    with file:
+        yield from iter(partial(file.read, _PIECE), b"")

@@ -5,37 +5,33 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.http.access import Gate
-from commingle.coordinator.http.bodies import json_body, takes
-from commingle.coordinator.http.cursor import decode_cursor, encode_cursor
-from commingle.coordinator.http.queries import PageQuery
-from commingle.coordinator.http.views import (
-    CoordinatorView,
-    KeyPage,
-    PartyPage,
-    PartyView,
-    SealedKeyPage,
-    SealedKeyView,
-    key_view,
-    party_view,
-)
-from commingle.coordinator.keys import rotate
+from commingle.coordinator.http.access import Authenticator
+from commingle.coordinator.http.bodies import takes
+from commingle.coordinator.http.views import PageQuery, decode_cursor, encode_cursor, party_key, party_record
 from commingle.coordinator.linkage import linkage_keys, publish_identity, relay
-from commingle.coordinator.members import enrol, require_party
+from commingle.coordinator.members import enrol, require_party, rotate
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.wire import (
+    CoordinatorIdentity,
+    PartyKeys,
+    PartyPage,
+    PartyRecord,
+    SealedLinkageKey,
+    SealedLinkageKeys,
+)
 
 
-def members_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
+def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
     """`/v1/coordinator` and `/v1/parties`."""
     router = APIRouter(tags=["members"])
 
     @router.get("/v1/coordinator")
-    def show_coordinator() -> CoordinatorView:
+    def show_coordinator() -> CoordinatorIdentity:
         """Who this coordinator is. Compare the fingerprint over another channel before relying on it."""
-        return CoordinatorView(
+        return CoordinatorIdentity(
             name=coordinator.name,
             signing_key=coordinator.key.verifying_key.raw.hex(),
             fingerprint=coordinator.key.fingerprint,
@@ -43,61 +39,63 @@ def members_router(coordinator: Coordinator, gate: Gate) -> APIRouter:
         )
 
     @router.post("/v1/parties", status_code=201, openapi_extra=takes(SignedDocument))
-    def enrol_party(body: Annotated[bytes, Depends(json_body)], response: Response) -> PartyView:
+    def enrol_party(body: Annotated[bytes, Depends(auth.unsigned_body)], response: Response) -> PartyRecord:
         """Enrol with a one-time invite: a signed document of kind `enrolment`."""
         party, new = enrol(coordinator, decode(SignedDocument, body))
         response.status_code = 201 if new else 200
-        return party_view(party)
+        return party_record(party)
 
-    @router.get("/v1/parties", dependencies=[Depends(gate.reader)])
+    @router.get("/v1/parties", dependencies=[Depends(auth.reader)])
     def list_parties(query: Annotated[PageQuery, Query()]) -> PartyPage:
         """Members and their keys."""
         with coordinator.store.read() as tx:
             page = tx.members.page(after=decode_cursor(query.cursor), limit=query.limit)
-        return PartyPage(items=tuple(map(party_view, page.items)), next=encode_cursor(page.next))
+        return PartyPage(items=tuple(map(party_record, page.items)), next=encode_cursor(page.next))
 
-    @router.get("/v1/parties/{party}", dependencies=[Depends(gate.reader)])
-    def show_party(party: str) -> PartyView:
+    @router.get("/v1/parties/{party}", dependencies=[Depends(auth.reader)])
+    def show_party(party: str) -> PartyRecord:
         """One member and its keys."""
         with coordinator.store.read() as tx:
-            return party_view(require_party(tx, party))
+            return party_record(require_party(tx, party))
 
-    @router.get("/v1/parties/{party}/keys", dependencies=[Depends(gate.reader)])
-    def list_keys(party: str) -> KeyPage:
+    @router.get("/v1/parties/{party}/keys", dependencies=[Depends(auth.reader)])
+    def list_keys(party: str) -> PartyKeys:
         """A member's signing keys, the oldest first, each with the signed rotation that brought it."""
         with coordinator.store.read() as tx:
-            return KeyPage(items=tuple(map(key_view, tx.members.keys(require_party(tx, party).name))))
+            return PartyKeys(items=tuple(map(party_key, tx.members.keys(require_party(tx, party).name))))
 
     @router.post("/v1/parties/{party}/keys", status_code=201, openapi_extra=takes(RotationRequest))
-    def rotate_key(party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response) -> PartyView:
+    def rotate_key(party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response) -> PartyRecord:
         """Replace a member's signing key; open releases that name the old one end."""
         member, new = rotate(coordinator, party, decode(RotationRequest, body))
         response.status_code = 201 if new else 200
-        return party_view(member)
+        return party_record(member)
 
-    _add_linkage(router, coordinator, gate)
+    _add_linkage(router, coordinator, auth)
     return router
 
 
-def _add_linkage(router: APIRouter, coordinator: Coordinator, gate: Gate) -> None:
+def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
     @router.put("/v1/parties/{party}/identity", status_code=201, openapi_extra=takes(Envelope))
-    def put_identity(party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response) -> PartyView:
+    def put_identity(party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response) -> PartyRecord:
         """Show a member's keys under its own signature: a signed document of kind `identity`."""
         member, new = publish_identity(coordinator, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return party_view(member)
+        return party_record(member)
 
-    @router.get("/v1/parties/{party}/linkage-keys", dependencies=[Depends(gate.reader)])
-    def list_linkage_keys(party: str) -> SealedKeyPage:
+    @router.get("/v1/parties/{party}/linkage-keys", dependencies=[Depends(auth.reader)])
+    def list_linkage_keys(party: str) -> SealedLinkageKeys:
         """Linkage keys that members sealed to this one. Nobody else can open them."""
         found = linkage_keys(coordinator, party).items()
-        return SealedKeyPage(items=tuple(SealedKeyView(sender=name, envelope=envelope) for name, envelope in found))
+        return SealedLinkageKeys(
+            items=tuple(SealedLinkageKey(sender=name, envelope=envelope) for name, envelope in found)
+        )
 
     @router.put("/v1/parties/{party}/linkage-keys/{sender}", status_code=201, openapi_extra=takes(Envelope))
     def put_linkage_key(
-        party: str, sender: str, body: Annotated[bytes, Depends(gate.sender_body)], response: Response
-    ) -> SealedKeyView:
+        party: str, sender: str, body: Annotated[bytes, Depends(auth.sender_body)], response: Response
+    ) -> SealedLinkageKey:
         """Leave a linkage key, sealed to this member, by the sender: a signed document of kind `linkage-key`."""
         envelope = parse_envelope(body)
         response.status_code = 201 if relay(coordinator, party, sender, envelope) else 200
-        return SealedKeyView(sender=sender, envelope=envelope)
+        return SealedLinkageKey(sender=sender, envelope=envelope)

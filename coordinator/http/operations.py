@@ -1,13 +1,53 @@
-"""Endpoints for whoever operates the coordinator."""
+"""Endpoints for whoever operates the coordinator, and what they count for Prometheus."""
+
+from collections.abc import Iterator
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.metrics import Metrics
+from commingle.coordinator.store.store import Store
+from commingle.shared.runtime.metrics import RequestMetrics
 
 
-def operations_router(coordinator: Coordinator, metrics: Metrics) -> APIRouter:
+class CoordinatorMetrics(RequestMetrics):
+    """Those of requests to this process, and what only a coordinator has."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__("coordinator")
+        self.uploaded = Counter(
+            "commingle_coordinator_uploaded_bytes", "Bytes of recorded blocks.", registry=self.registry
+        )
+        self.registry.register(_Rounds(store))
+
+    def text(self) -> bytes:
+        """The exposition format. Raises StorageError."""
+        return generate_latest(self.registry)
+
+
+class _Rounds(Collector):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Known without asking the database."""
+        return [self._family()]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Rounds by state, read when asked for."""
+        family = self._family()
+        with self._store.read() as tx:
+            for state, count in tx.releases.counts().items():
+                family.add_metric([state], count)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily("commingle_coordinator_rounds", "Releases, by state.", labels=["state"])
+
+
+def operations_router(coordinator: Coordinator, metrics: CoordinatorMetrics) -> APIRouter:
     """`/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter(tags=["operations"])
 

@@ -1,33 +1,46 @@
-"""Endpoints about releases: propose, list, decide."""
+"""Endpoints about releases: propose, list, decide; and what was published, byte for byte as signed."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import StreamingResponse
 
 from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.decisions import approve, reject
-from commingle.coordinator.http.access import Gate
-from commingle.coordinator.http.bodies import takes
-from commingle.coordinator.http.cursor import decode_cursor, encode_cursor
-from commingle.coordinator.http.queries import ReleasesQuery
-from commingle.coordinator.http.views import ReleasePage, ReleaseView, release_view, summary_view
-from commingle.coordinator.proposals import propose
+from commingle.coordinator.errors import NotPublishedError
+from commingle.coordinator.http.access import Authenticator
+from commingle.coordinator.http.bodies import pieces_of, takes
+from commingle.coordinator.http.views import (
+    ReleasesQuery,
+    decode_cursor,
+    encode_cursor,
+    release_details,
+    release_summary,
+)
+from commingle.coordinator.proposals import approve, propose, reject
 from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.store.rows import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.result import Forecast
+from commingle.shared.wire import ReleaseDetails, ReleasePage
+
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_PARQUET = "application/vnd.apache.parquet"
 
 
-def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) -> APIRouter:
+def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher) -> APIRouter:
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
     @router.post("", status_code=201, openapi_extra=takes(Envelope))
-    def propose_release(body: Annotated[bytes, Depends(gate.proposer_body)], response: Response) -> ReleaseView:
+    def propose_release(body: Annotated[bytes, Depends(auth.proposer_body)], response: Response) -> ReleaseDetails:
         """Propose a release: a signed document of kind `spec`, by this coordinator or a member."""
         release, new = propose(coordinator, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return release_view(release)
+        return release_details(release)
 
     @router.get("")
     def list_releases(query: Annotated[ReleasesQuery, Query()]) -> ReleasePage:
@@ -35,37 +48,81 @@ def releases_router(coordinator: Coordinator, gate: Gate, publisher: Publisher) 
         before = decode_cursor(query.cursor)
         with coordinator.store.read() as tx:
             page = tx.releases.page(state=query.state, before=before, limit=query.limit)
-        return ReleasePage(items=tuple(map(summary_view, page.items)), next=encode_cursor(page.next))
+        return ReleasePage(items=tuple(map(release_summary, page.items)), next=encode_cursor(page.next))
 
     @router.get("/{release}")
-    def show_release(release: str) -> ReleaseView:
+    def show_release(release: str) -> ReleaseDetails:
         """One release with every signed document about it."""
-        return shown(coordinator, release)
+        return release_answer(coordinator, release)
+
+    @router.get("/{release}/forecast")
+    def show_forecast(release: str) -> Forecast | None:
+        """What to expect of a release, from its spec alone; null where no attribute can be a label."""
+        with coordinator.store.read() as tx:
+            spec = require_release(tx, release).spec
+        return forecast_of(decode(ReleaseSpec, spec.payload_bytes))
 
     @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
     def approve_release(
-        release: str, party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response
-    ) -> ReleaseView:
+        release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
+    ) -> ReleaseDetails:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
         publisher.wake()  # the last one is what a deal waits for
         response.status_code = 201 if new else 200
-        return shown(coordinator, release)
+        return release_answer(coordinator, release)
 
     @router.put("/{release}/rejections/{party}", status_code=201, openapi_extra=takes(Envelope))
     def reject_release(
-        release: str, party: str, body: Annotated[bytes, Depends(gate.party_body)], response: Response
-    ) -> ReleaseView:
+        release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
+    ) -> ReleaseDetails:
         """A party's signed rejection, or its withdrawal after an approval."""
         new = reject(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return shown(coordinator, release)
+        return release_answer(coordinator, release)
 
     return router
 
 
-def shown(coordinator: Coordinator, release: str) -> ReleaseView:
+def release_answer(coordinator: Coordinator, release: str) -> ReleaseDetails:
     """A release as answered. Raises UnknownError."""
     with coordinator.store.read() as tx:
-        found = require_release(tx, release)
-    return release_view(found)  # with a forecast, which may take longer than a transaction should
+        return release_details(require_release(tx, release))
+
+
+def published_router(coordinator: Coordinator) -> APIRouter:
+    """`/v1/releases/{id}/manifest`, `/matrix` and `/moments`."""
+    router = APIRouter(prefix="/v1/releases", tags=["published"])
+
+    def files(release: str) -> Files:
+        with coordinator.store.read() as tx:
+            found = require_release(tx, release)
+        if found.files is None:
+            raise NotPublishedError(
+                f"the release is {found.state}, not published",
+                remedy="Follow its events; every party must approve and upload first.",
+            )
+        return found.files
+
+    def answer(digest: str, media_type: str, known: str | None) -> Response:
+        headers = {"ETag": f'"{digest}"', "Cache-Control": _IMMUTABLE}
+        if known is not None and (known.strip() == "*" or headers["ETag"] in map(str.strip, known.split(","))):
+            return Response(status_code=304, headers=headers)
+        return StreamingResponse(pieces_of(coordinator.blobs.open(digest)), media_type=media_type, headers=headers)
+
+    @router.get("/{release}/manifest", response_class=Response)
+    def manifest(release: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        """The signed manifest, JSON."""
+        return answer(files(release).manifest, "application/json", if_none_match)
+
+    @router.get("/{release}/matrix", response_class=Response)
+    def matrix(release: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        """The published matrix, Parquet."""
+        return answer(files(release).matrix, _PARQUET, if_none_match)
+
+    @router.get("/{release}/moments", response_class=Response)
+    def moments(release: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        """The second moments, JSON."""
+        return answer(files(release).moments, "application/json", if_none_match)
+
+    return router

@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.feed import Feed
-from commingle.coordinator.http.queries import EventsQuery
-from commingle.coordinator.http.views import EventPage, EventView, event_view
+from commingle.coordinator.http.views import EventsQuery, release_event
 from commingle.coordinator.store.rows import EventRow
 from commingle.coordinator.store.store import Store
+from commingle.shared.wire import EventPage, ReleaseEvent
 
 _PAGE = 500
 _KEEP_ALIVE_SECONDS = 15.0
@@ -27,7 +27,7 @@ def streams_router(coordinator: Coordinator, feed: Feed) -> APIRouter:
             found, newest = tx.events.after(query.after, limit=_PAGE), tx.events.last()
         # an `after` beyond the newest event is from before a restored backup: start again from there
         last = found[-1].seq if found else min(query.after, newest)
-        return EventPage(items=tuple(map(event_view, found)), last=last)
+        return EventPage(items=tuple(map(release_event, found)), last=last)
 
     @router.get("/events")
     async def wait_for_events(query: Annotated[EventsQuery, Query()]) -> EventPage:
@@ -55,7 +55,7 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
         newest = await feed.last()
         found, ended = await run_in_threadpool(_look, store, release, seq)
         for event in found:
-            yield _server_sent(event_view(event))
+            yield _server_sent(release_event(event))
         seq = found[-1].seq if found else seq
         if ended or feed.stopping:
             return
@@ -72,5 +72,5 @@ def _look(store: Store, release: str, seq: int) -> tuple[tuple[EventRow, ...], b
     return found, state.final and len(found) < _PAGE
 
 
-def _server_sent(event: EventView) -> str:
+def _server_sent(event: ReleaseEvent) -> str:
     return f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"

@@ -1,157 +1,79 @@
-"""What is answered as JSON."""
+"""What is asked in query strings, and rows of the database as they are answered."""
 
-from datetime import datetime
-from typing import Any
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
-from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.model import WireModel, decode
-from commingle.shared.documents.spec import INTERACTIVE, ReleaseSpec
+from commingle.coordinator.errors import CursorError
+from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import INTERACTIVE
 from commingle.shared.documents.statements import RotationRequest
-from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.result import Forecast
 from commingle.shared.release.rounds import State
+from commingle.shared.wire import (
+    ExchangeProgress,
+    PartyKey,
+    PartyProgress,
+    PartyRecord,
+    ReleaseDetails,
+    ReleaseEvent,
+    ReleaseSummary,
+)
+
+_HIGHEST = 1 << 62
 
 
-class CoordinatorView(WireModel):
-    """Who this coordinator is."""
+class QueryParameters(BaseModel):
+    """A query string; a parameter that nobody knows is refused rather than ignored."""
 
-    name: str
-    signing_key: str
-    fingerprint: str
-    software: str
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class PartyView(WireModel):
-    """A member and its public keys, hex."""
+class PageQuery(QueryParameters):
+    """Which page of a list."""
 
-    name: str
-    signing_key: str
-    sealing_key: str
-    fingerprint: str
-    enrolled: datetime
-    revoked: datetime | None
-    identity: Envelope | None = Field(description="the keys under the member's own signature")
+    cursor: Annotated[str, Field(max_length=100)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-class PartyPage(WireModel):
-    """Members in the order they enrolled."""
+class ReleasesQuery(PageQuery):
+    """Which releases."""
 
-    items: tuple[PartyView, ...]
-    next: str | None
-
-
-class KeyView(WireModel):
-    """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
-
-    fingerprint: str
-    signing_key: str
-    since: datetime
-    rotation: RotationRequest | None
+    state: State | None = None
 
 
-class KeyPage(WireModel):
-    """A member's signing keys, the oldest first."""
+class EventsQuery(QueryParameters):
+    """Which events, and how long to wait for the first."""
 
-    items: tuple[KeyView, ...]
-
-
-class SealedKeyView(WireModel):
-    """A linkage key as one member sealed it to another."""
-
-    sender: str
-    envelope: Envelope
+    after: Annotated[int, Field(ge=0, lt=_HIGHEST)] = 0
+    wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0
 
 
-class SealedKeyPage(WireModel):
-    """What members sent to one of them, in order of senders."""
-
-    items: tuple[SealedKeyView, ...]
-
-
-class ProgressView(WireModel):
-    """How far one party is."""
-
-    name: str
-    approved: bool
-    uploaded: bool
+def encode_cursor(number: int | None) -> str | None:
+    """The cursor to continue after row `number`: opaque to clients."""
+    return None if number is None else urlsafe_b64encode(b"v1:%d" % number).decode().rstrip("=")
 
 
-class ReleaseSummary(WireModel):
-    """A release as listed."""
-
-    id: str
-    study: str
-    mechanism: str
-    state: State
-    reason: str | None
-    created: datetime
-    expires: datetime
-    n: int
-    k: int | None
-    epsilon: float
-    delta: float
-    parties: tuple[ProgressView, ...]
+def decode_cursor(text: str | None) -> int | None:
+    """The row number in a cursor. Raises CursorError."""
+    if text is None:
+        return None
+    try:
+        version, _, number = urlsafe_b64decode(text + "=" * (-len(text) % 4)).partition(b":")
+        value = int(number) if version == b"v1" and number.isdigit() and len(number) < len(str(_HIGHEST)) else None
+    except ValueError:
+        value = None
+    if value is None:
+        raise CursorError("not a cursor of this coordinator", remedy="Use `next` of the previous page, or none.")
+    return value
 
 
-class ReleasePage(WireModel):
-    """Releases, the newest first."""
-
-    items: tuple[ReleaseSummary, ...]
-    next: str | None
-
-
-class ExchangeView(WireModel):
-    """How far an exchange is: whether it is dealt, and what each party has signed in it."""
-
-    dealt: bool
-    masks: dict[str, Envelope]
-    countersignatures: dict[str, Envelope]
-
-
-class HandView(WireModel):
-    """The signed deal of an exchange, and a party's sealed package in base64."""
-
-    statement: Envelope
-    package: str
-
-
-class ReleaseView(ReleaseSummary):
-    """A release with every signed document about it, except what parties stated about their subjects."""
-
-    spec: Envelope
-    forecast: Forecast | None = Field(description="what to expect of it, from the spec alone; none without a label")
-    approvals: dict[str, Envelope]
-    blocks: dict[str, Envelope]
-    rejections: dict[str, Envelope]
-    exchange: ExchangeView | None = Field(description="where parties exchange before they upload")
-
-
-class EventView(WireModel):
-    """One line of a release's history: `kind` is what happened, `state` where that left the release."""
-
-    seq: int
-    release: str
-    at: datetime
-    kind: str = Field(
-        description="proposal, approval, rejection, deal, mask, countersignature, block, published, expired or aborted"
-    )
-    party: str | None
-    state: State
-
-
-class EventPage(WireModel):
-    """Events after the one asked for; ask for those after `last` next."""
-
-    items: tuple[EventView, ...]
-    last: int
-
-
-def party_view(party: PartyRow) -> PartyView:
+def party_record(party: PartyRow) -> PartyRecord:
     """A member as answered."""
-    return PartyView(
+    return PartyRecord(
         name=party.name,
         signing_key=party.signing_key,
         sealing_key=party.sealing_key,
@@ -162,9 +84,9 @@ def party_view(party: PartyRow) -> PartyView:
     )
 
 
-def key_view(key: KeyRow) -> KeyView:
+def party_key(key: KeyRow) -> PartyKey:
     """A key as answered."""
-    return KeyView(
+    return PartyKey(
         fingerprint=key.fingerprint,
         signing_key=key.signing_key,
         since=key.since,
@@ -172,18 +94,17 @@ def key_view(key: KeyRow) -> KeyView:
     )
 
 
-def summary_view(summary: Summary) -> ReleaseSummary:
+def release_summary(summary: Summary) -> ReleaseSummary:
     """A release as listed."""
-    return ReleaseSummary.model_validate(_summary(summary))
+    return ReleaseSummary(**_summary(summary))
 
 
-def release_view(release: Release) -> ReleaseView:
+def release_details(release: ReleaseRow) -> ReleaseDetails:
     """A release in full."""
     shares = release.shares.items()
-    return ReleaseView(
+    return ReleaseDetails(
         **_summary(release.summary),
         spec=release.spec,
-        forecast=forecast_of(decode(ReleaseSpec, release.spec.payload_bytes)),
         approvals={name: share.approval for name, share in shares if share.approval is not None},
         blocks={name: share.statement for name, share in shares if share.statement is not None},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
@@ -191,35 +112,23 @@ def release_view(release: Release) -> ReleaseView:
     )
 
 
-def _exchange(release: Release) -> ExchangeView:
+def release_event(event: EventRow) -> ReleaseEvent:
+    """An event as answered."""
+    return ReleaseEvent(
+        seq=event.seq, release=event.release, at=event.at, kind=event.kind, party=event.party, state=event.state
+    )
+
+
+def _exchange(release: ReleaseRow) -> ExchangeProgress:
     shares = release.shares.items()
-    return ExchangeView(
+    return ExchangeProgress(
         dealt=release.deal is not None,
         masks={name: share.mask for name, share in shares if share.mask is not None},
         countersignatures={n: share.countersignature for n, share in shares if share.countersignature is not None},
     )
 
 
-def event_view(event: EventRow) -> EventView:
-    """An event as answered."""
-    return EventView(
-        seq=event.seq, release=event.release, at=event.at, kind=event.kind, party=event.party, state=event.state
-    )
-
-
 def _summary(summary: Summary) -> dict[str, Any]:
-    facts = summary.facts
-    return {
-        "id": facts.id,
-        "study": facts.study,
-        "mechanism": facts.mechanism,
-        "state": summary.state,
-        "reason": summary.reason,
-        "created": facts.created,
-        "expires": facts.expires,
-        "n": facts.n,
-        "k": facts.k,
-        "epsilon": facts.epsilon,
-        "delta": facts.delta,
-        "parties": tuple(ProgressView(name=p.name, approved=p.approved, uploaded=p.uploaded) for p in summary.parties),
-    }
+    facts = asdict(summary.facts)
+    parties = tuple(PartyProgress(**asdict(party)) for party in summary.parties)
+    return {**facts, "state": summary.state, "reason": summary.reason, "parties": parties}

@@ -1,24 +1,16 @@
-"""Invites and parties in the database."""
+"""Members in the database: invites, parties and their keys, what they left for each other, and who has called."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from commingle.coordinator.store.rows import Invite, KeyRow, Page, PartyRow
-from commingle.coordinator.store.tables import invites, keys, parties
+from commingle.coordinator.store.rows import Invite, KeyRow, Page, PartyRow, SealedKeyRow, TokenRow
+from commingle.coordinator.store.tables import invites, keys, linkage_keys, nonces, parties, tokens
 
-_COLUMNS = (
-    parties.c.name,
-    parties.c.signing_key,
-    parties.c.sealing_key,
-    parties.c.fingerprint,
-    parties.c.invite,
-    parties.c.enrolled,
-    parties.c.revoked,
-    parties.c.identity,
-)
+_PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
+_SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
 
 
 class Members:
@@ -29,11 +21,7 @@ class Members:
 
     def add_invite(self, invite: Invite) -> None:
         """Remember an invite."""
-        self._connection.execute(
-            insert(invites).values(
-                digest=invite.digest, party=invite.party, created=invite.created, expires=invite.expires
-            )
-        )
+        self._connection.execute(insert(invites).values(asdict(invite)))
 
     def invite(self, digest: str) -> Invite | None:
         """The invite whose secret has this digest."""
@@ -42,16 +30,7 @@ class Members:
 
     def add(self, party: PartyRow) -> None:
         """Enrol a party."""
-        self._connection.execute(
-            insert(parties).values(
-                name=party.name,
-                signing_key=party.signing_key,
-                sealing_key=party.sealing_key,
-                fingerprint=party.fingerprint,
-                invite=party.invite,
-                enrolled=party.enrolled,
-            )
-        )
+        self._connection.execute(insert(parties).values(asdict(party)))
         self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled, None))
 
     def rotate(self, key: KeyRow) -> None:
@@ -80,28 +59,86 @@ class Members:
         query = select(keys).where(keys.c.party == party).order_by(keys.c.since)
         return tuple(KeyRow(*row) for row in self._connection.execute(query))
 
-    def _add_key(self, key: KeyRow) -> None:
-        self._connection.execute(insert(keys).values(asdict(key)))
-
-    def named(self, name: str) -> PartyRow | None:
+    def get(self, name: str) -> PartyRow | None:
         """The party of that name."""
-        return _party(self._connection.execute(select(*_COLUMNS).where(parties.c.name == name)).one_or_none())
+        return _party(self._connection.execute(select(*_PARTY).where(parties.c.name == name)).one_or_none())
 
-    def with_key(self, fingerprint: str) -> PartyRow | None:
+    def by_key(self, fingerprint: str) -> PartyRow | None:
         """The party whose signing key has that fingerprint."""
-        query = select(*_COLUMNS).where(parties.c.fingerprint == fingerprint)
+        query = select(*_PARTY).where(parties.c.fingerprint == fingerprint)
         return _party(self._connection.execute(query).one_or_none())
 
-    def invited_by(self, digest: str) -> PartyRow | None:
+    def by_invite(self, digest: str) -> PartyRow | None:
         """The party that has used the invite with this digest."""
-        return _party(self._connection.execute(select(*_COLUMNS).where(parties.c.invite == digest)).one_or_none())
+        return _party(self._connection.execute(select(*_PARTY).where(parties.c.invite == digest)).one_or_none())
 
     def page(self, *, after: int | None, limit: int) -> Page[PartyRow]:
         """Parties in the order they enrolled."""
-        query = select(parties.c.seq, *_COLUMNS).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
+        query = select(parties.c.seq, *_PARTY).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
         found = self._connection.execute(query.limit(limit + 1)).all()
         items = tuple(PartyRow(*row[1:]) for row in found[:limit])
         return Page(items, found[limit - 1].seq if len(found) > limit else None)
+
+    def _add_key(self, key: KeyRow) -> None:
+        self._connection.execute(insert(keys).values(asdict(key)))
+
+
+class LinkageKeys:
+    """Sealed linkage keys, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, recipient: str, sender: str) -> SealedKeyRow | None:
+        """What one member sent another."""
+        return next((row for row in self.of(recipient) if row.sender == sender), None)
+
+    def of(self, recipient: str) -> tuple[SealedKeyRow, ...]:
+        """What was sent to a member, in order of senders."""
+        query = select(*_SEALED).where(linkage_keys.c.recipient == recipient).order_by(linkage_keys.c.sender)
+        return tuple(SealedKeyRow(*row) for row in self._connection.execute(query))
+
+    def put(self, recipient: str, sender: str, created: datetime, envelope: str) -> None:
+        """Keep this one and drop the one before."""
+        same = (linkage_keys.c.recipient == recipient, linkage_keys.c.sender == sender)
+        self._connection.execute(delete(linkage_keys).where(*same))
+        values = {"recipient": recipient, "sender": sender, "created": created, "envelope": envelope}
+        self._connection.execute(insert(linkage_keys).values(values))
+
+
+class Access:
+    """Nonces and tokens, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def remember(self, signer: str, nonce: str, *, forget: datetime, now: datetime) -> bool:
+        """Remember a nonce until `forget`; False if it is remembered already. Forgets what is due."""
+        self._connection.execute(delete(nonces).where(nonces.c.forget < now))
+        known = select(nonces.c.nonce).where(nonces.c.signer == signer, nonces.c.nonce == nonce)
+        if self._connection.execute(known).one_or_none() is not None:
+            return False
+        self._connection.execute(insert(nonces).values(signer=signer, nonce=nonce, forget=forget))
+        return True
+
+    def add_token(self, token: TokenRow) -> None:
+        """Remember a token."""
+        self._connection.execute(insert(tokens).values(asdict(token)))
+
+    def token(self, *, name: str | None = None, digest: str | None = None) -> TokenRow | None:
+        """The token of that name, or whose secret has that digest."""
+        which = tokens.c.name == name if digest is None else tokens.c.digest == digest
+        row = self._connection.execute(select(tokens).where(which)).one_or_none()
+        return None if row is None else TokenRow(*row)
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """All of them, the oldest first."""
+        query = select(tokens).order_by(tokens.c.created, tokens.c.name)
+        return tuple(TokenRow(*row) for row in self._connection.execute(query))
+
+    def revoke_token(self, name: str, at: datetime) -> None:
+        """Let nobody in with it any more."""
+        self._connection.execute(update(tokens).where(tokens.c.name == name).values(revoked=at))
 
 
 def _party(row: Row[*tuple[Any, ...]] | None) -> PartyRow | None:

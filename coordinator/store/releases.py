@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
 
-from commingle.coordinator.store.rows import Facts, Files, Page, Progress, Release, Share, Summary
+from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
 from commingle.coordinator.store.tables import packages, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.spec import INTERACTIVE
@@ -32,14 +32,14 @@ class Releases:
             [{"release": facts.id, "party": name, "position": place} for place, name in enumerate(parties)],
         )
 
-    def get(self, release: str) -> Release | None:
+    def get(self, release: str) -> ReleaseRow | None:
         """One release."""
         row = self._connection.execute(select(releases).where(releases.c.id == release)).one_or_none()
         if row is None:
             return None
         query = select(shares).where(shares.c.release == release).order_by(shares.c.position)
         parties = {share.party: _share(share) for share in self._connection.execute(query)}
-        return Release(
+        return ReleaseRow(
             facts=_facts(row),
             spec=parse_envelope(row.spec.encode()),
             proposer_key=row.proposer_key,
@@ -73,13 +73,13 @@ class Releases:
         query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
-    def undealt(self) -> tuple[str, ...]:
+    def awaiting_deal(self) -> tuple[str, ...]:
         """Ids of releases whose parties wait for the deal of their exchange."""
         waiting = (releases.c.mechanism.in_(INTERACTIVE), releases.c.state == State.APPROVED, releases.c.deal.is_(None))
         query = select(releases.c.id).where(*waiting).order_by(releases.c.seq)
         return tuple(self._connection.execute(query).scalars())
 
-    def ended(self, among: Sequence[str]) -> tuple[str, ...]:
+    def over(self, among: Sequence[str]) -> tuple[str, ...]:
         """Those of the ids whose releases are over."""
         query = select(releases.c.id).where(releases.c.id.in_(among), releases.c.state.not_in(_OPEN))
         return tuple(self._connection.execute(query).scalars())
@@ -90,7 +90,7 @@ class Releases:
         found = query.where(shares.c.party == party, releases.c.state.in_(_OPEN)).order_by(releases.c.seq)
         return tuple(self._connection.execute(found).scalars())
 
-    def referred(self, digests: Sequence[str]) -> frozenset[str]:
+    def blobs_in_use(self, digests: Sequence[str]) -> frozenset[str]:
         """Those of some blobs that a release needs which is open or published."""
         ended = tuple(state for state in State if state.final and state is not State.PUBLISHED)
         blocks = select(shares.c.body).join(releases, shares.c.release == releases.c.id)
@@ -173,8 +173,8 @@ def _facts(row: Row[*tuple[Any, ...]]) -> Facts:
     return Facts(**{field.name: getattr(row, field.name) for field in fields(Facts)})
 
 
-def _share(row: Row[*tuple[Any, ...]]) -> Share:
-    return Share(
+def _share(row: Row[*tuple[Any, ...]]) -> ShareRow:
+    return ShareRow(
         party=row.party,
         approval=_envelope(row.approval),
         alignment=_envelope(row.alignment),

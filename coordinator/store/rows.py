@@ -80,7 +80,7 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareRow:
     """One party's documents in one release, where they are in.
 
     Attributes:
@@ -144,7 +144,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseRow:
     """A release with everything recorded about it; `shares` are in the spec's order of parties.
 
     Attributes:
@@ -154,7 +154,7 @@ class Release:
     facts: Facts
     spec: Envelope
     proposer_key: str
-    shares: Mapping[str, Share]
+    shares: Mapping[str, ShareRow]
     state: State
     reason: str | None
     files: Files | None

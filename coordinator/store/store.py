@@ -1,22 +1,24 @@
-"""The coordinator's memory as one object: transactions that offer access, members, releases and events."""
+"""The coordinator's database as one object, brought up to date: transactions of members, releases and events."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
+from alembic import command
+from alembic.config import Config
+from alembic.util.exc import CommandError
 from sqlalchemy import Connection
 
 from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
-from commingle.coordinator.store.access import Access
 from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.events import Events
-from commingle.coordinator.store.linkage import LinkageKeys
-from commingle.coordinator.store.members import Members
-from commingle.coordinator.store.migrate import migrate
+from commingle.coordinator.store.members import Access, LinkageKeys, Members
 from commingle.coordinator.store.releases import Releases
 from commingle.shared.runtime import faults
 
+_MIGRATIONS = Path(__file__).parent / "migrations"
 _log = structlog.get_logger()
 
 
@@ -104,6 +106,32 @@ def open_store(url: str, *, patient: bool = False) -> Store:
         database.close()
         raise
     return store
+
+
+def migrate(database: Database) -> None:
+    """Upgrade to the newest revision in one transaction. Replicas that start together take turns: there is one writer.
+
+    Raises:
+        UnreachableDatabaseError: the database cannot be reached.
+        StorageError: it was written by a newer version.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    try:
+        with database.writing() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except CommandError:
+        raise StorageError(
+            "the database was written by another version of Commingle",
+            remedy="Start the version that wrote it, or a newer one.",
+        ) from None
+    except StorageError as error:
+        cause = getattr(error.__cause__, "orig", None) or error.__cause__
+        said = (str(cause).splitlines() or [""])[0]
+        raise UnreachableDatabaseError(
+            f"cannot open the database: {said}", remedy="Check that it runs, its URL and its permissions."
+        ) from None
 
 
 def _transaction(connection: Connection) -> Transaction:

@@ -8,7 +8,6 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.answers import CoordinatorIdentity, ReleasePage, ReleaseSummary
 from commingle.services.client.cache import ReleaseCache
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
@@ -20,6 +19,7 @@ from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
 from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
 from commingle.shared.runtime.tls import trust
+from commingle.shared.wire import CoordinatorIdentity, ReleasePage, ReleaseSummary
 
 _PAGE = 100
 _LARGEST_PAGE_BYTES = 8 << 20

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from commingle.services.client.answers import ReleaseSummary
 from commingle.services.fit import ESTIMATORS, FitRequest
 from commingle.services.learner.shelf import Held
 from commingle.shared.documents.manifest import PrivacyStatement
@@ -19,6 +18,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import R_SQUARED, Assumptions
+from commingle.shared.wire import ReleaseSummary
 
 MAX_ROWS = 10_000
 _EXACT = 1 << 53

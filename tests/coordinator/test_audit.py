@@ -1,19 +1,13 @@
 """The chain of events and the coordinator's export."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic import command as alembic
-from alembic.config import Config
 
-from commingle.coordinator.audit import export_audit
+from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.keys import revoke, rotate
-from commingle.coordinator.store import migrate
-from commingle.coordinator.store.database import Database
-from commingle.coordinator.store.store import open_store
+from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
@@ -195,33 +189,6 @@ def test_release_under_a_key_that_never_was_enrolled_is_not_confirmed(hub: Hub, 
         confirm_by_coordinator(forged, release, manifest=manifest)
     older = replace(history, members={})
     assert confirm_by_coordinator(older, release, manifest=manifest)
-
-
-def test_events_of_an_older_version_are_chained_when_it_is_upgraded(database_url: str) -> None:
-    database = Database(database_url)
-    config = Config()
-    config.set_main_option("script_location", str(migrate._SCRIPTS))
-    with database.writing() as connection:
-        config.attributes["connection"] = connection
-        alembic.upgrade(config, "0002")
-        release = "ab" * 32
-        connection.exec_driver_sql(
-            "INSERT INTO releases (seq, id, spec, proposer_key, study, mechanism, created, expires, n, epsilon, delta,"  # noqa: S608 - the test's own figures
-            f" state) VALUES (1, '{release}', '{{}}', '{release}', 's', 'dgm', 1, 2, 3, 1.0, 0.1, 'expired')"
-        )
-        for seq, kind in ((1, "proposal"), (2, "expired")):
-            connection.exec_driver_sql(
-                "INSERT INTO events (seq, release, at, kind, party, state) "  # noqa: S608 - the test's own figures
-                f"VALUES ({seq}, '{release}', {seq}000001, '{kind}', NULL, '{kind}')"
-            )
-    database.close()
-    store = open_store(database_url)
-    with store.read() as tx:
-        bodies, _ = tx.events.chain()
-    store.close()
-    assert [json.loads(body)["at"] for body in bodies] == [
-        "1970-01-01T00:00:01.000001+00:00", "1970-01-01T00:00:02.000001+00:00",
-    ]  # fmt: skip
 
 
 def test_operator_exports_and_anyone_verifies(command: Command, tmp_path: Path) -> None:

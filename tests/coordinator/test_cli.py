@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from commingle.coordinator.settings import CoordinatorSettings, Home
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.coordinator.command import Command
@@ -49,14 +49,17 @@ def test_database_url_is_a_secret_and_can_come_from_a_file(command: Command, tmp
     command.json("init", "--home", tmp_path / "a", "--database-url", url)
     settings = load_settings(CoordinatorSettings, tmp_path / "a" / "settings.json")
     assert "hunter2" not in repr(settings)
-    assert Home(tmp_path).database_url(settings) == url
+    assert CoordinatorHome(tmp_path).database_url(settings) == url
     (tmp_path / "secret").write_text(url + "\n")
     command.json("init", "--home", tmp_path / "b", "--database-url-file", tmp_path / "secret")
     assert "hunter2" not in (tmp_path / "b" / "settings.json").read_text()
-    assert Home(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json")) == url
+    assert (
+        CoordinatorHome(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
+        == url
+    )
     (tmp_path / "secret").unlink()
     with pytest.raises(SettingsError, match="cannot read"):
-        Home(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
+        CoordinatorHome(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
 
 
 def test_invite_names_the_coordinator_and_the_party(command: Command, tmp_path: Path) -> None:

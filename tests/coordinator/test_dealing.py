@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commingle.coordinator.dealing import deal_out
+from commingle.coordinator.dealing import record_deal
 from commingle.coordinator.publisher import Publisher
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.model import decode
@@ -91,7 +91,7 @@ def test_release_is_published_and_readiness_told_while_another_one_is_being_deal
 def test_deal_stays_the_same_for_ever(hub: Hub, open_hub: Callable[[], Hub], exchanging: Exchanging) -> None:
     first = exchanging.get("deal", "clinic", "clinic").json()
     hub.publisher.run_once()
-    deal_out(hub.coordinator, exchanging.proposed.id)
+    record_deal(hub.coordinator, exchanging.proposed.id)
     hub.close()
     exchanging.hub = open_hub()
     exchanging.hub.publisher.run_once()
@@ -110,7 +110,7 @@ def test_two_replicas_that_deal_at_once_commit_one_deal(
 
     release = exchanging.proposed.id
     with armed(wait_for_the_other):
-        threads = [threading.Thread(target=deal_out, args=(h.coordinator, release)) for h in (hub, replica)]
+        threads = [threading.Thread(target=record_deal, args=(h.coordinator, release)) for h in (hub, replica)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -131,9 +131,9 @@ def test_crash_while_dealing_shows_nothing_of_that_deal(hub: Hub, parties: Parti
     exchanging = approved(hub, parties)
     first, second = Entropy(0), Entropy(1)
     with armed(crash), pytest.raises(CrashError):
-        deal_out(hub.coordinator, exchanging.proposed.id, entropy=first)
+        record_deal(hub.coordinator, exchanging.proposed.id, entropy=first)
     assert problem(exchanging.get("deal", "clinic", "clinic")) == (409, "not-dealt")
-    deal_out(hub.coordinator, exchanging.proposed.id, entropy=second)
+    record_deal(hub.coordinator, exchanging.proposed.id, entropy=second)
     assert hub.kinds(exchanging.proposed).count("deal") == 1
     exchanging.hand(parties[0])
     assert len(first.drawn) == len(second.drawn) > 0
@@ -141,7 +141,7 @@ def test_crash_while_dealing_shows_nothing_of_that_deal(hub: Hub, parties: Parti
 
 def test_no_seed_of_a_deal_reaches_disk_or_wire(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     exchanging, entropy = approved(hub, parties), Entropy(0)
-    deal_out(hub.coordinator, exchanging.proposed.id, entropy=entropy)
+    record_deal(hub.coordinator, exchanging.proposed.id, entropy=entropy)
     exchanging.hand(parties[0])
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     written += hub.http.get("/v1/events").content + exchanging.get("deal", "clinic", "clinic").content
@@ -166,7 +166,7 @@ def test_degenerate_round_key_ends_the_round_in_words(hub: Hub, parties: Parties
 def test_expired_round_is_not_dealt_for(hub: Hub, parties: Parties) -> None:
     exchanging = approved(hub, parties)
     hub.clock.move(hours=72)
-    deal_out(hub.coordinator, exchanging.proposed.id)
+    record_deal(hub.coordinator, exchanging.proposed.id)
     hub.publisher.run_once()
     assert problem(exchanging.get("deal", "clinic", "clinic")) == (409, "not-dealt")
     assert hub.kinds(exchanging.proposed)[-2:] == ["approval", "expired"]

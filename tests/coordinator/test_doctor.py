@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commingle.coordinator.doctor import examine_home
-from commingle.coordinator.settings import Home
+from commingle.coordinator.home import CoordinatorHome
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.clock import system_clock
 from tests.coordinator.command import Command
@@ -16,7 +16,7 @@ from tests.coordinator.honest import Honest, Hub, Proposed, key_of
 
 
 def failed(home: Path) -> dict[str, str]:
-    checks = list(examine_home(Home(home), url=None, ca_file=None, now=system_clock()))
+    checks = list(examine_home(CoordinatorHome(home), url=None, ca_file=None, now=system_clock()))
     assert all(bool(check.remedy) is not check.ok for check in checks)
     return {check.name: check.found for check in checks if not check.ok}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commingle.coordinator.keys import revoke
+from commingle.coordinator.members import revoke
 from commingle.shared.mechanisms.moments.block import open_matrix
 from commingle.shared.mechanisms.moments.exchange.mask import body_size
 from commingle.shared.mechanisms.moments.exchange.ring import row_blocks

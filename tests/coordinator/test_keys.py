@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from commingle.coordinator.errors import UnknownError
-from commingle.coordinator.keys import revoke
+from commingle.coordinator.members import revoke
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import RotationRequest

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
-from commingle.coordinator.keys import rotate
+from commingle.coordinator.members import rotate
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage

@@ -4,10 +4,10 @@ import json
 
 from alembic import command
 from alembic.config import Config
+from commingle.coordinator.store.migrate import _SCRIPTS
 from sqlalchemy import MetaData, text
 
 from commingle.coordinator.store.database import Database
-from commingle.coordinator.store.migrate import _SCRIPTS
 from commingle.coordinator.store.store import open_store
 from commingle.shared.release.audit import event_body
 from commingle.shared.release.charge import GENESIS, link_digest

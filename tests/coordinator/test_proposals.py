@@ -34,11 +34,12 @@ def test_proposal_is_recorded_and_shown(hub: Hub, parties: Parties) -> None:
     assert "alignment" not in json.dumps(shown).replace("commingle.alignment", "")
 
 
-def test_proposal_carries_the_forecast_that_its_spec_alone_implies(hub: Hub, parties: Parties) -> None:
+def test_proposal_has_the_forecast_that_its_spec_alone_implies(hub: Hub, parties: Parties) -> None:
     proposed = hub.proposed(parties)
     expected = forecast_of(proposed.spec)
     assert expected is not None
-    assert hub.show(proposed)["forecast"] == json.loads(json.dumps(asdict(expected)))
+    answer = hub.http.get(f"/v1/releases/{proposed.id}/forecast")
+    assert answer.json() == json.loads(json.dumps(asdict(expected)))
     assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
 
 
@@ -47,7 +48,23 @@ def test_proposal_without_a_possible_label_has_no_forecast(hub: Hub, parties: Pa
     spec = hub.spec(parties[:1])
     only = spec.parties[0].model_copy(update={"attributes": (levels,)})
     proposed = hub.signed(spec.model_copy(update={"parties": (only,)}))
-    assert hub.propose(proposed).json()["forecast"] is None
+    assert hub.propose(proposed).status_code == 201
+    assert hub.http.get(f"/v1/releases/{proposed.id}/forecast").json() is None
+
+
+def test_no_forecast_is_computed_unless_it_is_asked_for(hub: Hub, parties: Parties) -> None:
+    forecast_of.cache_clear()
+    proposed = hub.proposed(parties)
+    hub.approve(proposed, "clinic", parties[0].approval(proposed))
+    assert "forecast" not in hub.show(proposed)
+    assert forecast_of.cache_info().misses == 0
+    for _ in range(2):
+        hub.http.get(f"/v1/releases/{proposed.id}/forecast")
+    assert forecast_of.cache_info().misses == 1
+
+
+def test_forecast_of_an_unknown_release_is_404(hub: Hub) -> None:
+    assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/forecast")) == (404, "unknown")
 
 
 def test_same_proposal_again_is_200_and_makes_no_event(hub: Hub, parties: Parties) -> None:

@@ -164,7 +164,7 @@ def _check(world: World, hopeful: list[str]) -> None:
         assert not party.agent.proposals.unfinished()
     for name, request in world.questions:
         _check_regression(world.parties[name], request)
-    assert world.centre.hub.coordinator.blobs.keeping() == (), "masks of releases that are over"
+    assert world.centre.hub.coordinator.blobs.releases_with_masks() == (), "masks of releases that are over"
     for release in proposed:
         _check_release(world, release)
     for release in hopeful:  # nothing but a party's own decision may have ended these

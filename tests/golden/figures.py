@@ -7,12 +7,12 @@ from math import isnan
 from typing import Any, get_args
 
 import numpy as np
-
-from commingle.party_agent.private.encoding import encode_attribute
 from commingle.party_agent.private.mixing import bounded_rows
 from commingle.party_agent.private.regression.bridge import regress
-from commingle.party_agent.private.table import Table
 from commingle.party_agent.private.whitening import make_whitening
+
+from commingle.party_agent.private.encoding import encode_attribute
+from commingle.party_agent.private.table import Table
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release

@@ -13,7 +13,7 @@ import httpx
 
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.errors import SignatureError
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -145,7 +145,8 @@ class FakeCoordinator:
     def _route(self, request: httpx.Request) -> httpx.Response:  # noqa: PLR0911 - one for each route
         match [request.method, *request.url.path.strip("/").split("/")[1:]]:
             case ["GET", "coordinator"]:
-                return _json({"name": "fake", "signing_key": self.key.verifying_key.raw.hex(), "software": "1"})
+                raw, fingerprint = self.key.verifying_key.raw.hex(), self.key.fingerprint
+                return _json({"name": "fake", "signing_key": raw, "fingerprint": fingerprint, "software": "1"})
             case [method, "parties", *rest]:
                 return self._on_parties(request, method, rest)
             case ["GET", "releases"]:
@@ -324,7 +325,9 @@ class FakeCoordinator:
         found = self.releases[release]
         names = [party.name for party in found.document.parties]
         parties = [{"name": n, "approved": n in found.approvals, "uploaded": n in found.blocks} for n in names]
-        return {"id": release, "state": found.round.state, "reason": found.round.reason, "parties": parties}
+        facts = {"study", "mechanism", "created", "expires", "n", "k", "epsilon", "delta"}
+        shown = found.document.model_dump(mode="json", include=facts)
+        return {**shown, "id": release, "state": found.round.state, "reason": found.round.reason, "parties": parties}
 
     def _view(self, release: str) -> dict[str, Any]:
         found = self.releases[release]
@@ -365,7 +368,9 @@ def _shown(envelopes: Mapping[str, Envelope]) -> dict[str, Any]:
 
 
 def _member(member: Enrolment) -> dict[str, Any]:
-    return {"name": member.name, "signing_key": member.signing_key, "sealing_key": member.sealing_key}
+    fingerprint = VerifyingKey.from_hex(member.signing_key).fingerprint
+    keys = {"signing_key": member.signing_key, "sealing_key": member.sealing_key, "fingerprint": fingerprint}
+    return {"name": member.name, **keys, "enrolled": NOW.isoformat()}
 
 
 def _json(value: object, status: int = 200) -> httpx.Response:

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.coordinator.keys import revoke
+from commingle.coordinator.members import revoke
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import compose_agent
 from commingle.party_agent.errors import ConflictError

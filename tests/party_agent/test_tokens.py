@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.app import Desk, create_app
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.errors import ConflictError, UnknownError
 from commingle.party_agent.home import Home

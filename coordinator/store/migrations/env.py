@@ -1,4 +1,4 @@
-"""Alembic runs this file on the connection that `coordinator.store.migrate` hands over."""  # noqa: INP001 - loaded by path
+"""Alembic runs this file on the connection that `coordinator.store.store` hands over."""  # noqa: INP001 - loaded by path
 
 from alembic import context
 

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commingle.__main__ import main
-from commingle.party_agent.app import Desk, create_app
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.audit import export_audit
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError

@@ -1,13 +1,20 @@
-"""What a coordinator's home directory holds."""
+"""What a coordinator's home directory holds, and the coordinator it makes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.store.store import open_store
+from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.settings import Settings
+from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.settings import Settings, load_settings
 
 
 class CoordinatorSettings(Settings):
@@ -29,7 +36,7 @@ class CoordinatorSettings(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CoordinatorHome:
     """Where things are under one home directory."""
 
     path: Path
@@ -65,3 +72,21 @@ class Home:
         if settings.database_url is not None:
             return settings.database_url.get_secret_value()
         return f"sqlite:///{self.path.resolve() / 'coordinator.sqlite'}"
+
+
+@contextmanager
+def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinator]:
+    """The coordinator of a home directory, over its database and files; `patient` as in `open_store`.
+
+    Raises:
+        SettingsError, KeyFileError, StorageError: it cannot be opened.
+    """
+    home = CoordinatorHome(path)
+    settings = load_settings(CoordinatorSettings, home.settings)
+    key = load_signing_key(home.signing_key)
+    store = open_store(home.database_url(settings), patient=patient)
+    try:
+        blobs = BlobDirectory(home.blobs(settings))
+        yield Coordinator(settings.name, key, store, blobs, system_clock, settings.public_reads)
+    finally:
+        store.close()

@@ -1,0 +1,179 @@
+"""What a coordinator answers: one set of models for who serves them and for who reads them.
+
+The coordinator only ever constructs these, so it serves every field declared here and no other. Whoever reads ignores
+what a newer coordinator adds, does without what may be absent, and believes nothing that is not signed.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from commingle.shared.documents import model
+from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.release.rounds import State
+
+# version 1 of the interface promises strings; a reader holds them to more
+_TEXT = WithJsonSchema({"type": "string"})
+_Name = Annotated[model.Name, _TEXT]
+_Digest = Annotated[model.Digest, _TEXT]
+_Hex32 = Annotated[model.Hex32, _TEXT]
+
+
+class Answer(BaseModel):
+    """A response body or a part of one."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        json_schema_extra={"additionalProperties": False},  # described as it is served
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class CoordinatorIdentity(Answer):
+    """Who this coordinator is."""
+
+    name: str
+    signing_key: _Hex32
+    fingerprint: _Digest
+    software: str
+
+
+class PartyRecord(Answer):
+    """A member and its public keys, hex."""
+
+    name: _Name
+    signing_key: _Hex32
+    sealing_key: _Hex32
+    fingerprint: _Digest
+    enrolled: datetime
+    revoked: datetime | None = None
+    identity: Envelope | None = Field(None, description="the keys under the member's own signature")
+
+
+class PartyPage(Answer):
+    """Members in the order they enrolled."""
+
+    items: tuple[PartyRecord, ...]
+    next: str | None = None
+
+
+class PartyKey(Answer):
+    """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
+
+    fingerprint: _Digest
+    signing_key: _Hex32
+    since: datetime
+    rotation: RotationRequest | None = None
+
+
+class PartyKeys(Answer):
+    """A member's signing keys, the oldest first."""
+
+    items: tuple[PartyKey, ...]
+
+
+class SealedLinkageKey(Answer):
+    """A linkage key as one member sealed it to another."""
+
+    sender: _Name
+    envelope: Envelope
+
+
+class SealedLinkageKeys(Answer):
+    """What members sent to one of them, in order of senders."""
+
+    items: tuple[SealedLinkageKey, ...]
+
+
+class PartyProgress(Answer):
+    """How far one party is."""
+
+    name: _Name
+    approved: bool
+    uploaded: bool
+
+
+class ReleaseSummary(Answer):
+    """A release as listed."""
+
+    id: _Digest
+    study: str
+    mechanism: str
+    state: State
+    reason: str | None = None
+    created: datetime
+    expires: datetime
+    n: int
+    k: int | None = None
+    epsilon: float  # per party, in the release's own adjacency, as is delta
+    delta: float
+    parties: tuple[PartyProgress, ...]
+
+
+class ReleasePage(Answer):
+    """Releases, the newest first."""
+
+    items: tuple[ReleaseSummary, ...]
+    next: str | None = None
+
+
+class ExchangeProgress(Answer):
+    """How far an exchange is: whether it is dealt, and what each party has signed in it."""
+
+    dealt: bool = Field(default_factory=bool)
+    masks: dict[str, Envelope] = Field(default_factory=dict)
+    countersignatures: dict[str, Envelope] = Field(default_factory=dict)
+
+
+class SealedPackage(Answer):
+    """The signed deal of an exchange, and a party's sealed package in base64."""
+
+    statement: Envelope
+    package: Annotated[Base64Bytes, _TEXT]
+
+
+class ReleaseDetails(ReleaseSummary):
+    """A release with every signed document about it, except what parties stated about their subjects."""
+
+    spec: Envelope
+    approvals: dict[str, Envelope]
+    blocks: dict[str, Envelope]
+    rejections: dict[str, Envelope]
+    exchange: ExchangeProgress | None = Field(None, description="where parties exchange before they upload")
+
+    def signed(self, kind: str) -> Mapping[str, Envelope]:
+        """What parties are said to have signed of one kind, by party."""
+        exchange = self.exchange or ExchangeProgress()
+        return {
+            "approval": self.approvals,
+            "mask": exchange.masks,
+            "countersignature": exchange.countersignatures,
+            "block": self.blocks,
+            "rejection": self.rejections,
+        }[kind]
+
+
+class ReleaseEvent(Answer):
+    """One line of a release's history: `kind` is what happened, `state` where that left the release."""
+
+    seq: int
+    release: _Digest
+    at: datetime
+    kind: str = Field(
+        description="proposal, approval, rejection, deal, mask, countersignature, block, published, expired or aborted"
+    )
+    party: str | None = None
+    state: State
+
+
+class EventPage(Answer):
+    """Events after the one asked for; ask for those after `last` next."""
+
+    items: tuple[ReleaseEvent, ...]
+    last: int
