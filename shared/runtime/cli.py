@@ -15,8 +15,8 @@ from commingle.shared.errors import CommingleError
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "simulate", "Run a whole consortium on this machine."),
     "plan": ("commingle.services.planning.cli", "plan", "Say what a release will be worth."),
-    "fit": ("commingle.services.client.cli", "fit", "Fit a published release."),
-    "verify": ("commingle.services.client.cli", "verify", "Check a published release offline."),
+    "fit": ("commingle.services.client.fit_cli", "fit", "Fit a published release."),
+    "verify": ("commingle.services.client.verify_cli", "verify", "Check a published release offline."),
     "coordinator": ("commingle.coordinator.cli", "coordinator", "Run and operate a coordinator."),
     "party": ("commingle.party_agent.cli", "party", "Run and operate a party's agent."),
     "learner": ("commingle.services.learner.cli", "learner", "Serve fits of published releases."),
