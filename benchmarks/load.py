@@ -30,7 +30,7 @@ import httpx
 import numpy as np
 
 from benchmarks.load_exchange import release_moments
-from commingle.services.client import ReleaseClient
+from commingle import ReleaseClient
 from commingle.shared.documents.dsse import Envelope, open_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel

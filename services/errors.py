@@ -5,10 +5,12 @@ ServicesError
 ├── UnknownReleaseError      the coordinator has no release of that id
 ├── NotPublishedError        the release exists, its matrix does not yet or never will
 ├── MissingExtraError        an optional library is not installed
-└── services.learner.errors  BusyError, CursorError
+├── BusyError                too many requests of a learner wait for the coordinator
+└── CursorError              not a cursor of the coordinator's list
 
-A release whose signatures or digests do not hold is `shared.protocol.errors.VerificationError`, a coordinator that does
-not answer `shared.runtime.errors.RemoteError`, a fit nobody can compute `services.estimation.errors.EstimationError`.
+A release whose signatures or digests do not hold is `shared.documents.errors.VerificationError`, a coordinator that
+does not answer `shared.runtime.errors.RemoteError`, a fit that cannot be computed
+`shared.estimation.errors.EstimationError`.
 """
 
 from commingle.shared.errors import CommingleError
@@ -52,3 +54,15 @@ class MissingExtraError(ServicesError):
         self.package = package
         self.extra = extra
         super().__init__(f"{package} is not installed", remedy=f'Install it with: pip install "commingle[{extra}]"')
+
+
+class BusyError(ServicesError):
+    """Too many requests wait for the coordinator; those for releases already here are served."""
+
+    code = "busy"
+
+
+class CursorError(ServicesError):
+    """Not a cursor of the coordinator's list."""
+
+    code = "cursor"

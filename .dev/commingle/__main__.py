@@ -10,8 +10,8 @@ from commingle.shared.runtime.cli import CONTEXT, LazyGroup, run
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth."),
-    "fit": ("commingle.services.client.cli", "Fit a published release."),
-    "verify": ("commingle.services.client.cli", "Check a published release offline."),
+    "fit": ("commingle.services.client.fit_cli", "Fit a published release."),
+    "verify": ("commingle.services.client.verify_cli", "Check a published release offline."),
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
     "party": ("commingle.party_agent.cli", "Run and operate a party's agent."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),

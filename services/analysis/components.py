@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commingle.services.analysis.moments import Covariance, columns_of, estimate
-from commingle.services.analysis.result import Result
-from commingle.services.display.table import Column, Table
+from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 
@@ -34,18 +33,18 @@ class PrincipalComponents(Result):
     rows: int
     warnings: tuple[str, ...]
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """One row per component."""
-        return Table(
+        return ResultTable(
             title="Principal components",
             facts=(("units", "standardised" if self.standardised else "encoded"), ("subjects", f"{self.n:,}")),
             heading="component",
             labels=tuple(str(i + 1) for i in range(len(self.labels))),
             columns=(
-                Column("variance", self.variances),
-                Column("share", self.shares, ".1%"),
-                Column("signal to noise", self.signal_to_noise, ".3g"),
-                *(Column(label, self.loadings[:, i], ".3f") for i, label in enumerate(self.labels)),
+                ResultColumn("variance", self.variances),
+                ResultColumn("share", self.shares, ".1%"),
+                ResultColumn("signal to noise", self.signal_to_noise, ".3g"),
+                *(ResultColumn(label, self.loadings[:, i], ".3f") for i, label in enumerate(self.labels)),
             ),
             warnings=self.warnings,
         )

@@ -1,6 +1,6 @@
 """What an analysis refuses beyond what a fit refuses.
 
-services.estimation.errors.EstimationError
+shared.estimation.errors.EstimationError
 └── AnalysisError            an analysis that cannot be computed as asked
     ├── PenaltyError         a penalty or an l1_ratio that is none
     ├── NestedError          two models of which neither contains the other as asked

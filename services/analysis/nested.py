@@ -7,9 +7,8 @@ import numpy as np
 from scipy.special import fdtrc
 
 from commingle.services.analysis.errors import NestedError
-from commingle.services.analysis.result import Result
-from commingle.services.display.table import Column, Table
 from commingle.services.fit.fitting import fit_prepared
+from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor
 
@@ -41,19 +40,19 @@ class Comparison(Result):
     interval_for: Coverage
     warnings: tuple[str, ...]
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """One row per model."""
         known = [np.nan if value is None else value for value in (self.r_squared_smaller, self.r_squared_larger)]
         first, second = self.degrees_of_freedom
-        return Table(
+        return ResultTable(
             title=f"Two models of {self.target}",
             facts=(("larger", ", ".join(self.larger)), ("smaller", ", ".join(self.smaller) or "the mean alone")),
             heading="model",
             labels=("smaller", "larger"),
             columns=(
-                Column("expected R²", np.array(known), ".3f"),
-                Column(f"F({first}, {second})", np.array([np.nan, self.statistic])),
-                Column("p", np.array([np.nan, self.p_value]), ".3f"),
+                ResultColumn("expected R²", np.array(known), ".3f"),
+                ResultColumn(f"F({first}, {second})", np.array([np.nan, self.statistic])),
+                ResultColumn("p", np.array([np.nan, self.p_value]), ".3f"),
             ),
             notes=(f"Tested to be zero: {', '.join(self.terms)}.",),
             warnings=self.warnings,

@@ -7,8 +7,7 @@ import numpy as np
 
 from commingle.services.analysis.errors import NoSignalError
 from commingle.services.analysis.moments import Covariance, columns_of, estimate
-from commingle.services.analysis.result import Result
-from commingle.services.display.table import Column, Table
+from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
 
@@ -36,14 +35,14 @@ class PartialCorrelations(Result):
     rows: int
     warnings: tuple[str, ...]
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """The matrix of values."""
-        return Table(
+        return ResultTable(
             title="Partial correlations",
             facts=(("subjects", f"{self.n:,}"), ("published rows", f"{self.rows:,}")),
             heading="column",
             labels=self.labels,
-            columns=tuple(Column(label, self.values[:, i], ".3f") for i, label in enumerate(self.labels)),
+            columns=tuple(ResultColumn(label, self.values[:, i], ".3f") for i, label in enumerate(self.labels)),
             notes=(f"Standard errors: {_extent(self.standard_errors)}.",),
             warnings=self.warnings,
         )

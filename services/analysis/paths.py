@@ -10,11 +10,10 @@ from scipy.special import ndtri
 
 from commingle.services.analysis.errors import PenaltyError
 from commingle.services.analysis.moments import Covariance, estimate
-from commingle.services.analysis.result import Result
-from commingle.services.display.table import Column, Table
 from commingle.services.errors import MissingExtraError
 from commingle.services.fit.fitting import fit_prepared
-from commingle.services.fit.prediction import Values, term_matrix
+from commingle.services.fit.terms import Values, term_matrix
+from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.covariance import meat, residual
 from commingle.shared.estimation.diagnostics import expected_r_squared
@@ -65,18 +64,18 @@ class CoefficientPath(Result):
         predicted: Array = term_matrix(rows, self.schema, intercept=True) @ chosen
         return predicted
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """One row per penalty."""
         name = "ridge" if self.method == "ridge" else "lasso" if self.l1_ratio == 1 else "elastic net"
         noise = () if self.noise_penalty is None else (("noise alone stays below", f"{self.noise_penalty:.3g}"),)
-        return Table(
+        return ResultTable(
             title=f"{name.capitalize()} path of {self.target}",
             facts=(("best penalty", f"{self.penalties[self.best]:.3g}"), *noise),
             heading="penalty",
             labels=tuple(self.penalties.tolist()),
             columns=(
-                Column("expected R²", self.r_squared, ".3f"),
-                *(Column(term, self.coefficients[:, i]) for i, term in enumerate(self.terms)),
+                ResultColumn("expected R²", self.r_squared, ".3f"),
+                *(ResultColumn(term, self.coefficients[:, i]) for i, term in enumerate(self.terms)),
             ),
             warnings=self.warnings,
         )
@@ -112,7 +111,7 @@ def ridge_path(
     Raises:
         EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
     """
-    given = np.geomspace(1e2, 1e-4, _COUNT) if penalties is None else _checked(penalties)
+    given = np.geomspace(1e2, 1e-4, _COUNT) if penalties is None else _in_order(penalties)
     return _path(prepared, target, features, given, l1_ratio=0.0, solver=_ridge)
 
 
@@ -136,7 +135,7 @@ def lasso_path(
     def solver(x: Array, y: Array, penalties: Array) -> Array:
         return _elastic_net(x, y, penalties, l1_ratio)
 
-    given = None if penalties is None else _checked(penalties)
+    given = None if penalties is None else _in_order(penalties)
     return _path(prepared, target, features, given, l1_ratio=l1_ratio, solver=solver)
 
 
@@ -177,7 +176,7 @@ def _path(
     inside = [_with_intercept(problem, row) for row in slopes]
     r_squared = np.array(
         [
-            _expected(problem, penalty, l1_ratio, row, b)
+            _expected_r_squared(problem, penalty, l1_ratio, row, b)
             for penalty, row, b in zip(penalties, slopes, inside, strict=True)
         ]
     )
@@ -218,7 +217,7 @@ def _with_intercept(problem: _Problem, slopes: Array) -> Array:
     return b
 
 
-def _expected(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
+def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
     """Expected R^2, with H = the derivative of the slopes: (R + (1 - l1_ratio) penalty I)^-1 on the slopes not 0.
 
     For lasso these are its degrees of freedom (Zou, Hastie and Tibshirani 2007).
@@ -248,7 +247,7 @@ def _noise_penalty(problem: _Problem) -> float:
     return z * float((errors / (deviations[:-1] * deviations[-1])).max())
 
 
-def _checked(penalties: Sequence[float]) -> Array:
+def _in_order(penalties: Sequence[float]) -> Array:
     """The penalties in descending order."""
     given = np.array(penalties, dtype=np.float64)
     if given.ndim != 1 or not 0 < len(given) <= MAX_PENALTIES or not (np.isfinite(given) & (given > 0)).all():

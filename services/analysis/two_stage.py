@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from commingle.services.analysis.errors import InstrumentsError
 from commingle.services.analysis.nested import Comparison, compare
-from commingle.services.analysis.result import Result
-from commingle.services.display.table import Table
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
+from commingle.services.results import Result, ResultTable
 from commingle.shared.estimation.covariance import meat, residual
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.linear_algebra import inverse
@@ -53,7 +52,7 @@ class TwoStageFit(Result):
         """Those of the fit."""
         return self.fit.warnings
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """That of the fit, with the first stages below."""
         stages = [f"First stage of {s.target}: F = {s.statistic:.4g}." for s in self.first_stages]
         shown = self.fit.table()

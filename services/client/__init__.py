@@ -1,12 +1,1 @@
-"""Fetch, verify and fit published releases.
-
-with ReleaseClient("https://coordinator.example", trusted_coordinator=fingerprint) as client:
-release = client.fetch(next(client.releases()).id)
-print(release.fit("charges", ["age", "smoker"]).summary())
-"""
-
-from commingle.services.client.release import Release
-from commingle.services.client.remote import ReleaseClient
-from commingle.services.fit import Fit
-
-__all__ = ["Fit", "Release", "ReleaseClient"]
+"""Fetch, verify and analyse published releases; see docs/sdk.md. Users import the names from `commingle` itself."""

@@ -1,16 +1,20 @@
-"""The three files of a published release, byte for byte as the coordinator serves them."""
+"""The three files of a published release, byte for byte as the coordinator serves them, and the key to expect."""
 
+import re
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
 from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.release.verification import PublishedRelease, verify_release
+from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _FOR_EVERYONE = 0o644
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,20 @@ class ReleaseFiles:
     def verify(self, *, trusted_coordinator: str | None) -> PublishedRelease:
         """Check every signature and digest. Raises ProtocolError, see `verify_release`."""
         return verify_release(self.manifest, self.matrix, self.moments, trusted_coordinator=trusted_coordinator)
+
+
+def fingerprint(text: str | None) -> Fingerprint | None:
+    """A fingerprint as typed or pasted, or None for none.
+
+    Raises:
+        SettingsError: it is not 64 hex digits.
+    """
+    if text is None:
+        return None
+    cleaned = text.strip().lower()
+    if not _FINGERPRINT.fullmatch(cleaned):
+        raise SettingsError(
+            f"{text[:80]!r} is not a key's fingerprint",
+            remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
+        )
+    return Fingerprint(cleaned)

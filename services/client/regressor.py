@@ -24,7 +24,7 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         release: verified when it was made.
         target: a numeric or binary attribute.
         features: attributes, in the order of the columns that `predict` is given; None for all but the target.
-        estimator: one of `services.estimation.ESTIMATORS`.
+        estimator: one of `services.fit.ESTIMATORS`.
         intercept: whether the model has one.
 
     Attributes after `fit`:

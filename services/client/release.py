@@ -1,16 +1,16 @@
 """A published release in memory: verified, ready to be fitted. There is no other way to get one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services import analysis
-from commingle.services.client.files import ReleaseFiles
-from commingle.services.client.trust import fingerprint
+from commingle.services.client.files import ReleaseFiles, fingerprint
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute
@@ -18,6 +18,19 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.verification import PublishedRelease
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _of_moments(analyse: Callable[Concatenate[PreparedMoments, _P], _R]) -> Callable[Concatenate["Release", _P], _R]:
+    """The analysis as a method: of the release's own moments, with the same other arguments."""
+
+    @wraps(analyse)
+    def method(release: "Release", /, *args: _P.args, **options: _P.kwargs) -> _R:
+        return analyse(release.prepared, *args, **options)
+
+    return method
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -122,64 +135,12 @@ class Release:
         )
         return fit_prepared(self.prepared, request)
 
-    def ridge_path(
-        self, target: str, features: Sequence[str] | None = None, *, penalties: Sequence[float] | None = None
-    ) -> analysis.CoefficientPath:
-        """Ridge regressions over a row of penalties. Raises EstimationError."""
-        return analysis.ridge_path(self.prepared, target, features, penalties=penalties)
-
-    def lasso_path(
-        self,
-        target: str,
-        features: Sequence[str] | None = None,
-        *,
-        l1_ratio: float = 1.0,
-        penalties: Sequence[float] | None = None,
-    ) -> analysis.CoefficientPath:
-        """Lasso, or elastic net, over a row of penalties. Raises EstimationError, MissingExtraError."""
-        return analysis.lasso_path(self.prepared, target, features, l1_ratio=l1_ratio, penalties=penalties)
-
-    def pca(self, attributes: Sequence[str] | None = None, *, standardise: bool = True) -> analysis.PrincipalComponents:
-        """Principal components. Raises EstimationError."""
-        return analysis.pca(self.prepared, attributes, standardise=standardise)
-
-    def partial_correlations(
-        self, attributes: Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
-    ) -> analysis.PartialCorrelations:
-        """Correlation of every pair, all others held fixed. Raises EstimationError."""
-        return analysis.partial_correlations(self.prepared, attributes, interval_for=interval_for)
-
-    def two_stage(
-        self,
-        target: str,
-        *,
-        endogenous: Sequence[str],
-        instruments: Sequence[str],
-        exogenous: Sequence[str] = (),
-        confidence_level: float = 0.95,
-        interval_for: IntervalFor = "table",
-    ) -> analysis.TwoStageFit:
-        """Two-stage least squares, with an intercept. Raises EstimationError."""
-        return analysis.two_stage(
-            self.prepared,
-            target,
-            endogenous=endogenous,
-            instruments=instruments,
-            exogenous=exogenous,
-            confidence_level=confidence_level,
-            interval_for=interval_for,
-        )
-
-    def compare(
-        self,
-        target: str,
-        larger: Sequence[str] | None,
-        smaller: Sequence[str],
-        *,
-        interval_for: IntervalFor = "population",
-    ) -> analysis.Comparison:
-        """Does the larger model need what the smaller one leaves out? Raises EstimationError."""
-        return analysis.compare(self.prepared, target, larger, smaller, interval_for=interval_for)
+    ridge_path = _of_moments(analysis.ridge_path)
+    lasso_path = _of_moments(analysis.lasso_path)
+    pca = _of_moments(analysis.pca)
+    partial_correlations = _of_moments(analysis.partial_correlations)
+    two_stage = _of_moments(analysis.two_stage)
+    compare = _of_moments(analysis.compare)
 
     def __deepcopy__(self, _: object) -> Self:
         """The release itself: nothing in it changes, and a copy would not be verified."""

@@ -9,9 +9,8 @@ from typing import Self
 import httpx
 
 from commingle.services.client.cache import ReleaseCache
-from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.files import ReleaseFiles, fingerprint
 from commingle.services.client.release import Release
-from commingle.services.client.trust import fingerprint
 from commingle.services.errors import NotPublishedError, UnknownReleaseError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import VerifyingKey

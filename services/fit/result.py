@@ -1,5 +1,7 @@
-"""A fitted linear model in original units."""
+"""A fitted linear model in original units: its figures, and how they are shown."""
 
+import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,11 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from commingle.services.display.plain import plain
-from commingle.services.display.table import Shown, Table
-from commingle.services.fit.notebook import draw, fit_table
-from commingle.services.fit.prediction import Values, term_matrix
-from commingle.services.fit.summary import render
+from commingle.services.fit.terms import Values, public_ranges, term_matrix
+from commingle.services.results import Result, ResultColumn, ResultTable, json_value
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
@@ -20,9 +19,20 @@ from commingle.shared.estimation.request import Coverage
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
 
+_COVERED = {
+    "table": "Intervals are for the same fit on the full private table.",
+    "population": "Intervals are for the population the table was drawn from.",
+    "release": "Intervals are for the noisy release itself, not for the private table.",
+    "none": "There are no intervals for this fit.",
+}
+_TEXT_WIDTH = 78
+_WIDTHS = (10, 11, 8, 8, 12, 12)
+_COLOUR, _GRID, _INK = "#1f6fb4", "#e4e4e4", "#222222"
+_ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fit(Shown):
+class Fit(Result):
     """Coefficients in units of the target per unit of the attribute, or per level against the reference level.
 
     Attributes:
@@ -87,17 +97,68 @@ class Fit(Shown):
         """
         return term_matrix(rows, self.schema, intercept=self.intercept) @ self.coefficients
 
-    def summary(self, *, epsilon: str | None = None, delta: str | None = None) -> str:
-        """The fit as a text table, with the privacy of the release if it is given."""
-        return render(self, epsilon=epsilon, delta=delta)
-
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """The fit as rows and columns, one row per term."""
-        return fit_table(self)
+        low, high = self.intervals.T
+        level = f"{100 * self.confidence_level:g} %"
+        r_squared = self.diagnostics.r_squared
+        return ResultTable(
+            title=f"Linear model of {self.target}",
+            facts=(
+                ("estimator", self.estimator),
+                ("mechanism", self.mechanism),
+                ("subjects", f"{self.n:,}"),
+                ("published rows", f"{self.rows:,}"),
+                ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
+            ),
+            heading="term",
+            labels=self.terms,
+            columns=(
+                ResultColumn("coefficient", self.coefficients),
+                ResultColumn("standard error", self.standard_errors),
+                ResultColumn("t", self.t_values, ".2f"),
+                ResultColumn("p", self.p_values, ".3f"),
+                ResultColumn(f"{level} low", low),
+                ResultColumn(f"{level} high", high),
+            ),
+            notes=(_COVERED[self.interval_for],),
+            warnings=self.warnings,
+        )
+
+    def summary(self, *, epsilon: str | None = None, delta: str | None = None) -> str:
+        """The fit as text, laid out as statsmodels does, with the privacy of the release if it is given."""
+        rows = "-" if self.mechanism == "moments" else str(self.rows)
+        header = [
+            ("Target:", self.target, "Subjects (n):", str(self.n)),
+            ("Estimator:", self.estimator, "Published rows (k):", rows),
+            ("Mechanism:", self.mechanism, "Df residuals:", str(self.degrees_of_freedom)),
+            ("Epsilon:", epsilon or "not given", "Expected R-squared:", _r_squared(self.diagnostics)),
+            ("Delta:", delta or "not given", "Signal to noise:", _number(self.diagnostics.signal_to_noise)),
+        ]
+        rule = "=" * _TEXT_WIDTH
+        lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
+        lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
+        lines += [rule, *_text_rows(self), rule, _COVERED[self.interval_for]]
+        if self.warnings:
+            lines += ["", "Warnings:"]
+        for number, warning in enumerate(self.warnings, start=1):
+            lines += textwrap.wrap(warning, _TEXT_WIDTH, initial_indent=f"[{number}] ", subsequent_indent="    ")
+        return "\n".join(lines)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
-        return draw(self, ax)
+        if ax is None:
+            from matplotlib import pyplot as plt  # noqa: PLC0415 - slow to import and only plots need it
+
+            height = _MARGIN_INCHES + _ROW_INCHES * len(self.terms)
+            _, ax = plt.subplots(figsize=(_WIDTH_INCHES, height), dpi=110, layout="constrained")
+        start, width = int(self.intercept), public_ranges(self.schema)
+        intervals = self.intervals[start:] * width[:, None]
+        _draw_effects(ax, self.terms[start:], self.coefficients[start:] * width, intervals)
+        covered = "no intervals" if np.isnan(intervals).all() else f"{100 * self.confidence_level:g} % interval"
+        ax.set_title(f"{self.target} by {self.estimator}", fontsize=11, color=_INK)
+        ax.set_xlabel(f"change of {self.target} over a feature's public range ({covered})", fontsize=9)
+        return ax
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: lists, and None for what is not a finite number."""
@@ -105,4 +166,45 @@ class Fit(Shown):
         release = ("n", "rows", "mechanism")
         found = ("features", "terms", "warnings", "coefficients", "standard_errors", "p_values", "intervals")
         names = (*asked, *release, *found, "covariance", "t_values")
-        return {**{name: plain(getattr(self, name)) for name in names}, "diagnostics": self.diagnostics.to_dict()}
+        return {**{name: json_value(getattr(self, name)) for name in names}, "diagnostics": self.diagnostics.to_dict()}
+
+
+def _text_rows(fit: Fit) -> list[str]:
+    """Head, rule and one line per term, of the same columns as the table."""
+    tail = (1 - fit.confidence_level) / 2
+    headings = ("coef", "std err", "t", "P>|t|", f"[{tail:.4g}", f"{1 - tail:.4g}]")
+    label = min(26, max(12, *(len(term) for term in fit.terms)))
+    cells = [
+        ["-" if math.isnan(x) else format(x, column.form) for x in column.numbers.tolist()]
+        for column in fit.table().columns
+    ]
+    lines = [("", *headings), *zip(fit.terms, *cells, strict=True)]
+    head, *rows = (
+        f"{first:<{label}.{label}}" + "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
+        for first, *texts in lines
+    )
+    return [head, "-" * _TEXT_WIDTH, *rows]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _r_squared(found: Diagnostics) -> str:
+    if found.r_squared is None or found.r_squared_error is None:
+        return "-"
+    return f"{found.r_squared:.3f} (se {found.r_squared_error:.3f})"
+
+
+def _draw_effects(ax: "Axes", terms: tuple[str, ...], effects: Array, intervals: Array) -> None:
+    """One row per term: effects (q,), intervals (q, 2)."""
+    places = np.arange(len(terms), dtype=np.float64)
+    ax.axvline(0, color=_INK, linewidth=0.9, zorder=1)
+    ax.hlines(places, *intervals.T, color=_COLOUR, linewidth=2, alpha=0.6, zorder=2)
+    ax.scatter(effects, places, s=28, color=_COLOUR, zorder=3)
+    ax.set_yticks(places, terms)
+    ax.set_ylim(max(1, len(terms)) - 0.5, -0.5)
+    ax.tick_params(length=0)
+    ax.set_axisbelow(True)
+    ax.grid(axis="x", color=_GRID)
+    ax.spines[:].set_visible(False)

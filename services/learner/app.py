@@ -1,28 +1,28 @@
 """The learner's HTTP API: fits of published releases, for people and programs without Python."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import Response
-from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commingle.services.errors import MissingExtraError, NotPublishedError, UnknownReleaseError
-from commingle.services.fit import Fit, FitRequest, fit_prepared
-from commingle.services.learner.analyses import ANALYSES, AnalysisBody
-from commingle.services.learner.catalogue import Catalogue
-from commingle.services.learner.edge import BodyLimit, Metrics
-from commingle.services.learner.errors import BusyError, CursorError
-from commingle.services.learner.shelf import Held
-from commingle.services.learner.views import (
-    FitBody,
-    Moments,
-    PlanBody,
-    PredictionBody,
-    Predictions,
-    ReleaseDetail,
-    ReleaseList,
+from commingle.services.errors import (
+    BusyError,
+    CursorError,
+    MissingExtraError,
+    NotPublishedError,
+    UnknownReleaseError,
 )
+from commingle.services.fit import Fit, FitRequest, fit_prepared
+from commingle.services.learner.memory import LoadedRelease
+from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
+from commingle.services.learner.source import ReleaseSource
+from commingle.services.learner.views import Predictions, ReleaseDetail, ReleaseList, ReleaseMoments
+from commingle.services.results import Result
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.dp.errors import PrivacyError
@@ -30,10 +30,9 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.estimation.errors import EstimationError, RowsError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan
-from commingle.shared.planning.design import design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.runtime.errors import RemoteError, UnreachableError
-from commingle.shared.runtime.metrics import CountRequests
+from commingle.shared.runtime.metrics import CountRequests, RequestMetrics
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
 
 _STATUSES: dict[type[CommingleError], int] = {
@@ -49,11 +48,52 @@ _STATUSES: dict[type[CommingleError], int] = {
     RemoteError: 502,
     ProtocolError: 502,  # the coordinator serves what does not verify
 }
+MAX_BODY_BYTES = 8 << 20
+_PATIENCE_SECONDS = 60.0
 _PAGE = 100
 
 
-def create_app(catalogue: Catalogue) -> FastAPI:
-    """The application. It holds no state but the catalogue's and its own metrics."""
+class LearnerMetrics(RequestMetrics):
+    """Those of requests, and what only a learner has."""
+
+    def __init__(self) -> None:
+        super().__init__("learner")
+        self.fits = Counter("commingle_learner_fits", "Fits computed", ["estimator"], registry=self.registry)
+
+
+class BodyLimit:
+    """Stops reading a body that is too large, whatever its headers say, or takes too long."""
+
+    def __init__(self, app: ASGIApp, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+        self._app = app
+        self._patience_seconds = patience_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count one request's body while it comes in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        until = asyncio.get_running_loop().time() + self._patience_seconds
+        received, more = 0, True
+
+        async def counted() -> Message:
+            nonlocal received, more
+            try:
+                async with asyncio.timeout_at(until if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not come in time; send it again") from None
+            more = message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
+                raise HTTPException(413, f"the body exceeds {MAX_BODY_BYTES} bytes; send fewer rows at a time")
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def create_app(source: ReleaseSource) -> FastAPI:
+    """The application. It holds no state but the source's and its own metrics."""
     app = FastAPI(
         title="Commingle learner",
         version=__version__,
@@ -61,42 +101,42 @@ def create_app(catalogue: Catalogue) -> FastAPI:
         responses=PROBLEM_RESPONSES,
         redoc_url=None,
     )
-    metrics = Metrics()
+    metrics = LearnerMetrics()
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
-    held.set_function(lambda: len(catalogue.shelf))
+    held.set_function(lambda: len(source.memory))
     install_problems(app, _STATUSES)
     app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
-    _add_releases(app, catalogue)
-    _add_fits(app, catalogue, metrics)
+    _add_releases(app, source)
+    _add_fits(app, source, metrics)
     _add_plans(app)
-    _add_analyses(app, catalogue)
-    _add_operations(app, catalogue, metrics)
+    _add_analyses(app, source)
+    _add_operations(app, source, metrics)
     return app
 
 
-def _add_releases(app: FastAPI, catalogue: Catalogue) -> None:
+def _add_releases(app: FastAPI, source: ReleaseSource) -> None:
     @app.get("/v1/releases", tags=["releases"])
     def list_releases(
         cursor: Annotated[str | None, Query(max_length=500)] = None,
         limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
     ) -> ReleaseList:
         """What can be fitted."""
-        return catalogue.page(cursor=cursor, limit=limit)
+        return source.page(cursor=cursor, limit=limit)
 
     @app.get("/v1/releases/{release}", tags=["releases"])
     def show_release(release: str) -> ReleaseDetail:
         """Attributes, size, privacy and signal of one release, after verification."""
-        return ReleaseDetail.of(catalogue.take(release))
+        return ReleaseDetail.of(source.fetch(release))
 
     @app.get("/v1/releases/{release}/moments", tags=["releases"])
-    def show_moments(release: str) -> Moments:
+    def show_moments(release: str) -> ReleaseMoments:
         """Estimated second moments and the noise in them."""
-        return Moments.of(catalogue.take(release))
+        return ReleaseMoments.of(source.fetch(release))
 
 
-def _add_fits(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:
-    def fitted(held: Held, request: FitRequest) -> Fit:
+def _add_fits(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics) -> None:
+    def compute_fit(held: LoadedRelease, request: FitRequest) -> Fit:
         result = fit_prepared(held.prepared, request)
         metrics.fits.labels(result.estimator).inc()
         return result
@@ -104,18 +144,18 @@ def _add_fits(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:
     @app.post("/v1/releases/{release}/fits", tags=["fits"])
     def fit(release: str, body: FitBody) -> dict[str, Any]:
         """Coefficients in original units with intervals, diagnostics and warnings."""
-        held = catalogue.take(release)
-        return {"release": held.id, "coordinator_pinned": held.pinned, **fitted(held, body.request()).to_dict()}
+        held = source.fetch(release)
+        return _with_release(held, compute_fit(held, body.request()))
 
     @app.post("/v1/releases/{release}/predictions", tags=["fits"])
     def predict(release: str, body: PredictionBody) -> Predictions:
         """A fit, applied to rows given."""
-        result = fitted(catalogue.take(release), body.request())
+        result = compute_fit(source.fetch(release), body.request())
         return Predictions(
             release=release,
             target=result.target,
             estimator=result.estimator,
-            predictions=_predicted(result, body),
+            predictions=_predictions(result, body),
             warnings=list(result.warnings),
         )
 
@@ -124,24 +164,24 @@ def _add_plans(app: FastAPI) -> None:
     @app.post("/v1/plans", tags=["plans"])
     def plan(body: PlanBody) -> Plan:
         """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
-        return make_plan(design_of(body.study), body.assumptions())
+        return make_plan(body.study, body.assumptions())
 
 
-def _add_analyses(app: FastAPI, catalogue: Catalogue) -> None:
-    def add(kind: str, asked: type[AnalysisBody]) -> None:
-        def analyse(release: str, body: AnalysisBody) -> dict[str, Any]:
-            held = catalogue.take(release)
-            return {"release": held.id, "coordinator_pinned": held.pinned, **body.run(held.prepared).to_dict()}
+def _add_analyses(app: FastAPI, source: ReleaseSource) -> None:
+    def add(kind: str, asked: type[RequestBody], run: Callable[..., Result]) -> None:
+        def analyse(release: str, body: RequestBody) -> dict[str, Any]:
+            held = source.fetch(release)
+            return _with_release(held, run(held.prepared, **dict(body)))
 
         analyse.__annotations__["body"] = asked  # the class that FastAPI validates and describes
         path, name = f"/v1/releases/{{release}}/analyses/{kind}", kind.replace("-", "_")
         app.post(path, tags=["analyses"], name=name, description=asked.__doc__)(analyse)
 
-    for kind, asked in ANALYSES.items():
-        add(kind, asked)
+    for kind, (asked, run) in ANALYSES.items():
+        add(kind, asked, run)
 
 
-def _add_operations(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> None:
+def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics) -> None:
     @app.get("/healthz", tags=["operations"])
     async def healthz() -> dict[str, str]:
         """The process runs."""
@@ -150,7 +190,7 @@ def _add_operations(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> Non
     @app.get("/readyz", tags=["operations"], response_model=None)
     def readyz() -> dict[str, Any] | Response:
         """Releases can be served: the coordinator answers, or some were kept."""
-        ready = catalogue.readiness()
+        ready = source.readiness()
         if ready.coordinator is not None and not ready.releases:
             said = f"no release is kept here and the coordinator cannot be used: {ready.coordinator}"
             return problem(503, "not-ready", said, ready.coordinator.remedy)
@@ -163,7 +203,11 @@ def _add_operations(app: FastAPI, catalogue: Catalogue, metrics: Metrics) -> Non
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _predicted(result: Fit, body: PredictionBody) -> list[float]:
+def _with_release(held: LoadedRelease, result: Result) -> dict[str, Any]:
+    return {"release": held.published.release, "coordinator_pinned": held.pinned, **result.to_dict()}
+
+
+def _predictions(result: Fit, body: PredictionBody) -> list[float]:
     lacking = next((i for i, row in enumerate(body.rows) if not row.keys() >= set(result.features)), None)
     if lacking is not None:
         missing = sorted(set(result.features) - body.rows[lacking].keys())

@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 import structlog
 
-from commingle.services.client import ReleaseClient
+from commingle.services.client.remote import ReleaseClient
 from commingle.services.learner.app import create_app
-from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import serve as run
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
@@ -60,4 +60,4 @@ def serve(
         ca_file=ca_file,
         timeout_seconds=_TIMEOUT_SECONDS,
     ) as client:
-        run(create_app(Catalogue(client)), host=host, port=port, tls=tls)
+        run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls)

@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from commingle.services.client import Release, ReleaseClient
+from commingle.services.client.release import Release
+from commingle.services.client.remote import ReleaseClient
 from commingle.services.simulation.consortium import Consortium, Workshop
 from commingle.services.simulation.errors import RoundError
 from commingle.services.simulation.releases import Planned

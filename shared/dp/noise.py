@@ -10,10 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian
-from opendp.metrics import l2_distance
-from opendp.mod import enable_features
 
 from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.dp.errors import ParameterError
@@ -22,8 +18,6 @@ Sampler = Callable[[int, int], NDArray[np.int64]]
 
 _CHUNK = 1 << 14
 _WORKERS = 2
-
-enable_features("contrib")  # the sampler is proved, but still listed there
 
 
 def discrete_gaussian(sigma: int, count: int) -> NDArray[np.int64]:
@@ -34,9 +28,12 @@ def discrete_gaussian(sigma: int, count: int) -> NDArray[np.int64]:
     """
     if not 1 <= sigma <= SIGMA_LIMIT:
         raise ParameterError(f"a noise scale of {sigma} is out of range", remedy="Raise epsilon.")
+    from opendp import domains, measurements, metrics, mod  # noqa: PLC0415 - slow to import, and only parties draw
+
+    mod.enable_features("contrib")  # the sampler is proved, but still listed there
     # T="i64": OpenDP's default integer has 32 bits and saturates.
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    mechanism = make_gaussian(*space, scale=float(sigma))
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l2_distance(T="f64")
+    mechanism = measurements.make_gaussian(*space, scale=float(sigma))
 
     def draw(size: int) -> NDArray[np.int64]:
         return np.asarray(mechanism([0] * size), np.int64)

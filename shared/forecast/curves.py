@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.forecast import forecast, is_useful, relative_error
 from commingle.shared.forecast.mechanisms import PREDICTORS, predict
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.sketch import settled, sketch_bounds
 from commingle.shared.forecast.words import advice
-from commingle.shared.planning.design import Design
+from commingle.shared.planning.design import Design, design_of
 from commingle.shared.planning.task import Assumptions, Task, task_of
 
 _POINTS = 17
@@ -20,13 +21,14 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
 _CLASSICAL_MOST = 1.0
 
 
-def plan(design: Design, assumed: Assumptions | None = None) -> Plan:
+def plan(study: Study | Design, assumed: Assumptions | None = None) -> Plan:
     """The forecast with its curves, and the other mechanisms beside it.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
+    design = study if isinstance(study, Design) else design_of(study)
     assumed = assumed or Assumptions()
     task = task_of(design, assumed)
     possible = [name for name in PREDICTORS if name != "moments" or not design.whitened]

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from commingle import ReleaseClient
 from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as agent_app
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
-from commingle.services.client import ReleaseClient
 from commingle.services.learner.app import create_app as learner_app
-from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.source import ReleaseSource
 from tests.coordinator.honest import Hub, problem
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
@@ -97,7 +97,7 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
     client = ReleaseClient(
         "http://hub", transport=httpx.MockTransport(listening), trusted_coordinator=COORDINATOR.fingerprint
     )
-    app = learner_app(Catalogue(client))
+    app = learner_app(ReleaseSource(client))
     fit = {"target": "charges, yearly"}
     bodies = {
         "plans": {"study": study(mechanism="rmgm", n=2000, epsilon=1, title="charges").model_dump(mode="json")},
@@ -124,7 +124,7 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
 def test_no_service_has_methods_beyond_its_document(tmp_path: Path) -> None:
     hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
     with consortium_of(tmp_path, "clinic", "insurer").agent("clinic") as agent:
-        learner = Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))
+        learner = ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app)))
         for app in (hub.app, agent_app(LocalApi(agent, TOKEN, None)), learner_app(learner)):
             known = endpoints(app)
             with httpx.Client(transport=InProcess(app), base_url="http://any") as http:

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
+from commingle import ReleaseClient
 from commingle.coordinator.errors import TooLargeError, TruncatedError
 from commingle.coordinator.http.bodies import Body
 from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as agent_app
-from commingle.services.client import ReleaseClient
+from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
-from commingle.services.learner.catalogue import Catalogue
-from commingle.services.learner.edge import BodyLimit
+from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.problem import install_problems
 from tests.coordinator.honest import Hub, key_of, problem
 from tests.party_agent.consortium import BY_HAND, consortium_of
@@ -35,7 +35,7 @@ def services(tmp_path: Path) -> Iterator[list[httpx.Client]]:
         apps = [
             hub.app,
             agent_app(LocalApi(agent, TOKEN, None)),
-            learner_app(Catalogue(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
+            learner_app(ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
         ]
         clients = [httpx.Client(transport=InProcess(app), base_url="http://any") for app in apps]
         clients[0].auth = hub.auth(key_of("clinic"))

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from commingle.services.client import ReleaseClient
+from commingle import ReleaseClient
 from commingle.services.learner.app import create_app
-from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.source import ReleaseSource
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
 from tests.services.in_process import InProcess
@@ -13,7 +13,7 @@ from tests.services.in_process import InProcess
 def test_learner_answers_as_documented(tmp_path: Path) -> None:
     with hub_with_releases(tmp_path) as (hub, releases):
         client = ReleaseClient("http://hub", transport=InProcess(hub.app), trusted_coordinator=hub.key.fingerprint)
-        statuses = attack(create_app(Catalogue(client)), known=[{"release": release} for release in releases])
+        statuses = attack(create_app(ReleaseSource(client)), known=[{"release": release} for release in releases])
     assert statuses["GET", "/v1/releases"] == {200, 422}
     for path in ("/v1/releases/{release}", "/v1/releases/{release}/moments"):
         assert statuses["GET", path] == {200, 404, 409}

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, cast
 
+from commingle import ReleaseClient
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app as coordinator_app
@@ -15,9 +16,8 @@ from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store, open_store
 from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as party_app
-from commingle.services.client import ReleaseClient
 from commingle.services.learner.app import create_app as learner_app
-from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.source import ReleaseSource
 
 FOLDER = Path(__file__).parents[2] / "docs" / "openapi"
 
@@ -33,7 +33,7 @@ def _descriptions(store: Store) -> dict[str, str]:
     apps = {
         "coordinator": coordinator_app(hub, Publisher(hub), Feed(store)),
         "party-agent": party_app(LocalApi(agent=cast("Any", None), token="", loop=None)),
-        "learner": learner_app(Catalogue(ReleaseClient("http://127.0.0.1:1"))),
+        "learner": learner_app(ReleaseSource(ReleaseClient("http://127.0.0.1:1"))),
     }
     store.close()
     return {f"{name}.json": json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n" for name, app in apps.items()}

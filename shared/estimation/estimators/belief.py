@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import chdtri, expit, ndtri
-from scipy.stats.qmc import Sobol
 
 from commingle.shared.estimation.prepared import Array
 
@@ -170,7 +168,11 @@ def prior_log_odds(belief: Belief) -> float:
     most = math.log(MOST_ODDS)
     if excess(most) <= 0:
         return most
-    return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3)) if excess(_LEAST_LOG_ODDS) < 0 else _LEAST_LOG_ODDS
+    if excess(_LEAST_LOG_ODDS) >= 0:
+        return _LEAST_LOG_ODDS
+    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
+
+    return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3))
 
 
 @lru_cache(maxsize=64)
@@ -179,5 +181,7 @@ def _unrelated(q: int, rows: int) -> tuple[Array, Array]:
 
     Spread evenly: the few draws that look like signal make the loss, and 64 pseudo-random ones put it off by half.
     """
+    from scipy.stats.qmc import Sobol  # noqa: PLC0415 - imports all of scipy.stats
+
     uniform = Sobol(q + 1, rng=np.random.default_rng(0)).random(_DRAWS)
     return np.asarray(ndtri(uniform[:, :-1])), np.asarray(chdtri(max(rows - q, 1), uniform[:, -1]))

@@ -8,7 +8,6 @@ undoes the attenuation there, times what is left of a normal prior, times the pr
 import math
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh
 
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.estimation.estimators.belief import Belief, Directions, Label, shrinkage
@@ -63,9 +62,11 @@ def directions(system: System, c: Centred) -> Directions:
     1 - noise is off by about sqrt(2/m). Its prior is exponential about what features of variance FEATURE_VARIANCE
     would show, which shifts a normal posterior by -s^2 / mean, cut off to [0, 1].
     """
+    from scipy.linalg import eigh  # noqa: PLC0415 - slow to import
+
     try:
         noise, basis = eigh(c.rows * c.V, c.X)
-    except LinAlgError:
+    except np.linalg.LinAlgError:
         raise SingularError("the moments cannot be inverted", remedy="Name fewer features.") from None
     noise = np.maximum(noise, _LEAST)
     v = np.diag(c.V)

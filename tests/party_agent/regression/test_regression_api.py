@@ -15,7 +15,7 @@ from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.tokens import create_token
-from commingle.services.client.cli import verify
+from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError

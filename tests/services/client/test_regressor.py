@@ -9,8 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.inspection import permutation_importance
 from sklearn.utils import estimator_checks as checks
 
-from commingle.services.client import Release
-from commingle.services.client.regressor import CommingleRegressor
+from commingle import CommingleRegressor, Release
 from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
 from tests.services.released import SLOPES, published
 

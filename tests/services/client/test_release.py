@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commingle.services.client import Release
+from commingle import Release
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.errors import DocumentError, ProtocolError, VerificationError
 from commingle.shared.documents.keys import Fingerprint
@@ -125,10 +125,23 @@ def test_misspelt_attribute_is_answered_with_the_close_one() -> None:
     assert "smoker" in caught.value.remedy
 
 
+OPTIONAL = {"pandas", "matplotlib", "sklearn"}
+OTHERS = {"commingle.party_agent", "commingle.coordinator", "commingle.services.learner", "sqlalchemy", "fastapi"}
+SLOW = {"httpx", "uvicorn", "opendp", "pyarrow.dataset", "scipy.stats", "scipy.optimize", "scipy.linalg"}
+
+
+def loaded_by(statement: str, *arguments: str) -> set[str]:
+    check = f"import sys\n{statement}\nprint('\\nloaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True, check=True)
+    return {*done.stdout.rpartition("loaded:")[2].split()}
+
+
+def test_verify_and_fit_load_nothing_they_do_not_need(tmp_path: Path) -> None:
+    Release.of(published()[1]).save(tmp_path)
+    run = "from commingle.shared.runtime.cli import commingle; commingle.main(sys.argv[1:], standalone_mode=False)"
+    assert loaded_by(run, "verify", str(tmp_path)) & {*OPTIONAL, *OTHERS, *SLOW, "scipy"} == set()
+    assert loaded_by(run, "fit", str(tmp_path), "--target", TARGET) & {*OPTIONAL, *OTHERS, *SLOW} == set()
+
+
 def test_client_loads_neither_agent_nor_coordinator_nor_a_server() -> None:
-    check = (
-        "import sys, services.client, services.client.cli\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('party_agent', 'coordinator', 'sqlalchemy', 'fastapi')])"
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert loaded_by("from commingle import Release, ReleaseClient") & {*OPTIONAL, *OTHERS} == set()

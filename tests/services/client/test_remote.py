@@ -4,7 +4,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.services.client import ReleaseClient
+from commingle import ReleaseClient
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.errors import NotPublishedError, UnknownReleaseError
 from commingle.shared.documents.errors import ProtocolError, VerificationError

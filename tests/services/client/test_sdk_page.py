@@ -7,8 +7,8 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from commingle.services.client import Fit, Release
-from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
+from commingle import Fit, Release
+from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published, study
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -16,6 +16,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 def test_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    planned = study(mechanism="rmgm", n=2000, epsilon=10, title="charges")
+    (tmp_path / "study.json").write_text(planned.model_dump_json(exclude_none=True))
     fake = FakeCoordinator.serving(published())
     with mpl.rc_context({"backend": "agg"}), on_a_socket(fake) as url:
         names: dict[str, Any] = {"url": url, "fingerprint": COORDINATOR.fingerprint}
@@ -27,6 +29,7 @@ def test_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(names["fit"], Fit)
     assert names["test"].p_value < 1e-6
     assert names["model"].coef_ == pytest.approx([2.0, 12.0], abs=3)
+    assert names["planned"].advice
     assert (tmp_path / "charges.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -10,10 +10,9 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection
 
-from commingle.services.display.frame import to_frame
-from commingle.services.display.table import Column, Table
 from commingle.services.errors import MissingExtraError
 from commingle.services.fit import Fit, FitRequest, fit
+from commingle.services.results import ResultColumn, ResultTable
 from tests.shared.estimation.tables import TERMS, make_table, noiseless
 
 TABLE = make_table(300)
@@ -79,8 +78,8 @@ def test_frame_holds_the_arrays_of_the_fit() -> None:
 
 
 def test_frame_keeps_columns_of_the_same_name() -> None:
-    columns = (Column("variance", np.array([1.0, 2.0])), Column("variance", np.array([3.0, 4.0])))
-    frame = to_frame(Table(title="", heading="component", labels=("1", "2"), columns=columns))
+    columns = (ResultColumn("variance", np.array([1.0, 2.0])), ResultColumn("variance", np.array([3.0, 4.0])))
+    frame = ResultTable(title="", heading="component", labels=("1", "2"), columns=columns).to_frame()
     np.testing.assert_array_equal(frame["variance"], [[1, 3], [2, 4]])
 
 
@@ -117,7 +116,8 @@ def test_plot_of_a_constant_is_empty() -> None:
 
 def test_learner_and_client_load_no_optional_library() -> None:
     check = (
-        "import sys, services.client, services.learner.app\n"
+        "import sys, commingle.services.learner.app\n"
+        "from commingle import Release, ReleaseClient\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('sklearn', 'pandas', 'matplotlib')])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

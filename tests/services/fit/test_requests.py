@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import ESTIMATORS, FitRequest, PreparedMoments, fit
-from commingle.services.fit.prediction import Values
+from commingle.services.fit.terms import Values
 from commingle.shared.estimation import errors
 from tests.shared.estimation.tables import SCHEMA, Table, make_table, noiseless, rmgm
 

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.services.client import Release, ReleaseClient
+from commingle import Release, ReleaseClient
 from commingle.services.learner.app import create_app
-from commingle.services.learner.catalogue import Catalogue
+from commingle.services.learner.source import ReleaseSource
 from tests.services.in_process import InProcess
 from tests.services.released import COORDINATOR, FakeCoordinator, published
 
@@ -44,7 +44,7 @@ NAMES = [kind for kind, _, _ in ANSWERS]
 def http() -> Iterator[httpx.Client]:
     fake = FakeCoordinator.serving((ID, FILES))
     client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
-    with httpx.Client(transport=InProcess(create_app(Catalogue(client))), base_url="http://learner") as learner:
+    with httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner") as learner:
         yield learner
 
 

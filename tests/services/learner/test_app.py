@@ -9,11 +9,10 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle.services.client import Release, ReleaseClient
-from commingle.services.learner.app import create_app
-from commingle.services.learner.catalogue import Catalogue
-from commingle.services.learner.edge import MAX_BODY_BYTES
-from commingle.services.learner.views import MAX_ROWS
+from commingle import Release, ReleaseClient
+from commingle.services.learner.app import MAX_BODY_BYTES, create_app
+from commingle.services.learner.requests import MAX_ROWS
+from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.curves import plan
@@ -43,7 +42,7 @@ def learner(
     fake: FakeCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
 ) -> httpx.Client:
     client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
-    return httpx.Client(transport=InProcess(create_app(Catalogue(client))), base_url="http://learner")
+    return httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Terms of a model from rows in original units."""
+"""Terms of a model: their values for rows in original units, and the ranges that are public."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +35,14 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
     for attribute in attributes:
         columns += _columns(attribute, rows[attribute.name])
     return np.column_stack(columns)
+
+
+def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
+    """Of each term but the intercept: upper - lower of a number, 1 for a level against the reference level."""
+    widths = [
+        [a.upper - a.lower] if isinstance(a, NumericAttribute) else [1.0] * (len(a.levels) - 1) for a in attributes
+    ]
+    return np.array([width for of_attribute in widths for width in of_attribute])
 
 
 def _columns(attribute: Attribute, values: Values) -> list[Array]:

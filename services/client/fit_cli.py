@@ -1,25 +1,22 @@
-"""`commingle fit` and `commingle verify`."""
+"""`commingle fit`."""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from commingle.services.client.evidence import confirm_evidence
-from commingle.services.client.regression import read_regression, regression_dict, regression_text
 from commingle.services.client.release import Release
-from commingle.services.client.remote import ReleaseClient
-from commingle.services.client.report import verification_dict, verification_text
-from commingle.services.client.trust import fingerprint
 from commingle.services.fit import ESTIMATORS, Fit
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.tls import ca_option
 from commingle.shared.runtime.tokens import read_token, token_option
 
-_KEY_HELP = "Fingerprint of the coordinator's key (64 hex digits), known from elsewhere."
+if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
+    from commingle.services.client.remote import ReleaseClient
+
 _SHOWN = 20
 
 
@@ -49,7 +46,11 @@ Examples:
     show_default=True,
     help="Intervals for the same fit on the private table, or for the population it was drawn from.",
 )
-@click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
+@click.option(
+    "--coordinator-key",
+    metavar="FINGERPRINT",
+    help="Fingerprint of the coordinator's key (64 hex digits), known from elsewhere.",
+)
 @token_option
 @ca_option
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
@@ -79,58 +80,13 @@ def fit(
         found.save(save)
     fitted = found.fit(
         target,
-        _named(features, {a.name for a in found.attributes}),
+        _attribute_names(features, {a.name for a in found.attributes}),
         estimator=estimator,
         intercept=not no_intercept,
         confidence_level=confidence,
         interval_for=interval_for,
     )
     emit(_fit_dict(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted))
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  commingle verify ./release --coordinator-key FINGERPRINT
-  commingle verify ./release --json
-  commingle verify regression.json --party-key FINGERPRINT
-"""
-)
-@click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
-@click.option("--coordinator-key", metavar="FINGERPRINT", help=_KEY_HELP)
-@click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
-@json_option
-def verify(directory: Path, coordinator_key: str | None, party_key: str | None, as_json: bool) -> None:
-    """Check a published release offline: who signed what, and that the matrix is what they signed.
-
-    FILE is the signed document of a party's own regression.
-
-    Audit files in DIR (audit-*.json, from `commingle party audit export` and `commingle coordinator audit export`) are
-    checked with it. The exit code is 0 only if everything holds.
-    """
-    if directory.is_file():
-        if coordinator_key is not None:
-            raise click.UsageError("--coordinator-key is for a release; a regression is pinned with --party-key.")
-        _verify_regression(directory, party_key, as_json=as_json)
-        return
-    if party_key is not None:
-        raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
-    release = Release.load(directory, trusted_coordinator=coordinator_key)
-    evidence = confirm_evidence(directory, release)
-    emit(
-        verification_dict(release, evidence),
-        as_json=as_json,
-        text=lambda console: verification_text(console, release, evidence),
-    )
-
-
-def _verify_regression(file: Path, party_key: str | None, *, as_json: bool) -> None:
-    found, pinned = read_regression(file, trusted_party=fingerprint(party_key)), party_key is not None
-    emit(
-        regression_dict(found, pinned=pinned),
-        as_json=as_json,
-        text=lambda console: regression_text(console, found, pinned=pinned),
-    )
 
 
 def _open(
@@ -140,21 +96,23 @@ def _open(
         if release is not None:
             raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
         return Release.load(source, trusted_coordinator=coordinator_key)
+    from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415 - httpx is slow to import
+
     with ReleaseClient(source, trusted_coordinator=coordinator_key, token=token, ca_file=ca_file) as client:
         if release is None:
-            raise click.UsageError(f"Name the release with --release ID. {_published(client)}")
+            raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
         with Console(stderr=True).status("Fetching and verifying"):
             return client.fetch(release)
 
 
-def _published(client: ReleaseClient) -> str:
+def _list_releases(client: "ReleaseClient") -> str:
     page = client.page(limit=_SHOWN)
     lines = [f"  {item.id}  {item.study}" for item in page.items]
     more = ["  …"] if page.next is not None else []
     return "\n".join(["Published there:", *lines, *more]) if lines else "Nothing is published there yet."
 
 
-def _named(given: Iterable[str], attributes: set[str]) -> tuple[str, ...] | None:
+def _attribute_names(given: Iterable[str], attributes: set[str]) -> tuple[str, ...] | None:
     """Names given one by one or with commas between them; a name may itself contain a comma."""
     names: list[str] = []
     for text in given:

@@ -4,11 +4,10 @@ from threading import Barrier, Event
 
 import pytest
 
-from commingle.services.client import Release, ReleaseClient
-from commingle.services.errors import UnknownReleaseError
-from commingle.services.learner.catalogue import Catalogue
-from commingle.services.learner.errors import BusyError
-from commingle.services.learner.shelf import Shelf
+from commingle import Release, ReleaseClient
+from commingle.services.errors import BusyError, UnknownReleaseError
+from commingle.services.learner.memory import ReleaseMemory
+from commingle.services.learner.source import ReleaseSource
 from tests.services.released import FakeCoordinator, published
 
 RELEASE = Release.of(published()[1])
@@ -26,12 +25,12 @@ class Counted:
 
 def test_least_recently_used_release_is_given_up() -> None:
     fetch = Counted()
-    shelf = Shelf(fetch, capacity=2)
-    shelf.take("a")
-    shelf.take("b")
-    shelf.get("a")
-    shelf.take("c")
-    assert (len(shelf), shelf.get("b") is None, shelf.get("a") is not None) == (2, True, True)
+    memory = ReleaseMemory(fetch, capacity=2)
+    memory.fetch("a")
+    memory.fetch("b")
+    memory.get("a")
+    memory.fetch("c")
+    assert (len(memory), memory.get("b") is None, memory.get("a") is not None) == (2, True, True)
     assert fetch.asked == ["a", "b", "c"]
 
 
@@ -42,23 +41,23 @@ def test_failure_is_told_to_everybody_and_not_remembered_and_gives_up_nothing() 
         raise UnknownReleaseError("no", remedy="none")
 
     fetch = Counted(unknown)
-    shelf = Shelf(fetch, capacity=1)
-    shelf.take("good")
+    memory = ReleaseMemory(fetch, capacity=1)
+    memory.fetch("good")
     for _ in range(2):
         with pytest.raises(UnknownReleaseError):
-            shelf.take("bad")
+            memory.fetch("bad")
     assert fetch.asked == ["good", "bad", "bad"]
-    assert shelf.get("good") is not None
+    assert memory.get("good") is not None
 
 
 def test_many_threads_asking_for_one_release_fetch_it_once() -> None:
     together = Barrier(8)
     fetch = Counted()
-    shelf = Shelf(fetch, capacity=2)
+    memory = ReleaseMemory(fetch, capacity=2)
 
     def take(_: int) -> object:
         together.wait()
-        return shelf.take("a")
+        return memory.fetch("a")
 
     with ThreadPoolExecutor(8) as pool:
         held = list(pool.map(take, range(8)))
@@ -69,8 +68,8 @@ def test_many_threads_asking_for_one_release_fetch_it_once() -> None:
 def test_requests_beyond_those_that_may_wait_are_refused_while_held_releases_are_served() -> None:
     release_id, files = published()
     fake = FakeCoordinator.serving((release_id, files))
-    catalogue = Catalogue(ReleaseClient("http://hub", transport=fake.transport), waiting=1)
-    catalogue.take(release_id)
+    source = ReleaseSource(ReleaseClient("http://hub", transport=fake.transport), waiting=1)
+    source.fetch(release_id)
     reached, resume = Event(), Event()
     answer = fake.answer
 
@@ -82,10 +81,10 @@ def test_requests_beyond_those_that_may_wait_are_refused_while_held_releases_are
 
     fake.instead = stuck  # type: ignore[assignment]
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(catalogue.page, cursor=None, limit=10)
+        waiting = pool.submit(source.page, cursor=None, limit=10)
         assert reached.wait(60)
         with pytest.raises(BusyError):
-            catalogue.take("0" * 64)
-        assert catalogue.take(release_id).id == release_id
+            source.fetch("0" * 64)
+        assert source.fetch(release_id).published.release == release_id
         resume.set()
         assert len(waiting.result().items) == 1

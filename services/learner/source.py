@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from threading import BoundedSemaphore
 
-from commingle.services.client import ReleaseClient
-from commingle.services.learner.errors import BusyError, CursorError
-from commingle.services.learner.shelf import Held, Shelf
+from commingle.services.client.remote import ReleaseClient
+from commingle.services.errors import BusyError, CursorError
+from commingle.services.learner.memory import LoadedRelease, ReleaseMemory
 from commingle.services.learner.views import ReleaseItem, ReleaseList
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
@@ -35,7 +35,7 @@ class Readiness:
     releases: int
 
 
-class Catalogue:
+class ReleaseSource:
     """Releases of one coordinator, safe to use from several threads.
 
     Args:
@@ -47,20 +47,20 @@ class Catalogue:
     def __init__(self, client: ReleaseClient, *, capacity: int = _CAPACITY, waiting: int = _WAITING) -> None:
         self._client = client
         self._slots = BoundedSemaphore(waiting)
-        self.shelf = Shelf(client.fetch, capacity=capacity)
+        self.memory = ReleaseMemory(client.fetch, capacity=capacity)
 
-    def take(self, release_id: str) -> Held:
+    def fetch(self, release_id: str) -> LoadedRelease:
         """A verified release.
 
         Raises:
             BusyError: it is not here and too many wait already.
             CommingleError: see `ReleaseClient.fetch`.
         """
-        held = self.shelf.get(release_id)
+        held = self.memory.get(release_id)
         if held is not None:
             return held
         with self._slot():
-            return self.shelf.take(release_id)
+            return self.memory.fetch(release_id)
 
     def page(self, *, cursor: str | None, limit: int) -> ReleaseList:
         """What the coordinator publishes; what was kept, in one page, while it is away.
@@ -73,7 +73,7 @@ class Catalogue:
             with self._slot():
                 page = self._client.page(cursor=cursor, limit=limit)
         except UnreachableError:
-            kept = self._kept()
+            kept = self._offline_items()
             return ReleaseList(items=[kept[name] for name in sorted(kept)], next=None, source="cache")
         except RemoteProblemError as error:
             if cursor is None or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -90,19 +90,22 @@ class Catalogue:
                 self._client.coordinator(timeout_seconds=_PROBE_SECONDS)
         except CommingleError as error:
             problem = error
-        return Readiness(problem, len(self._kept()))
+        return Readiness(problem, len(self._offline_items()))
 
-    def _kept(self) -> dict[str, ReleaseItem]:
-        kept = {held.id: ReleaseItem.of_spec(held.id, held.spec) for held in self.shelf.all()}
+    def _offline_items(self) -> dict[str, ReleaseItem]:
+        kept = {
+            held.published.release: ReleaseItem.of_spec(held.published.release, held.published.spec)
+            for held in self.memory.all()
+        }
         cache = self._client.cache
         for release in cache.releases() if cache is not None else ():
             manifest = None if release in kept or cache is None else cache.manifest(release)
-            item = None if manifest is None else self._described(release, manifest)
+            item = None if manifest is None else self._item_of(release, manifest)
             if item is not None:
                 kept[release] = item
         return kept
 
-    def _described(self, release: str, data: bytes) -> ReleaseItem | None:
+    def _item_of(self, release: str, data: bytes) -> ReleaseItem | None:
         try:
             manifest = open_manifest(data, trusted_coordinator=self._client.trusted_coordinator).document
             spec = open_spec(manifest.spec, [VerifyingKey.from_hex(manifest.proposer_key)])

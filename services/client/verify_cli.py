@@ -1,0 +1,198 @@
+"""`commingle verify`: a release, the histories beside it, or a party's regression, checked offline."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from commingle.services.client.files import ReleaseFiles, fingerprint
+from commingle.services.errors import ReleaseDirectoryError
+from commingle.shared.documents.dsse import payload_type
+from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import VerifiedRegression, verify_regression
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.audit import (
+    confirm_by_coordinator,
+    confirm_by_party,
+    verify_coordinator_audit,
+    verify_party_audit,
+)
+from commingle.shared.release.verification import PublishedRelease
+from commingle.shared.runtime.cli import emit, json_option
+
+_AUDIT_FILES = "audit-*.json"
+_RELEASE_NOT_PINNED = (
+    "The coordinator's key was not pinned: whoever made this directory may have made up coordinator and parties alike. "
+    "Give --coordinator-key, or compare the fingerprints above with people you know."
+)
+_PARTY_NOT_PINNED = (
+    "The party's key was not compared with one you know: whoever made this file may have made up the party. Give "
+    "--party-key. Whether the rows were as stated and the noise was drawn only the party knows; its audit export shows "
+    "that the loss was charged."
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle verify ./release --coordinator-key FINGERPRINT
+  commingle verify ./release --json
+  commingle verify regression.json --party-key FINGERPRINT
+"""
+)
+@click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--coordinator-key",
+    metavar="FINGERPRINT",
+    help="Fingerprint of the coordinator's key (64 hex digits), known from elsewhere.",
+)
+@click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
+@json_option
+def verify(directory: Path, coordinator_key: str | None, party_key: str | None, as_json: bool) -> None:
+    """Check a published release offline: who signed what, and that the matrix is what they signed.
+
+    FILE is the signed document of a party's own regression.
+
+    Audit files in DIR (audit-*.json, from `commingle party audit export` and `commingle coordinator audit export`) are
+    checked with it. The exit code is 0 only if everything holds.
+    """
+    if directory.is_file():
+        if coordinator_key is not None:
+            raise click.UsageError("--coordinator-key is for a release; a regression is pinned with --party-key.")
+        _verify_regression(directory, party_key, as_json=as_json)
+        return
+    if party_key is not None:
+        raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
+    trusted = fingerprint(coordinator_key)
+    files = ReleaseFiles.read(directory)
+    found = files.verify(trusted_coordinator=trusted)
+    evidence = [_confirm(path, found, files) for path in sorted(directory.glob(_AUDIT_FILES))]
+    emit(
+        _release_dict(found, evidence, pinned=trusted is not None),
+        as_json=as_json,
+        text=lambda console: _print_release(console, found, evidence, pinned=trusted is not None),
+    )
+
+
+def _verify_regression(file: Path, party_key: str | None, *, as_json: bool) -> None:
+    trusted = fingerprint(party_key)
+    found, pinned = verify_regression(_read(file, remedy="Check the path."), trusted_party=trusted), trusted is not None
+    emit(
+        _regression_dict(found, pinned=pinned),
+        as_json=as_json,
+        text=lambda console: _print_regression(console, found, pinned=pinned),
+    )
+
+
+def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> dict[str, Any]:
+    spec, manifest = found.spec, found.manifest
+    return {
+        "release": found.release,
+        "study": spec.study,
+        "mechanism": spec.mechanism,
+        "n": spec.n,
+        "rows": found.moments.rows,
+        "columns": [column.name for column in spec.columns],
+        "coordinator": found.coordinator,
+        "coordinator_pinned": pinned,
+        "published": manifest.published.isoformat(),
+        "findings": list(found.findings),
+        "evidence": list(evidence),
+        "privacy": manifest.privacy.model_dump(mode="json"),
+    }
+
+
+def _print_release(console: Console, found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> None:
+    """Findings, then what the release costs."""
+    spec, privacy = found.spec, found.manifest.privacy
+    size = f"{spec.mechanism}, {found.moments.rows} rows x {len(spec.columns)} columns on {spec.n} subjects"
+    _print_findings(console, f"release {found.release}", f"{spec.study}\n{size}", (*found.findings, *evidence))
+    console.print()
+    console.print(_losses(privacy))
+    console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))
+    if not pinned:
+        console.print(Text(f"\n{_RELEASE_NOT_PINNED}", style="yellow"))
+
+
+def _regression_dict(found: VerifiedRegression, *, pinned: bool) -> dict[str, Any]:
+    document = found.document
+    return {
+        "regression": document.spec,
+        "party": document.party,
+        "signer": found.signer,
+        "party_pinned": pinned,
+        "findings": list(found.findings),
+        "method": document.method,
+        "target": document.target.name,
+        "n": document.n,
+        "coefficients": [c.model_dump(mode="json") for c in document.coefficients],
+        "privacy": document.privacy.model_dump(mode="json"),
+    }
+
+
+def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bool) -> None:
+    """Findings, coefficients, then what they cost."""
+    document, privacy = found.document, found.document.privacy
+    size = f"{document.target.name} by {document.method}, n = {document.n}"
+    _print_findings(console, f"regression {document.spec}", size, found.findings)
+    table = Table("term")
+    table.add_column("coefficient", justify="right")
+    for term in document.coefficients:
+        table.add_row(Text(term.label), f"{term.original:.6g}")
+    console.print(table)
+    cost = f"epsilon {privacy.epsilon:.6g} at delta {privacy.delta:g} ({privacy.adjacency}); {privacy.guarantee}"
+    console.print(Text(cost), soft_wrap=True)
+    if not privacy.exact_noise:
+        console.print(Text("The noise is floating point, which the proof does not cover.", style="yellow"))
+    console.print(Text(privacy.protects, style="dim"))
+    if not pinned:
+        console.print(Text(f"\n{_PARTY_NOT_PINNED}", style="yellow"))
+
+
+def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
+    """What a party's or the coordinator's history confirms of the release. Raises ProtocolError where it does not."""
+    data = _read(path, remedy="Mend its permissions or leave it out.")
+    kind = decode(SignedDocument, data).envelope.payloadType
+    if kind == payload_type("coordinator-audit"):
+        said = confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=files.manifest)
+    else:
+        said = confirm_by_party(verify_party_audit(data), release)
+    return f"{path.name}: {said}"
+
+
+def _read(file: Path, *, remedy: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ReleaseDirectoryError(f"cannot read {file} ({error.strerror})", remedy=remedy) from None
+
+
+def _print_findings(console: Console, what: str, size: str, findings: Iterable[str]) -> None:
+    console.print(Text(f"Everything holds for {what}", style="bold green"), soft_wrap=True)
+    console.print(Text(f"{size}\n"), soft_wrap=True)
+    for finding in findings:
+        console.print(Text(f"  ✓ {finding}"), soft_wrap=True)
+
+
+def _losses(privacy: PrivacyStatement) -> Table:
+    table = Table(title=f"Privacy, epsilon at delta {privacy.delta:g}", title_justify="left")
+    for heading in ("of", "adjacency"):
+        table.add_column(heading)
+    for heading in ("rho", "epsilon"):
+        table.add_column(heading, justify="right")
+    for party in privacy.per_party:
+        _add_loss(table, f"block of {party.party}", party.loss, privacy.adjacency)
+    _add_loss(table, "a subject, by all parties", privacy.per_subject, privacy.adjacency)
+    return table
+
+
+def _add_loss(table: Table, what: str, loss: ScopedLoss, adjacency: str) -> None:
+    """One line per unit; where the release's own is replace_one there is only one."""
+    units = {adjacency: loss.own, "replace_one": loss.replace_one}
+    for unit, value in units.items():
+        table.add_row(Text(what if unit == adjacency else ""), unit, f"{value.rho:.6g}", f"{value.epsilon:.6g}")

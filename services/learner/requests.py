@@ -1,0 +1,175 @@
+"""What the learner is asked, on the wire."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from commingle.services import analysis
+from commingle.services.analysis.paths import MAX_PENALTIES
+from commingle.services.fit import ESTIMATORS, FitRequest
+from commingle.services.results import Result
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.spec import MAX_COLUMNS
+from commingle.shared.documents.study import Study
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.planning.errors import PlanningError
+from commingle.shared.planning.task import R_SQUARED, Assumptions
+
+MAX_ROWS = 10_000
+_EXACT = 1 << 53
+
+Name = Annotated[str, Field(max_length=200)]
+Names = Annotated[list[Name], Field(max_length=MAX_COLUMNS)]
+Value = Annotated[int, Field(ge=-_EXACT, le=_EXACT)] | float | Annotated[str, Field(max_length=200)]
+_Row = Annotated[list[float], Field(max_length=MAX_COLUMNS)]
+EstimatorName = Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(ESTIMATORS)})]
+_TARGET = Field(description="name of a numeric or binary attribute")
+_FEATURES = Field(None, description="names of attributes; all but the target where left out")
+Penalties = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=MAX_PENALTIES)]
+_PENALTIES = Field(None, description="on features and a target of variance 1; a grid of 50 where left out")
+
+
+class RequestBody(BaseModel):
+    """A request body: strict, and nothing unknown in it."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class FitBody(RequestBody):
+    """One linear model of one attribute."""
+
+    target: Name = _TARGET
+    features: Names | None = _FEATURES
+    estimator: EstimatorName | None = Field(
+        None, description="where left out the one with standard errors: measurement_error, or ols on moments"
+    )
+    intercept: bool = True
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+    interval_for: IntervalFor = Field(
+        "table", description="what intervals cover: the same fit on the private table, or the population's coefficients"
+    )
+
+    def request(self) -> FitRequest:
+        """As the estimators take it."""
+        return FitRequest(
+            target=self.target,
+            features=None if self.features is None else tuple(self.features),
+            estimator=self.estimator,
+            intercept=self.intercept,
+            confidence_level=self.confidence_level,
+            interval_for=self.interval_for,
+        )
+
+
+class PredictionBody(FitBody):
+    """A model and rows to apply it to, in original units: numbers, or levels as strings, by attribute name."""
+
+    estimator: EstimatorName | None = "shrunken"
+    rows: Annotated[list[dict[Name, Value]], Field(min_length=1, max_length=MAX_ROWS)]
+
+
+def _study(value: object) -> object:
+    """What a study file with these contents is: JSON has no tuples, which a strict model of Python values asks for."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return Study.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None  # its own text would repeat what was given
+
+
+class PlanBody(RequestBody):
+    """A study, as in a study file, and what is assumed of rows nobody has seen."""
+
+    study: Annotated[Study, BeforeValidator(_study)]
+    target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
+    features: Names | None = _FEATURES
+    r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the label")
+    second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS)] | None = Field(
+        None,
+        description="A^T A / n of the encoded rows of a public table, the intercept first; it then says what is "
+        "explained, and r_squared is not used",
+    )
+
+    def assumptions(self) -> Assumptions:
+        """As the planner takes them."""
+        return Assumptions(
+            r_squared=self.r_squared,
+            target=self.target,
+            features=None if self.features is None else tuple(self.features),
+            second_moments=_matrix(self.second_moments),
+        )
+
+
+def _matrix(rows: list[list[float]] | None) -> NDArray[np.float64] | None:
+    if rows is None:
+        return None
+    if len({len(row) for row in rows}) != 1:
+        raise PlanningError("the second moments are not a matrix", remedy="Give rows of equal length.")
+    return np.array(rows)
+
+
+class RidgePathBody(RequestBody):
+    """Ridge regressions over a row of penalties."""
+
+    target: Name = _TARGET
+    features: Names | None = _FEATURES
+    penalties: Penalties | None = _PENALTIES
+
+
+class LassoPathBody(RequestBody):
+    """Lasso, or elastic net where l1_ratio is below 1, over a row of penalties."""
+
+    target: Name = _TARGET
+    features: Names | None = _FEATURES
+    l1_ratio: float = Field(1.0, gt=0, le=1)
+    penalties: Penalties | None = _PENALTIES
+
+
+class PcaBody(RequestBody):
+    """Principal components."""
+
+    attributes: Names | None = Field(None, description="all where left out")
+    standardise: bool = Field(default=True, description="every column to variance 1; otherwise in encoded units")
+
+
+class PartialCorrelationsBody(RequestBody):
+    """Correlation of every pair of columns, all others held fixed."""
+
+    attributes: Names | None = Field(None, description="all where left out")
+    interval_for: IntervalFor = "table"
+
+
+class TwoStageBody(RequestBody):
+    """Two-stage least squares."""
+
+    target: Name = _TARGET
+    endogenous: Names = Field(description="features that may be correlated with the error")
+    instruments: Names = Field(description="attributes that act on the target through the endogenous features only")
+    exogenous: Names = Field([], description="other features")
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+    interval_for: IntervalFor = "table"
+
+
+class CompareBody(RequestBody):
+    """Wald's test of what a larger model has beyond a smaller one."""
+
+    target: Name = _TARGET
+    larger: Names | None = _FEATURES
+    smaller: Names = Field(description="some of the larger model's features; none for the mean alone")
+    interval_for: IntervalFor = "population"
+
+
+# Each takes the moments of a release, and a body's fields by their names.
+ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
+    "ridge-path": (RidgePathBody, analysis.ridge_path),
+    "lasso-path": (LassoPathBody, analysis.lasso_path),
+    "pca": (PcaBody, analysis.pca),
+    "partial-correlations": (PartialCorrelationsBody, analysis.partial_correlations),
+    "two-stage": (TwoStageBody, analysis.two_stage),
+    "compare": (CompareBody, analysis.compare),
+}

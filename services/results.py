@@ -1,0 +1,129 @@
+"""A result as people and programs take it: a table in a notebook, a data frame, JSON. Nothing here computes."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.services.errors import MissingExtraError
+
+_LINE = "1px solid rgba(128,128,128,.35)"
+_CELL = "padding:.25em .8em;border:none;background:none"
+_TEXT = f"{_CELL};text-align:left"
+_NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+_WARNING = "margin:.6em 0 0;padding:.4em .8em;border-left:3px solid #d9772b;background:rgba(217,119,43,.1)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResultColumn:
+    """Numbers under one heading, NaN where there are none; `form` is how people are shown them."""
+
+    heading: str
+    numbers: NDArray[np.float64]
+    form: str = ".4g"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultTable:
+    """One result.
+
+    Attributes:
+        title: what it is.
+        facts: name and value of what holds for the whole table.
+        heading: of the labels.
+        labels: one for each row.
+        columns: as long as `labels` each.
+        notes: sentences below the table.
+        warnings: sentences that must not be overlooked.
+    """
+
+    title: str
+    heading: str
+    labels: tuple[str, ...] | tuple[float, ...]
+    columns: tuple[ResultColumn, ...]
+    facts: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
+        """A `pandas.DataFrame` indexed by the labels.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+        except ImportError:
+            raise MissingExtraError("pandas", extra="notebook") from None
+        index = pd.Index(self.labels, name=self.heading)
+        numbers = np.column_stack([column.numbers for column in self.columns])
+        return pd.DataFrame(numbers, index=index, columns=[column.heading for column in self.columns])  # some alike
+
+    def to_html(self) -> str:
+        """One `div`, wider tables scrolling inside: inline styles, the notebook's own colours, everything escaped."""
+        facts = " · ".join(f"{escape(name)} <b>{escape(value)}</b>" for name, value in self.facts)
+        rows = zip(self.labels, *(column.numbers.tolist() for column in self.columns), strict=True)
+        body = [
+            [_label(label), *(_number(x, column.form) for x, column in zip(numbers, self.columns, strict=True))]
+            for label, *numbers in rows
+        ]
+        parts = [
+            f'<div style="font-size:1.1em;font-weight:600">{escape(self.title)}</div>',
+            f'<div style="opacity:.75;margin:.2em 0 .6em">{facts}</div>',
+            '<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:0">',
+            f"<thead>{_row([self.heading, *(column.heading for column in self.columns)], cell='th')}</thead>",
+            f"<tbody>{''.join(_row(cells, cell='td') for cells in body)}</tbody></table></div>",
+            *(f'<div style="opacity:.75;margin-top:.5em">{escape(note)}</div>' for note in self.notes),
+            *(f'<div style="{_WARNING}">{escape(warning)}</div>' for warning in self.warnings),
+        ]
+        return f'<div style="line-height:1.4;max-width:64em">{"".join(parts)}</div>'
+
+
+class Result(ABC):
+    """A frozen dataclass of names, numbers and arrays that notebooks render, pandas takes over and JSON holds."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def table(self) -> ResultTable:
+        """The result as a table."""
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
+        """The table as a `pandas.DataFrame`, its labels as the index. Raises MissingExtraError without pandas."""
+        return self.table().to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: lists, and None for what is not a finite number."""
+        names = [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type] # every subclass is a dataclass
+        return {name: json_value(getattr(self, name)) for name in names}
+
+    def _repr_html_(self) -> str:
+        return self.table().to_html()
+
+
+def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
+    """Lists for arrays and tuples, and None for what is not a finite number."""
+    if isinstance(value, np.ndarray):
+        return json_value(value.tolist())
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _row(texts: list[str], *, cell: str) -> str:
+    first, *others = (escape(text) for text in texts)
+    numbers = "".join(f'<{cell} style="{_NUMBER}">{text}</{cell}>' for text in others)
+    head = f'<th style="{_TEXT};font-weight:500">{first}</th>'
+    return f'<tr style="border-bottom:{_LINE};background:none">{head}{numbers}</tr>'
+
+
+def _label(label: str | float) -> str:
+    return label if isinstance(label, str) else _number(label, ".4g")
+
+
+def _number(value: float, form: str) -> str:
+    return "" if math.isnan(value) else format(value, form).replace("-", "\u2212")
