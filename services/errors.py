@@ -5,6 +5,8 @@ ServicesError
 ├── UnknownReleaseError      the coordinator has no release of that id
 ├── NotPublishedError        the release exists, its matrix does not yet or never will
 ├── MissingExtraError        an optional library is not installed
+├── TableError               a table that nothing can be planned or simulated on
+├── OutputError              a directory that cannot be written to
 └── services.learner.errors  BusyError, CursorError
 
 A release whose signatures or digests do not hold is `shared.protocol.errors.VerificationError`, a coordinator that does
@@ -52,3 +54,15 @@ class MissingExtraError(ServicesError):
         self.package = package
         self.extra = extra
         super().__init__(f"{package} is not installed", remedy=f'Install it with: pip install "commingle[{extra}]"')
+
+
+class TableError(ServicesError):
+    """A table that nothing can be planned or simulated on."""
+
+    code = "simulation-table"
+
+
+class OutputError(ServicesError):
+    """A directory that cannot be written to."""
+
+    code = "simulation-output"

@@ -1,16 +1,12 @@
 """One checked reading of a table, for the two functions that may let something of it out."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataChangedError
 from commingle.party_agent.private.request import BlockRequest, CommittedCharge
 from commingle.party_agent.private.table import Progress, Table
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.fixed_point import clip_rows, coarsen, squared_row_limit
-from commingle.shared.dp.whitening import WHITENED_LIMIT
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 
 
@@ -29,7 +25,7 @@ def mixed_rows(
     ranks = table.ranks().by_row
     if len(ranks) != spec.n:
         raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    bounded = bounded_rows(spec, party)
+    bounded = bounded_rows(party, spec.fraction_bits)
     mixer = mechanism_of(spec).mixer(spec, len(request.plan.columns))
     start = 0
     for batch in table.batches(charge.table, progress):
@@ -40,15 +36,3 @@ def mixed_rows(
         mixer.add(ranks[start:end], bounded(rows))
         start = end
     return mixer.total()
-
-
-def bounded_rows(spec: ReleaseSpec, party: PartySpec) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to the rows whose distances `squared_sensitivity` bounds: whitened, then clipped."""
-    bits = spec.fraction_bits
-    if party.row_norm is None:
-        return lambda rows: coarsen(rows, bits)
-    limit = squared_row_limit(party.row_norm, bits)
-    if party.whitening is None:
-        return lambda rows: clip_rows(coarsen(rows, bits), limit)
-    whiten = party.whitening.integer_map().rows
-    return lambda rows: clip_rows(whiten(rows), limit, largest=WHITENED_LIMIT)

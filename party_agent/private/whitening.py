@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.encoding import encode_rows
 from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.table import encode_public
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
@@ -53,7 +53,7 @@ def make_whitening(
         DataError: rows that do not fit the schema, or fewer than two.
         ParameterError: the result would be too large or too near to singular; a larger ridge helps.
     """
-    q = encode_rows(read, attributes)
+    q = encode_public(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
         raise DataError(f"{len(q)} public rows say nothing about a covariance", remedy="Give more public rows.")
     x = q / SCALE

@@ -3,8 +3,8 @@
 import numpy as np
 
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.encoding import encode_rows
 from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.table import encode_public
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
@@ -18,7 +18,7 @@ def public_moments(
     Raises:
         DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
     """
-    q = encode_rows(read, (target, *features))
+    q = encode_public(read, (target, *features))
     if len(q) == 0 or not q[:, 0].any():
         raise DataError(
             "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."
