@@ -21,13 +21,11 @@ from pathlib import Path
 
 import click
 import numpy as np
-import pyarrow as pa
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.release_law import drawn_gram, drawn_moments, noise_variances
 from benchmarks.tables import DATA, entries
-from commingle.party_agent.private.encoding import encode_attribute
 from commingle.services.fit import ESTIMATORS, PreparedMoments
 from commingle.services.simulation.dataset import Dataset, holdout
 from commingle.services.simulation.preparing import Wanted, prepare
@@ -35,6 +33,7 @@ from commingle.services.simulation.releases import Terms, plan_releases
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.encoding import encode_rows
 from commingle.shared.estimation.signal import measure
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms import mechanism_of
@@ -96,9 +95,8 @@ def is_tuning(table: str) -> bool:
 
 def encoded(dataset: Dataset) -> Array:
     """(N, p) what agents would mix, the intercept first."""
-    columns = dataset.table.columns
-    blocks = [encode_attribute(a, pa.array(columns[a.name])).columns / SCALE for a in dataset.attributes]
-    return np.hstack([np.ones((dataset.table.n, 1)), *blocks])
+    rows = encode_rows(dataset.attributes, dataset.table.columns) / SCALE
+    return np.column_stack([np.ones(len(rows)), rows])
 
 
 def without_signal(S: Array, target: int) -> Array:

@@ -3,7 +3,8 @@
 python -m benchmarks.million [--quick] [--json FILE]
 
 Three parties with ten attributes between them, rmgm with k = 1000. Peak memory is the kernel's own figure (VmHWM), and
-CPU seconds are too; both are those of this simulation's processes, by the `commingle` command that each runs.
+CPU seconds are too; both are those of this simulation's processes, by the `commingle` server that each runs; those that
+run other commands are one role.
 """
 
 import json
@@ -102,12 +103,12 @@ def _uses(simulation: int) -> dict[int, Use]:
 
 
 def _role(arguments: list[str], simulation: int) -> str | None:
-    """The first two words of the first command of a child; its last argument is [parent, commands] as JSON."""
+    """The first two words of a server's command, or `commands`; a child's last argument is [parent, server] as JSON."""
     try:
-        parent, commands = json.loads(arguments[-1])
+        parent, server = json.loads(arguments[-1])
     except (IndexError, ValueError, TypeError):
         return None
-    return " ".join(commands[0][:2]) if parent == simulation else None
+    return (" ".join(server[:2]) if server else "commands") if parent == simulation else None
 
 
 @click.command()

@@ -20,9 +20,9 @@ from benchmarks.moments_picture import draw
 from benchmarks.tables import DATA, entry
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.services.simulation.dataset import Dataset, holdout
-from commingle.services.simulation.evaluate import Reference, design, reference, response
+from commingle.services.simulation.evaluate import Reference, reference
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.encoding import encode_attribute
 from commingle.shared.estimation.errors import EstimationError
 
 _PRIVACY = {"epsilon": 1.0, "delta": 1e-5}
@@ -55,12 +55,8 @@ def load(name: str, data: Path) -> Case:
     features = tuple(about["feature_columns"])
     dataset = prepare(Wanted(table=data / about["file"], target=about["target_column"], parties=3, features=features))
     training, held_out = (dataset.table.rows(rows) for rows in holdout(dataset.table.n, seed=0))
-    parts = {a.name: design(training, (a,)) for a in dataset.features}
-    parts[dataset.target] = response(training, dataset, clip=True)[:, None]
-    original = np.hstack([parts[a.name] for a in dataset.attributes])
-    columns = encoded_columns(dataset.attributes)
-    encoded = (original - [c.offset for c in columns]) / [c.scale for c in columns]
-    rows = np.column_stack([np.ones(len(encoded)), encoded])
+    encoded = [encode_attribute(a, training.columns[a.name]).exact for a in dataset.attributes]
+    rows = np.column_stack([np.ones(training.n), *encoded])
     return Case(name, dataset, rows, reference(dataset, training, held_out))
 
 

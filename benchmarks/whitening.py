@@ -24,7 +24,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.tables import DATA, columns, entries
-from commingle.party_agent.private.privatise import row_map
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.rows import RawBatch
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
@@ -34,6 +33,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block
@@ -130,7 +130,7 @@ def releases(design: Design, spec: ReleaseSpec, *, repeats: int) -> Iterator[Pre
     for party in spec.parties:
         end = start + len(party.columns)
         mixer = mechanism_of(spec).mixer(spec, end - start)
-        mixer.add(np.arange(spec.n), row_map(spec, party)(q[:, start:end]))
+        mixer.add(np.arange(spec.n), bounded_rows(party, spec.fraction_bits)(q[:, start:end]))
         blocks.append((mixer.total(), plan_block(spec, party).sigma))
         start = end
     draw = np.random.default_rng(1)

@@ -2,8 +2,6 @@
 
 AgentError
 ├── SourceError           the file or database cannot be read just now
-├── DataError             the rows do not fit their schema; column and counts only, never a value
-│   └── DataChangedError  the rows are not those that were registered or debited
 ├── UnknownError          no such data set, proposal or job here
 ├── ConflictError         it exists already, or the agent is past the point where this could be done
 │   └── LostError         something that a release cannot be finished without is gone from the disk
@@ -11,9 +9,13 @@ AgentError
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
 ├── AgentRunningError     another process works on this home directory
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
+
+DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
+└── DataChangedError      the rows are not those that were registered or debited
 """
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.errors import DataError as DataError  # noqa: PLC0414 - the agent's name for it too
 
 
 class AgentError(CommingleError):
@@ -26,12 +28,6 @@ class SourceError(AgentError):
     """The file or database cannot be read just now."""
 
     code = "source"
-
-
-class DataError(AgentError):
-    """The rows do not fit their schema."""
-
-    code = "data"
 
 
 class DataChangedError(DataError):

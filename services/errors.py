@@ -6,7 +6,9 @@ ServicesError
 ├── NotPublishedError        the release exists, its matrix does not yet or never will
 ├── MissingExtraError        an optional library is not installed
 ├── BusyError                too many requests of a learner wait for the coordinator
-└── CursorError              not a cursor of the coordinator's list
+├── CursorError              not a cursor of the coordinator's list
+├── TableError               a table that nothing can be planned or simulated on
+└── OutputError              a directory that cannot be written to
 
 A release whose signatures or digests do not hold is `shared.documents.errors.VerificationError`, a coordinator that
 does not answer `shared.runtime.errors.RemoteError`, a fit that cannot be computed
@@ -66,3 +68,15 @@ class CursorError(ServicesError):
     """Not a cursor of the coordinator's list."""
 
     code = "cursor"
+
+
+class TableError(ServicesError):
+    """A table that nothing can be planned or simulated on."""
+
+    code = "simulation-table"
+
+
+class OutputError(ServicesError):
+    """A directory that cannot be written to."""
+
+    code = "simulation-output"

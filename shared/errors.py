@@ -1,6 +1,7 @@
 """The root of every error Commingle raises on purpose.
 
 CommingleError                  a fault with a stable code, a message for people and a remedy
+├── DataError                   rows that do not fit their schema, wherever they are encoded
 ├── shared.dp.errors            PrivacyError and what derives from it
 ├── shared.documents.errors     ProtocolError and what derives from it
 ├── party_agent.errors
@@ -31,3 +32,9 @@ class CommingleError(Exception):
     def diagnostics(self) -> str:
         """The message and its remedy, as a command line prints them."""
         return f"{self}\n  {self.remedy}"
+
+
+class DataError(CommingleError):
+    """Rows that do not fit their schema. Column and counts only, never a value."""
+
+    code = "data"

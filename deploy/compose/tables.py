@@ -1,6 +1,6 @@
 """Writes the demonstration's files: a made-up table and schema for every clinic, and the studies to propose.
 
-Usage: tables.py DIRECTORY STUDIES. Nothing here comes from a person; see services/simulation/cohort.py.
+Usage: tables.py DIRECTORY STUDIES. Nothing here comes from a person; see services/simulation/dataset.py.
 """
 
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commingle.services.simulation.cohort import cohort
-from commingle.services.simulation.writing import write_party_table
+from commingle.services.simulation.consortium import write_party_table
+from commingle.services.simulation.dataset import cohort
 from commingle.shared.documents.spec import MechanismName
 from commingle.shared.documents.study import Study, StudyParty
 

@@ -7,7 +7,6 @@ pad. U = X - A mod 2^64 is uniform whatever X is; the coordinator, which knows A
 and the parties do not know A. Both together would see X.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +16,8 @@ from commingle.party_agent.errors import DataChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.table import Progress, Table
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.fixed_point import clip_rows, coarsen, squared_row_limit
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.dp.whitening import WHITENED_LIMIT
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, row_blocks
 from commingle.shared.release.plan import BlockPlan
@@ -111,7 +109,7 @@ def _mix_rows(table: Table, request: BlockRequest, *, charge: CommittedCharge, p
     ranks = table.ranks().by_row
     if len(ranks) != spec.n:
         raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    bound = row_map(spec, party)
+    bounded = bounded_rows(party, spec.fraction_bits)
     mixer = mechanism_of(spec).mixer(spec, len(request.plan.columns))
     start = 0
     for batch in table.batches(charge.table, progress):
@@ -119,18 +117,6 @@ def _mix_rows(table: Table, request: BlockRequest, *, charge: CommittedCharge, p
         if end > spec.n:
             raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
         rows = np.hstack([batch.attributes[a.name] for a in party.attributes])
-        mixer.add(ranks[start:end], bound(rows))
+        mixer.add(ranks[start:end], bounded(rows))
         start = end
     return mixer.total()
-
-
-def row_map(spec: ReleaseSpec, party: PartySpec) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to the rows whose distances `squared_sensitivity` bounds: whitened, then clipped."""
-    bits = spec.fraction_bits
-    if party.row_norm is None:
-        return lambda rows: coarsen(rows, bits)
-    limit = squared_row_limit(party.row_norm, bits)
-    if party.whitening is None:
-        return lambda rows: clip_rows(coarsen(rows, bits), limit)
-    whiten = party.whitening.integer_map().rows
-    return lambda rows: clip_rows(whiten(rows), limit, largest=WHITENED_LIMIT)

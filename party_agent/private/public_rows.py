@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.encoding import encode_rows
 from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.table import encode_public
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.whitening import Whitening
@@ -54,7 +54,7 @@ def make_whitening(
         DataError: rows that do not fit the schema, or fewer than two.
         ParameterError: the result would be too large or too near to singular; a larger ridge helps.
     """
-    q = encode_rows(read, attributes)
+    q = encode_public(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
         raise DataError(f"{len(q)} public rows say nothing about a covariance", remedy="Give more public rows.")
     x = q / SCALE
@@ -90,7 +90,7 @@ def public_moments(
     Raises:
         DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
     """
-    q = encode_rows(read, (target, *features))
+    q = encode_public(read, (target, *features))
     if len(q) == 0 or not q[:, 0].any():
         raise DataError(
             "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-Cells: TypeAlias = "pa.Array[Any]"
-"""One column of some rows, of whatever type the source has."""
+from commingle.shared.encoding import Cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.rows import Cells, RawBatch
+from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
+from commingle.shared.encoding import Cells
 
 _ROWS_AT_ONCE = 1 << 15
 

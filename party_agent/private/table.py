@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataChangedError, DataError
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.encoding import as_text, encode_attribute
-from commingle.party_agent.private.rows import Cells, EncodedBatch, RawReader
-from commingle.shared.documents.alignment import canonical_subject
+from commingle.party_agent.private.rows import EncodedBatch, RawReader
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.encoding import Cells, canonical_ids, encode_attribute, encode_rows
 
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""
@@ -111,13 +110,14 @@ class Ranks:
         return (value.as_py() for value in self.sorted_ids)
 
 
-def canonical_ids(name: str, values: Cells) -> list[bytes]:
-    """Canonical subject ids of some rows. Raises DataError for missing or empty ones."""
-    ids = [canonical_subject(text or "") for text in as_text(name, values).to_pylist()]
-    empty = sum(not identifier for identifier in ids)
-    if empty:
-        raise DataError(f"column {name}: {empty} subject ids are missing", remedy="Every row needs its subject id.")
-    return ids
+def encode_public(read: RawReader, attributes: Sequence[Attribute]) -> NDArray[np.int64]:
+    """Every row of a source (m x width integers), for PUBLIC rows: without subjects, order or digest.
+
+    Raises:
+        DataError: rows that do not fit the schema.
+    """
+    batches = [encode_rows(attributes, batch.columns) for batch in read([a.name for a in attributes])]
+    return np.vstack(batches) if batches else np.empty((0, 1), np.int64)
 
 
 class _Reading:
@@ -151,5 +151,6 @@ class _Reading:
         encoded = encode_attribute(attribute, values)
         self.clipped[attribute.name] += encoded.clipped
         self.missing[attribute.name] += encoded.missing
-        self._attributes[attribute.name].update(np.ascontiguousarray(encoded.columns, "<i8").tobytes())
-        return encoded.columns
+        columns = encoded.columns
+        self._attributes[attribute.name].update(np.ascontiguousarray(columns, "<i8").tobytes())
+        return columns

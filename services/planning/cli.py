@@ -1,14 +1,17 @@
 """`commingle plan`."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from commingle.services.planning.report import show
-from commingle.services.simulation.errors import OutputError
+from commingle.services.errors import OutputError
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import Study
@@ -16,12 +19,13 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.mechanisms import PREDICTORS
-from commingle.shared.forecast.result import Plan
+from commingle.shared.forecast.result import Forecast, Plan, Point
 from commingle.shared.planning.design import Design, Share, design_of
 from commingle.shared.planning.task import R_SQUARED, Assumptions
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.settings import load_settings
 
+_EVERY = 2  # points of a curve that are printed
 _OVERRIDES = ("mechanism", "n", "epsilon", "delta", "k")
 
 
@@ -63,7 +67,7 @@ def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any)
     made = make_plan(design, _assumptions(design, options))
     if out is not None:
         _write(out, made)
-    emit(asdict(made), as_json=as_json, text=lambda console: show(made, console))
+    emit(asdict(made), as_json=as_json, text=lambda console: _show(made, console))
 
 
 def _write(out: Path, made: Plan) -> None:
@@ -123,3 +127,47 @@ def _assumptions(design: Design, options: dict[str, Any]) -> Assumptions:
     from commingle.services.planning.public_table import second_moments  # noqa: PLC0415 - pyarrow loads slowly
 
     return Assumptions(target=options["target"], second_moments=second_moments(table, design))
+
+
+def _show(plan: Plan, console: Console) -> None:
+    """The verdict, then what it stands on."""
+    verdict, *rest = plan.forecast.sentences
+    console.print(Text(verdict, style="bold green" if plan.forecast.useful else "bold red"), soft_wrap=True)
+    for sentence in (*rest, plan.advice):
+        console.print(Text(sentence), soft_wrap=True)
+    console.print(_terms(plan.forecast))
+    if plan.over_k:
+        console.print(_curve("k", plan.over_k[::_EVERY], lambda p: f"{p.at:,.0f}"))
+    console.print(_curve("epsilon", plan.over_epsilon[::_EVERY], lambda p: f"{p.at:.3g}"))
+    console.print(_curve("n", plan.over_n[::_EVERY], lambda p: f"{p.at:,.0f}"))
+    console.print(_curve("mechanism", plan.mechanisms, lambda p: p.mechanism))
+
+
+def _terms(f: Forecast) -> Table:
+    table = _table(f"Expected standard errors of a fit of {f.target}", "term", "encoded", "original units")
+    for term in f.terms:
+        table.add_row(Text(term.term), _number(term.encoded), _number(term.original))
+    return table
+
+
+def _curve(over: str, points: Sequence[Point], value: Callable[[Point], str]) -> Table:
+    r2 = "R\N{SUPERSCRIPT TWO}"
+    given = ("k", f"{r2} of a fit", f"{r2} of the mean", "relative error", "useful")
+    table = _table(f"Over {over}", *dict.fromkeys((over, *given)))
+    for p in points:
+        k = [] if over == "k" else ["-" if p.k is None else f"{p.k:,}"]
+        cells = (_number(p.r_squared), _number(p.r_squared_constant), _number(p.relative_error))
+        table.add_row(value(p), *k, *cells, "yes" if p.useful else "no", style=None if p.useful else "dim")
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

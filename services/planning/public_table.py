@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.simulation.attributes import conform
-from commingle.services.simulation.evaluate import design as original_columns
-from commingle.services.simulation.reading import no_such_column, read_table
-from commingle.services.simulation.table import Table
-from commingle.shared.documents.schema import encoded_columns
+from commingle.services.tables.reading import Table, no_such_column, read_table
+from commingle.services.tables.schema import conform
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.encoding import bounded_rows, encode_with_gaps
 from commingle.shared.planning.design import Design, Share
 
 Array = NDArray[np.float64]
@@ -21,7 +20,7 @@ def second_moments(path: Path, design: Design) -> Array:
     Raises:
         TableError: it cannot be read, lacks an attribute, or holds what the attribute cannot.
     """
-    table = read_table(path, subject_id=None).table
+    table = read_table(path).table
     for attribute in design.attributes:
         if attribute.name not in table.columns:
             raise no_such_column(attribute.name, table.columns, where=str(path))
@@ -32,13 +31,7 @@ def second_moments(path: Path, design: Design) -> Array:
 
 
 def encode(table: Table, share: Share) -> Array:
-    """(n, d) encoded rows of one party, whitened and clipped as it asks; what is missing lies at the midpoint."""
-    columns = encoded_columns(share.attributes)
-    offset, scale = np.array([c.offset for c in columns]), np.array([c.scale for c in columns])
-    rows: Array = (original_columns(table, share.attributes) - offset) / scale
-    if share.whitening is not None:
-        rows = (rows - np.array(share.whitening.centre)) @ np.array(share.whitening.matrix).T
-    if share.row_norm is not None:
-        norm = np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = rows * np.minimum(1, share.row_norm / np.maximum(norm, np.finfo(float).tiny))
+    """(n, d) rows of one party as its agent would mix them; what is missing lies at the midpoint."""
+    encoded = [encode_with_gaps(attribute, table.columns[attribute.name]).columns for attribute in share.attributes]
+    rows: Array = bounded_rows(share)(np.hstack(encoded)) / SCALE
     return rows

@@ -1,0 +1,1 @@
+"""`commingle simulate`: a whole consortium on one machine."""

@@ -5,12 +5,11 @@ from typing import Any, cast, get_args
 
 import click
 
-from commingle.services.simulation.cohort import cohort
-from commingle.services.simulation.console import show
-from commingle.services.simulation.dataset import Dataset
-from commingle.services.simulation.narrator import narrator
+from commingle.services.simulation.dataset import Dataset, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.progress import open_stages
 from commingle.services.simulation.releases import Terms, plan_releases
+from commingle.services.simulation.report import show
 from commingle.services.simulation.run import simulate as run
 from commingle.shared.documents.spec import MechanismName
 from commingle.shared.dp.sensitivity import Adjacency
@@ -70,8 +69,8 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     terms = _terms(options)
     dataset = _dataset(options, seed=seed)
     planned = plan_releases(dataset, terms)
-    with narrator() as said:
-        report = run(dataset, planned, out=out, seed=seed, keep=keep, narrator=said)
+    with open_stages() as stages:
+        report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages)
     emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))
 
 

@@ -1,4 +1,7 @@
-"""A coordinator, an agent per party and a learner, as real processes that talk HTTP on this machine."""
+"""A coordinator, an agent per party and a learner, as real processes that talk HTTP on this machine.
+
+Loading takes such a process far longer than its work here, so few are started, and those at the same time.
+"""
 
 import json
 from dataclasses import dataclass
@@ -6,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from commingle.services.simulation.dataset import Dataset, PartyShare
-from commingle.services.simulation.narrator import Narrator
+from commingle.services.simulation.parties import SUBJECT_ID
 from commingle.services.simulation.processes import Processes
+from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
-from commingle.services.simulation.table import Table
-from commingle.services.simulation.writing import SUBJECT_ID, write_party_table
+from commingle.services.tables.reading import Table
 from commingle.shared.runtime.keyfiles import create_secret
 
 _FORMATS = (".parquet", ".csv")
@@ -40,17 +46,12 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class Context:
     """What a running simulation works with."""
 
     folders: Folders
     processes: Processes
-    narrator: Narrator
-
-    def command(self, name: str, *arguments: str | Path) -> Any:  # noqa: ANN401 - JSON
-        """Run one command; what it printed. Raises ProcessError."""
-        [result] = self.processes.run({name: [arguments]})[name]
-        return result
+    stages: Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Consortium:
     learner: str
 
 
-def hand_out(dataset: Dataset, training: Table, folders: Folders, *, seed: int) -> None:
+def write_party_files(dataset: Dataset, training: Table, folders: Folders, *, seed: int) -> None:
     """Give each party a file with its own columns of the training rows and its own schema."""
     for number, party in enumerate(dataset.parties):
         folder = folders.party(party.name)
@@ -79,57 +80,64 @@ def hand_out(dataset: Dataset, training: Table, folders: Folders, *, seed: int) 
         (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
 
 
-def start(dataset: Dataset, allowance: Allowance, shop: Workshop) -> Consortium:
+def write_party_table(path: Path, table: Table, *, draw: np.random.Generator) -> None:
+    """Write a table in shuffled order, as CSV or Parquet by the path's suffix."""
+    shuffled = table.rows(draw.permutation(table.n))
+    written = pa.table({SUBJECT_ID: pa.array(shuffled.subjects), **shuffled.columns})
+    if path.suffix == ".csv":
+        pa.csv.write_csv(written, path)
+    else:
+        pa.parquet.write_table(written, path)
+
+
+def start(dataset: Dataset, allowance: Allowance, context: Context) -> Consortium:
     """Bring a consortium up, as far as ready for proposals.
 
     Raises:
         ProcessError: naming the process and showing its last words.
     """
-    parties, folders, processes, narrator = dataset.parties, shop.folders, shop.processes, shop.narrator
-    with narrator.stage("start", "Starting the coordinator"):
-        key, invites = _create_coordinator(parties, shop)
+    parties, folders, processes, stages = dataset.parties, context.folders, context.processes, context.stages
+    with stages.stage("start", "Starting the coordinator"):
+        key, invites = _create_coordinator(parties, context)
         home = ("--home", folders.coordinator)
         serving = processes.start("coordinator", ("coordinator", "serve", *home, "--port", "0"))
-        prints = _create_parties(parties, allowance, shop, coordinator_key=key)
+        prints = _create_parties(parties, allowance, context, coordinator_key=key)
         url = processes.address(serving)
-    with narrator.stage("enrol", "Enrolling the parties"):
-        _enrol(prints, invites, shop, url=url)
-    with narrator.stage("register", "Registering each party's data"):
-        _register(parties, shop)
-    with narrator.stage("start", "Starting agents and learner"):
-        servers = [
-            processes.start(party.name, ("party", "serve", "--home", _home(shop, party.name), "--port", "0"))
+    with stages.stage("enrol", "Enrolling the parties"):
+        trusted = ("--coordinator", url, "--coordinator-key", key)
+        learner = processes.start("learner", ("learner", "serve", *trusted, "--port", "0"))
+        _enrol(prints, invites, context, url=url)
+    with stages.stage("start", "Starting agents and learner"):
+        for server in [
+            processes.start(party.name, ("party", "serve", "--home", _home(context, party.name), "--port", "0"))
             for party in parties
-        ]
-        learner = processes.start(
-            "learner",
-            ("learner", "serve", "--coordinator", url, "--coordinator-key", key, "--port", "0"),
-        )
-        for server in servers:
+        ]:
             processes.address(server)
-        return Consortium(url, key, processes.address(learner))
+    with stages.stage("register", "Registering each party's data"):
+        _register(parties, context)
+    return Consortium(url, key, processes.address(learner))
 
 
-def _create_coordinator(parties: tuple[PartyShare, ...], shop: Workshop) -> tuple[str, dict[str, str]]:
+def _create_coordinator(parties: tuple[PartyShare, ...], context: Context) -> tuple[str, dict[str, str]]:
     """The new coordinator's fingerprint, and an invite for each party."""
-    home = ("--home", shop.folders.coordinator)
+    home = ("--home", context.folders.coordinator)
     invite = [("coordinator", "invite", *home, "--party", party.name) for party in parties]
-    [[created, *invited]] = shop.processes.run({"coordinator": [("coordinator", "init", *home), *invite]}).values()
+    [[created, *invited]] = context.processes.run({"coordinator": [("coordinator", "init", *home), *invite]}).values()
     return created["fingerprint"], {answer["party"]: answer["invite"] for answer in invited}
 
 
 def _create_parties(
-    parties: tuple[PartyShare, ...], allowance: Allowance, shop: Workshop, *, coordinator_key: str
+    parties: tuple[PartyShare, ...], allowance: Allowance, context: Context, *, coordinator_key: str
 ) -> dict[str, str]:
     """Homes with one linkage key for all; fingerprints by name."""
-    linkage = shop.folders.root / "linkage.key"
+    linkage = context.folders.root / "linkage.key"
     create_secret(linkage)
-    policy = shop.folders.root / "policy.json"
+    policy = context.folders.root / "policy.json"
     policy.write_text(json.dumps(_policy(allowance, coordinator_key), indent=2))
     caps = ("--epsilon-cap", repr(allowance.epsilon_cap), "--delta-cap", repr(allowance.delta))
     shared = ("--linkage-key", linkage, "--policy", policy, *caps)
-    jobs = {p.name: [("party", "init", "--home", _home(shop, p.name), "--name", p.name, *shared)] for p in parties}
-    return {party: str(created["fingerprint"]) for party, [created] in shop.processes.run(jobs).items()}
+    jobs = {p.name: [("party", "init", "--home", _home(context, p.name), "--name", p.name, *shared)] for p in parties}
+    return {party: str(created["fingerprint"]) for party, [created] in context.processes.run(jobs).items()}
 
 
 def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
@@ -146,30 +154,30 @@ def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
     }
 
 
-def _enrol(prints: dict[str, str], invites: dict[str, str], shop: Workshop, *, url: str) -> None:
+def _enrol(prints: dict[str, str], invites: dict[str, str], context: Context, *, url: str) -> None:
     """Enrol, and pin each other's keys: the simulation is the other channel over which members compare them."""
     jobs = {}
     for party in prints:
-        home = ("--home", _home(shop, party))
+        home = ("--home", _home(context, party))
         enrol = ("party", "enrol", *home, "--coordinator", url, "--invite", invites[party])
         pins = [("party", "pin", *home, other, prints[other]) for other in prints if other != party]
         jobs[party] = [enrol, *pins]
-    shop.processes.run(jobs)
+    context.processes.run(jobs)
 
 
-def _register(parties: tuple[PartyShare, ...], shop: Workshop) -> None:
+def _register(parties: tuple[PartyShare, ...], context: Context) -> None:
     jobs = {}
     for party in parties:
-        folder = shop.folders.party(party.name)
+        folder = context.folders.party(party.name)
         [rows] = folder.glob("rows.*")
         source = ("--source", rows, "--subject-id", SUBJECT_ID, "--schema", folder / "schema.json")
-        jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(shop, party.name), *source)]
-    for party_name, [registered] in shop.processes.run(jobs).items():
+        jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(context, party.name), *source)]
+    for party_name, [registered] in context.processes.run(jobs).items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}
         if clipped:
             counts = ", ".join(f"{name} {count:,}" for name, count in clipped.items())
-            shop.narrator.notice(f"{party_name} clips values to the public bounds: {counts}.")
+            context.stages.notice(f"{party_name} clips values to the public bounds: {counts}.")
 
 
-def _home(shop: Workshop, party: str) -> Path:
-    return shop.folders.party(party) / "home"
+def _home(context: Context, party: str) -> Path:
+    return context.folders.party(party) / "home"

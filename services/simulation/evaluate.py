@@ -1,15 +1,30 @@
-"""How good a fit is on rows that no party was given, and how far from the fit without any privacy."""
+"""Every estimator's fit of a release, by the learner over HTTP, judged on rows that no party was given.
 
+It is judged by its errors there, and by how far it is from the fit without any privacy.
+"""
+
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import httpx
 import numpy as np
+from numpy.typing import NDArray
 
+from commingle.services.fit import ESTIMATORS
 from commingle.services.simulation.dataset import Dataset
-from commingle.services.simulation.table import Numbers, Table, missing
+from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.encoding import as_numbers, encode_attribute
+from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.remote import call, json_of
+
+Numbers = NDArray[np.float64]
 
 INTERCEPT = "(intercept)"
+_TIMEOUT_SECONDS = 120.0
+_UNPROCESSABLE = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +114,78 @@ def reference(dataset: Dataset, training: Table, held_out: Table) -> Reference:
 
 def design(table: Table, attributes: tuple[Attribute, ...]) -> Numbers:
     """Rows as a model in original units sees them, (n, p): clipped to their bounds, what is missing at midpoint."""
-    return np.column_stack([part for attribute in attributes for part in _terms(table, attribute)])
+    return np.hstack([_terms(table, attribute) for attribute in attributes])
 
 
 def response(table: Table, dataset: Dataset, *, clip: bool) -> Numbers:
     """The target in original units, (n,); a binary one is the indicator of its second level."""
     [attribute] = (a for a in dataset.attributes if a.name == dataset.target)
     if isinstance(attribute, NumericAttribute) and not clip:
-        numbers: Numbers = table.columns[attribute.name]
-        return numbers
-    return _terms(table, attribute)[0]
+        return as_numbers(attribute.name, table.columns[attribute.name])
+    return _terms(table, attribute)[:, 0]
 
 
-def _terms(table: Table, attribute: Attribute) -> list[Numbers]:
-    values = table.columns[attribute.name]
-    if isinstance(attribute, NumericAttribute):
-        parts = [np.clip(values, attribute.lower, attribute.upper)]
-    else:
-        parts = [(values == level).astype(np.float64) for level in attribute.levels[1:]]
-    absent = missing(values)
-    return [np.where(absent, column.offset, part) for part, column in zip(parts, attribute.columns, strict=True)]
+def _terms(table: Table, attribute: Attribute) -> Numbers:
+    """What the encoding says of the rows, undone but for rounding, (n, width)."""
+    exact = encode_attribute(attribute, table.columns[attribute.name]).exact
+    offset, scale = zip(*((column.offset, column.scale) for column in attribute.columns), strict=True)
+    terms: Numbers = np.array(offset) + np.array(scale) * exact
+    return terms
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFit:
+    """One fit and what it is worth.
+
+    Attributes:
+        coefficients, standard_errors: by term, in original units; None where there is no error.
+        intervals: by term, two ends.
+    """
+
+    name: str
+    coefficients: dict[str, float]
+    standard_errors: dict[str, float | None]
+    intervals: dict[str, list[float | None]]
+    warnings: tuple[str, ...]
+    score: Score
+
+
+def fit_all(learner: str, release: str, target: str, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
+    """The fits of all estimators that this release allows; of the others, why it does not.
+
+    Raises:
+        RemoteError: the learner does not answer.
+    """
+    fits, unfit = list[ScoredFit](), dict[str, str]()
+    with httpx.Client(base_url=learner, transport=httpx.HTTPTransport(), timeout=_TIMEOUT_SECONDS) as http:
+        for name in ESTIMATORS:
+            try:
+                response = call(
+                    http,
+                    "POST",
+                    f"/v1/releases/{release}/fits",
+                    content=json.dumps({"target": target, "estimator": name}).encode(),
+                    headers={"content-type": "application/json"},
+                )
+            except RemoteProblemError as error:
+                if error.status != _UNPROCESSABLE:
+                    raise
+                unfit[name] = str(error)
+            else:
+                fits.append(_score(json_of(response), reference))
+    return fits, unfit
+
+
+def _score(fit: Any, reference: Reference) -> ScoredFit:  # noqa: ANN401 - JSON
+    def by_term(values: list[Any]) -> dict[str, Any]:
+        return dict(zip(fit["terms"], values, strict=True))
+
+    coefficients = by_term(fit["coefficients"])
+    return ScoredFit(
+        name=fit["estimator"],
+        coefficients=coefficients,
+        standard_errors=by_term(fit["standard_errors"]),
+        intervals=by_term(fit["intervals"]),
+        warnings=tuple(fit["warnings"]),
+        score=reference.score(coefficients),
+    )

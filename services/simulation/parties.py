@@ -1,17 +1,23 @@
-"""Who holds which columns: a number of parties, or a file that names them."""
+"""Who holds which columns: a number of parties, or a file that names them; and one table out of what they hold."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
+from commingle.services.errors import TableError
 from commingle.services.simulation.errors import PartiesError
-from commingle.services.simulation.reading import usable_name
+from commingle.services.tables.reading import Source, Table, no_such_column, read_table, usable_name
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
+from commingle.shared.encoding import Cells
 from commingle.shared.runtime.settings import Settings, load_settings
+
+SUBJECT_ID = "subject_id"
 
 
 class PartyEntry(Settings):
@@ -46,6 +52,21 @@ class Holding:
     columns: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """Everything the parties hold of the subjects they have in common.
+
+    Attributes:
+        holdings: who holds what; None where columns are yet to be divided.
+        coded: columns that hold levels, be they numbers: declared so by their file or the parties file.
+    """
+
+    source: Source
+    holdings: tuple[Holding, ...] | None = None
+    coded: frozenset[str] = frozenset()
+    notices: tuple[str, ...] = ()
+
+
 def read_parties(path: Path) -> PartiesFile:
     """A parties file, its tables' paths made absolute.
 
@@ -65,10 +86,10 @@ def read_parties(path: Path) -> PartiesFile:
     for entry in file.parties:
         if entry.table is None and not entry.columns:
             raise PartiesError(f"{path}: {entry.name} is given no columns", remedy="Name its `columns`.")
-    return PartiesFile(parties=tuple(_usable(entry, path.parent) for entry in file.parties))
+    return PartiesFile(parties=tuple(_resolve(entry, path.parent) for entry in file.parties))
 
 
-def _usable(entry: PartyEntry, folder: Path) -> PartyEntry:
+def _resolve(entry: PartyEntry, folder: Path) -> PartyEntry:
     changes = {
         "columns": None if entry.columns is None else tuple(map(usable_name, entry.columns)),
         "categorical": tuple(map(usable_name, entry.categorical)),
@@ -93,7 +114,7 @@ def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Ho
     return tuple(Holding(f"party-{number}", tuple(part)) for number, part in enumerate(parts, start=1))
 
 
-def without(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding, ...]:
+def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding, ...]:
     """Only the columns that are kept.
 
     Raises:
@@ -107,3 +128,80 @@ def without(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding
                 remedy="Give it at least one column that varies and is among the features or the target.",
             )
     return left
+
+
+def load(table: Path | None, parties: PartiesFile | None, *, subject_id: str | None, typed: bool) -> Loaded:
+    """Read one table, or join those of the parties; `typed` as for `read_table`.
+
+    Raises:
+        TableError, PartiesError: naming what is wrong with which file or column.
+    """
+    if parties is not None and parties.parties[0].table is not None:
+        if table is not None:
+            raise PartiesError(
+                "the parties have tables of their own, and --table was given too", remedy="Leave out --table."
+            )
+        return _join(parties.parties, subject_id or SUBJECT_ID, typed=typed)
+    if table is None:
+        raise PartiesError("there is no table", remedy="Give --table, or a parties file that names tables.")
+    source = read_table(table, subject_id=subject_id, usual_subject_id=SUBJECT_ID, typed=typed)
+    if parties is None:
+        return Loaded(source, coded=source.texts)
+    for entry in parties.parties:
+        _require_columns(entry.columns or (), source, where=str(table))
+    holdings = tuple(Holding(entry.name, entry.columns or ()) for entry in parties.parties)
+    _refuse_shared(holdings)
+    return Loaded(source, holdings, _coded(parties.parties) | source.texts)
+
+
+def _join(entries: Iterable[PartyEntry], subject_id: str, *, typed: bool) -> Loaded:
+    sources = {entry.name: _read_own(entry, subject_id, typed=typed) for entry in entries}
+    holdings = tuple(Holding(party, (*s.table.columns, *s.unusable)) for party, s in sources.items())
+    _refuse_shared(holdings)
+    common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
+    if not len(common):
+        raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
+    columns: dict[str, Cells] = {}
+    unusable: dict[str, str] = {}
+    notices = []
+    for party, source in sources.items():
+        order = np.argsort(source.table.subjects)
+        chosen = order[np.searchsorted(source.table.subjects, common, sorter=order)]
+        columns |= source.table.rows(chosen).columns
+        unusable |= source.unusable
+        left = source.table.n - len(common)
+        if left:
+            notices.append(f"{left:,} of {party}'s {source.table.n:,} subjects are not held by all and are left out.")
+    coded = _coded(entries).union(*(source.texts for source in sources.values()))
+    return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices))
+
+
+def _read_own(entry: PartyEntry, subject_id: str, *, typed: bool) -> Source:
+    if entry.table is None:
+        raise PartiesError(f"{entry.name} has no table", remedy="Give every party a `table`.")
+    source = read_table(entry.table, subject_id=entry.subject_id or subject_id, typed=typed)
+    if entry.columns is None:
+        return source
+    _require_columns(entry.columns, source, where=str(entry.table))
+    table = source.table.only(name for name in entry.columns if name in source.table.columns)
+    return Source(table, {name: why for name, why in source.unusable.items() if name in entry.columns}, source.texts)
+
+
+def _coded(entries: Iterable[PartyEntry]) -> frozenset[str]:
+    return frozenset(name for entry in entries for name in entry.categorical)
+
+
+def _require_columns(names: Iterable[str], source: Source, *, where: str) -> None:
+    for name in names:
+        if name not in source.table.columns and name not in source.unusable:
+            raise no_such_column(name, source.table.columns, where=where)
+
+
+def _refuse_shared(holdings: Iterable[Holding]) -> None:
+    held = [name for holding in holdings for name in holding.columns]
+    twice = sorted({name for name in held if held.count(name) > 1})
+    if twice:
+        raise PartiesError(
+            f"two parties hold {twice[0]!r}",
+            remedy="List each party's `columns` so that every column is at one of them.",
+        )

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from commingle.services.simulation.table import Numbers
+from commingle.services.simulation.evaluate import Numbers, Reference, ScoredFit
+from commingle.shared.documents.spec import ReleaseSpec
 
 _STYLES = {"measurement_error": ("#1f6fb4", "o"), "debiased": ("#2a9d57", "s"), "ols": ("#d9772b", "^")}
 _LABELS = {  # as in the report
@@ -34,6 +36,12 @@ class Series:
     low: Numbers
     high: Numbers
 
+    @classmethod
+    def of(cls, fit: ScoredFit, judge: Reference) -> Self:
+        """A fit in standard deviations of feature and target."""
+        low, high = ({term: ends[side] for term, ends in fit.intervals.items()} for side in (0, 1))
+        return cls(fit.name, *(judge.standardised(values) for values in (fit.coefficients, low, high)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
@@ -41,6 +49,15 @@ class Panel:
 
     title: str
     series: tuple[Series, ...]
+
+    @classmethod
+    def of(cls, spec: ReleaseSpec, fits: Sequence[ScoredFit], judge: Reference) -> Self:
+        """The fits of a release that are drawn, under its parameters."""
+        sketch = f", k = {spec.k:,}" if spec.k is not None else ""
+        beats = [f for f in fits if f.name != "constant" and f.score.test_mse < judge.constant.test_mse]
+        said = "" if beats else "\nno fit beats predicting the mean"
+        title = f"{spec.mechanism}, ε = {spec.epsilon:g} per party, δ = {spec.delta:g}\nn = {spec.n:,}{sketch}{said}"
+        return cls(title, tuple(Series.of(fit, judge) for name in _STYLES for fit in fits if fit.name == name))
 
 
 def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> None:

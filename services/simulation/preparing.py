@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from commingle.services.simulation.attributes import Unusable, conform, infer
+from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import Dataset, PartyShare
-from commingle.services.simulation.errors import PartiesError, TableError
-from commingle.services.simulation.joining import Loaded, load
-from commingle.services.simulation.parties import Holding, read_parties, split_evenly, without
-from commingle.services.simulation.reading import no_such_column, usable_name
-from commingle.services.simulation.table import Table, missing
+from commingle.services.simulation.errors import PartiesError
+from commingle.services.simulation.parties import Holding, Loaded, keep_columns, load, read_parties, split_evenly
+from commingle.services.tables.reading import Table, no_such_column, usable_name
+from commingle.services.tables.schema import Unusable, conform, draft
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, parse_attributes
 from commingle.shared.runtime.errors import SettingsError
 
@@ -32,7 +31,7 @@ class Wanted:
         target: to be predicted.
         parties: how many, or a parties file.
         features: names of those that take part; None for all.
-        schema: a schema file, whose attributes alone take part; None to infer.
+        schema: a schema file, whose attributes alone take part; None to draft one.
         subject_id: the column that identifies subjects.
     """
 
@@ -51,7 +50,7 @@ def prepare(wanted: Wanted) -> Dataset:
         TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
     """
     file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
-    loaded = load(wanted.table, file, subject_id=wanted.subject_id)
+    loaded = load(wanted.table, file, subject_id=wanted.subject_id, typed=wanted.schema is None)
     target = usable_name(wanted.target)
     candidates = _candidates(loaded, target, wanted.features)
     attributes, notices = _attributes(loaded, target, candidates, wanted.schema)
@@ -80,7 +79,7 @@ def _attributes(
 ) -> tuple[dict[str, Attribute], list[str]]:
     """The attributes that take part, by column, and why others do not."""
     if schema is None:
-        found = {name: _inferred(loaded, name, target) for name in candidates}
+        found = {name: _draft(loaded, name, target) for name in candidates}
         notices = [_BOUNDS_FROM_TABLE]
     else:
         given = {attribute.name: attribute for attribute in _read_schema(schema)}
@@ -103,12 +102,12 @@ def _attributes(
     return kept, notices
 
 
-def _inferred(loaded: Loaded, name: str, target: str) -> Attribute | Unusable:
+def _draft(loaded: Loaded, name: str, target: str) -> Attribute | Unusable:
     if name in loaded.source.unusable:
         return Unusable(f"its type is {loaded.source.unusable[name]}")
     values = loaded.source.table.columns[name]
-    found = infer(name, values, target=name == target, levels=name in loaded.coded)
-    if isinstance(found, CategoricalAttribute) and missing(values).mean() > _MOSTLY:
+    found = draft(name, values, target=name == target, levels=name in loaded.coded)
+    if isinstance(found, CategoricalAttribute) and values.null_count > _MOSTLY * len(values):
         return Unusable("most of its values are missing")
     return found
 
@@ -124,7 +123,7 @@ def _holdings(
     loaded: Loaded, parties: int | Path, attributes: dict[str, Attribute], target: str
 ) -> tuple[Holding, ...]:
     if loaded.holdings is not None:
-        return without(loaded.holdings, set(attributes))
+        return keep_columns(loaded.holdings, set(attributes))
     if isinstance(parties, Path):  # a file always says who holds what
         raise PartiesError(f"{parties} does not divide the columns", remedy="Name every party's `columns`.")
     return split_evenly([name for name in attributes if name != target], target, parties)
@@ -135,12 +134,11 @@ def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tu
     keep = np.ones(table.n, dtype=bool)
     lacking = []
     for name, values in table.columns.items():
-        absent = missing(values)
-        if absent.any() and (name == target or getattr(attributes[name], "missing", "error") == "error"):
-            keep &= ~absent
-            lacking.append(f"{name} {absent.sum():,}")
+        if values.null_count and (name == target or getattr(attributes[name], "missing", "error") == "error"):
+            keep &= values.is_valid().to_numpy(zero_copy_only=False)
+            lacking.append(f"{name} {values.null_count:,}")
     if keep.sum() < MIN_ROWS:
         raise TableError(f"{keep.sum()} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
     dropped = int((~keep).sum())
     said = f"{dropped:,} of {table.n:,} rows are left out because a value is missing: {', '.join(lacking)}."
-    return (table.rows(keep), [said]) if dropped else (table, [])
+    return (table.rows(np.flatnonzero(keep)), [said]) if dropped else (table, [])

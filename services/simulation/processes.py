@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import IO, Any, NoReturn, Self, cast
 
 from commingle.services.simulation.errors import ProcessError
 
@@ -29,16 +29,16 @@ _SHOWN_LINES = 12
 _SEPARATOR = "\x1e"
 _LOG_REMEDY = "Its whole log says more."
 # What a child runs: it ties its life to its parent's, makes sure that the parent was still there, and becomes
-# `commingle`, once per command; a separator follows what each command printed.
+# `commingle`: a server once, a worker for every command that comes in; a separator follows what each command printed.
 _CHILD = """
 import ctypes, json, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-parent, commands = json.loads(sys.argv[1])
+parent, server = json.loads(sys.argv[1])
 if os.getppid() != parent:
     sys.exit(1)
 from commingle.__main__ import main
-for command in commands:
+for command in [server] if server else map(json.loads, sys.stdin):
     try:
         main(command)
     except SystemExit as ended:
@@ -63,6 +63,18 @@ class Running:
         if code is not None:
             raise ProcessError(f"{self.name} ended with code {code}{self.last_words()}", remedy=_LOG_REMEDY)
 
+    def send(self, commands: Sequence[Command]) -> None:
+        """Let a worker run commands, one after the other."""
+        lines = [json.dumps([*map(str, command), "--json"]) + "\n" for command in commands]
+        pipe = cast("IO[bytes]", self.process.stdin)  # workers are started with one
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which whoever waits for answers reports
+            pipe.write("".join(lines).encode())
+            pipe.flush()
+
+    def answers(self) -> list[str]:
+        """What each command that is over printed."""
+        return self.out.read_text().split(_SEPARATOR)[:-1]
+
     def last_words(self) -> str:
         """The end of its log, indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
@@ -81,6 +93,7 @@ class Processes:
     logs: Path
     threads: int = 1
     _running: list[Running] = field(default_factory=list)
+    _workers: list[Running] = field(default_factory=list)
     _started: int = 0
 
     def __enter__(self) -> Self:
@@ -88,7 +101,7 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with _undisturbed():
+        with _ignore_signals():
             self._stop()
 
     def check(self) -> None:
@@ -103,30 +116,32 @@ class Processes:
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
         """Run jobs, as many at a time as there are processors; what their commands printed, as JSON.
 
+        Workers stay for later jobs, because loading takes a process longer than most commands.
+
         Args:
-            jobs: by name, the commands that a process of its own runs one after the other.
+            jobs: by name, the commands that one worker runs one after the other.
 
         Raises:
             ProcessError: a command fails or does not end.
         """
         deadline = time.monotonic() + _COMMAND_SECONDS
-        waiting, busy = list(jobs.items()), list[Running]()
+        waiting, busy = list(jobs.items()), dict[str, tuple[Running, int]]()
         results: dict[str, list[Any]] = {}
         while waiting or busy:
-            while waiting and len(busy) < (os.cpu_count() or 1):
+            while waiting and (idle := self._idle_worker([worker for worker, _ in busy.values()])) is not None:
                 name, commands = waiting.pop(0)
-                busy.append(self._start(name, [(*command, "--json") for command in commands]))
+                busy[name] = idle, len(idle.answers()) + len(commands)
+                idle.send(commands)
             time.sleep(_POLL_SECONDS)
-            for job in [job for job in busy if job.process.poll() is not None]:
-                busy.remove(job)
-                results[job.name] = self._results(job)
-            if busy and time.monotonic() > deadline:
-                raise ProcessError(f"{busy[0].name} does not end{busy[0].last_words()}", remedy=_LOG_REMEDY)
+            for name, (worker, due) in list(busy.items()):
+                ended, answers = worker.process.poll() is not None, worker.answers()
+                if len(answers) == due:
+                    results[name] = [json.loads(answer) for answer in answers[due - len(jobs[name]) :]]
+                    del busy[name]
+                elif ended or time.monotonic() > deadline:
+                    what = "failed" if ended else "does not end"
+                    raise ProcessError(f"{name} {what}{worker.last_words()}", remedy=_LOG_REMEDY)
         return {name: results[name] for name in jobs}
-
-    def start(self, name: str, command: Command) -> Running:
-        """Start a server without waiting for it."""
-        return self._start(name, [command])
 
     def address(self, server: Running) -> str:
         """Where a started server listens, once it does.
@@ -145,15 +160,24 @@ class Processes:
             f"{server.name} does not listen after {_START_SECONDS:.0f} s{server.last_words()}", remedy=_LOG_REMEDY
         )
 
-    def _start(self, name: str, commands: Sequence[Command]) -> Running:
+    def _idle_worker(self, busy: Collection[Running]) -> Running | None:
+        """One that has nothing to do, a new one while there are fewer than processors, or None."""
+        idle = [worker for worker in self._workers if worker not in busy]
+        if not idle and len(self._workers) < (os.cpu_count() or 1):
+            idle = [self.start("commands", None)]
+            self._workers += idle
+        return idle[0] if idle else None
+
+    def start(self, name: str, server: Command | None) -> Running:
+        """Start a server, or a worker that takes commands, without waiting for it."""
         self._started += 1
-        what = json.dumps([os.getpid(), [[str(word) for word in command] for command in commands]])
+        what = json.dumps([os.getpid(), server and [str(word) for word in server]])
         stem = f"{self._started:03}-{name}"
         out, log = self.logs / f"{stem}.out", self.logs / f"{stem}.log"
         with out.open("wb") as stdout, log.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _CHILD, what],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if server else subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
                 env=self._environment(),
@@ -173,12 +197,6 @@ class Processes:
             "OMP_NUM_THREADS": threads,
         }
 
-    def _results(self, job: Running) -> list[Any]:
-        self._running.remove(job)
-        if job.process.returncode:
-            raise ProcessError(f"{job.name} failed{job.last_words()}", remedy=_LOG_REMEDY)
-        return [json.loads(part) for part in job.out.read_text().split(_SEPARATOR)[:-1]]
-
     def _stop(self) -> None:
         for running in self._running:
             if running.process.poll() is None:
@@ -190,10 +208,12 @@ class Processes:
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 running.process.wait()
+            if running.process.stdin is not None:
+                running.process.stdin.close()
 
 
 @contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
+def stop_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end this process the way Ctrl-C does, so that children are stopped.
 
     SIGINT is set too: a shell starts background jobs with it ignored.
@@ -212,7 +232,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def _ignore_signals() -> Iterator[None]:
     """Stopping takes seconds; an impatient second Ctrl-C must not leave children behind."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}

@@ -1,17 +1,21 @@
-"""`report.json` (architecture.md, commands)."""
+"""`report.json`, and the same as a person reads it on a terminal."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from commingle.services.simulation.dataset import Dataset
-from commingle.services.simulation.evaluate import Reference, Score
-from commingle.services.simulation.fitting import Judged, Unfit
+from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.rounds import Outcome
 from commingle.shared.documents.schema import encoded_columns
 
 
 def release_report(
-    outcome: Outcome, judged: tuple[Judged, ...], unfit: list[Unfit], reference: Reference
+    outcome: Outcome, fits: list[ScoredFit], unfit: dict[str, str], reference: Reference
 ) -> dict[str, Any]:
     """One entry of `releases`. `rho_subject` and `epsilon_subject` are the sums over all parties, under replace_one."""
     spec, privacy = outcome.release.spec, outcome.release.privacy
@@ -28,11 +32,11 @@ def release_report(
         "rows": outcome.release.prepared.rows,
         "id": outcome.release.id,
         "folder": outcome.planned.folder,
-        "estimators": [_estimator(fit) for fit in judged],
-        "left_out": {entry.name: entry.reason for entry in unfit},
+        "estimators": [_estimator(fit) for fit in fits],
+        "left_out": unfit,
         "verdict": verdict(
             f"{spec.mechanism} at epsilon {spec.epsilon:g}",
-            {fit.name: fit.score for fit in judged if fit.name != "constant"},
+            {fit.name: fit.score for fit in fits if fit.name != "constant"},
             reference.constant.test_mse,
         ),
         "seconds": {name: round(seconds, 3) for name, seconds in outcome.seconds.items()},
@@ -89,7 +93,7 @@ def verdict(what: str, scores: Mapping[str, Score], mean_mse: float) -> str:
     return f"{what}: {', '.join(losing)} {verb} not beat {mean}; {', '.join(winning)} did this time."
 
 
-def _estimator(fit: Judged) -> dict[str, Any]:
+def _estimator(fit: ScoredFit) -> dict[str, Any]:
     return {
         "name": fit.name,
         "coefficients": fit.coefficients,
@@ -100,3 +104,51 @@ def _estimator(fit: Judged) -> dict[str, Any]:
         "test_r2": fit.score.test_r2,
         "warnings": list(fit.warnings),
     }
+
+
+def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
+    """One table per release, the constant predictor and the non-private fit beside it, and what to make of it."""
+    names = ", ".join(party["name"] for party in report["parties"])
+    held_out = report["reference"]["n_test"]
+    console.print(
+        f"\n{report['target']} of {report['n']:,} people at {len(report['parties'])} parties ({names}), "
+        f"judged on {held_out:,} held-out people.",
+        highlight=False,
+    )
+    for release in report["releases"]:
+        console.print(Text(_title(release), style="bold cyan"))
+        console.print(_table(release, report["reference"]))
+        console.print(Text(f"→ {release['verdict']}", style="bold"))
+        for name, reason in release["left_out"].items():
+            console.print(Text(f"  {name} was left out: {reason}", style="yellow"))
+    spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
+    console.print(f"\nSeconds: {spent}", highlight=False)
+    console.print(f"Report, picture and releases: {out}", highlight=False)
+
+
+def _title(release: dict[str, Any]) -> str:
+    sketch = f", k = {release['k']:,}" if release["k"] is not None else ""
+    return (
+        f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per party, {release['epsilon_subject']:.3g} per "
+        f"person over all parties, delta {release['delta']:g}{sketch}"
+    )
+
+
+def _table(release: dict[str, Any], reference: dict[str, Any]) -> Table:
+    table = Table()
+    table.add_column("fit")
+    for heading in ("relative error", "test MSE", "test R²"):
+        table.add_column(heading, justify="right")
+    for fit in release["estimators"]:
+        beats = fit["test_mse"] < reference["constant_test_mse"]
+        cells = (_number(fit["relative_error"]), _number(fit["test_mse"]), _number(fit["test_r2"]))
+        table.add_row(fit["name"], *cells, style=None if beats else "dim")
+    table.add_section()
+    for name, key, error in (("predicting the mean", "constant", "1"), ("least squares", "ols", "0")):
+        mse, r2 = reference[f"{key}_test_mse"], reference[f"{key}_test_r2"]
+        table.add_row(f"{name}, not private", error, _number(mse), _number(r2))
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits

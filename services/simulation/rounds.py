@@ -1,6 +1,7 @@
-"""One release, from its proposal to verified files."""
+"""Releases side by side, from their proposals to verified files."""
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ import httpx
 
 from commingle.services.client.release import Release
 from commingle.services.client.remote import ReleaseClient
-from commingle.services.simulation.consortium import Consortium, Workshop
+from commingle.services.simulation.consortium import Consortium, Context
 from commingle.services.simulation.errors import RoundError
 from commingle.services.simulation.releases import Planned
 from commingle.shared.release.rounds import State
@@ -35,62 +36,83 @@ class Outcome:
     seconds: dict[str, float]
 
 
-def publish(planned: Planned, study: Path, consortium: Consortium, shop: Workshop) -> Outcome:
-    """Propose a study, wait until it is published, fetch and verify it.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """A proposed release and what has happened to it so far, with the time it was heard of."""
+
+    planned: Planned
+    events: list[dict[str, Any]]
+
+    @property
+    def over(self) -> bool:
+        return bool(self.events) and State(self.events[-1]["state"]).final
+
+    @property
+    def steps(self) -> int:
+        """How many events it takes: the proposal, approvals, blocks, the publication."""
+        parties = len(self.planned.study.parties)
+        exchanged = 2 * parties + 1 if self.planned.spec.interactive else 0  # the deal, masks, countersignatures
+        return 2 * parties + 2 + exchanged
+
+    def awaited(self, kind: str) -> set[str]:
+        """Parties that have not sent this yet."""
+        sent = {event["party"] for event in self.events if event["kind"] == kind}
+        return set() if self.over else {party.name for party in self.planned.study.parties} - sent
+
+
+def publish(
+    planned: Sequence[Planned], studies: Sequence[Path], consortium: Consortium, context: Context
+) -> list[Outcome]:
+    """Propose studies, wait until all are published, fetch and verify them.
 
     Raises:
-        RoundError: it ends otherwise, or nothing happens for long.
+        RoundError: one ends otherwise, or nothing happens for long.
         ProcessError: a process dies meanwhile.
         VerificationError: what the coordinator serves does not hold.
     """
+    where = ("--home", context.folders.coordinator, "--coordinator", consortium.coordinator)
+    commands = [("coordinator", "propose", study, *where) for study in studies]
+    [proposed] = context.processes.run({"propose": commands}).values()
+    opened = {str(answer["id"]): _Open(p, []) for answer, p in zip(proposed, planned, strict=True)}
     transport = httpx.HTTPTransport()  # a transport of our own ignores proxies: everything is on this machine
     with httpx.Client(base_url=consortium.coordinator, transport=transport, timeout=30) as http:
-        last = _events(http, after=0, wait_seconds=0)["last"]
-        where = ("--home", shop.folders.coordinator, "--coordinator", consortium.coordinator)
-        proposed = shop.command(f"propose-{planned.folder}", "coordinator", "propose", study, *where)
-        events = _until_final(http, str(proposed["id"]), last, planned, shop)
+        _follow(http, opened, context)
+        for identifier, release in opened.items():
+            if release.events[-1]["state"] != State.PUBLISHED:
+                raise _ended_badly(http, identifier, release.planned)
     with ReleaseClient(
         consortium.coordinator, trusted_coordinator=consortium.coordinator_key, transport=httpx.HTTPTransport()
     ) as client:
-        return Outcome(planned, client.fetch(str(proposed["id"])), _durations(events))
+        return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
-def _events(http: httpx.Client, *, after: int, wait_seconds: int) -> Any:  # noqa: ANN401 - JSON
-    return json_of(call(http, "GET", "/v1/events", params={"after": after, "wait_seconds": wait_seconds}))
-
-
-def _until_final(http: httpx.Client, release: str, last: int, planned: Planned, shop: Workshop) -> list[dict[str, Any]]:
-    """The events of a release up to its publication, with the time they were heard of."""
-    parties = len(planned.study.parties)
-    total = 2 * parties + 2  # the proposal, approvals, blocks, the publication
-    if planned.spec.interactive:
-        total += 2 * parties + 1  # the deal, masks, countersignatures
-    seen: list[dict[str, Any]] = []
-    heard = time.monotonic()
-    while not seen or not State(seen[-1]["state"]).final:
-        page = _events(http, after=last, wait_seconds=_WAIT_SECONDS)
+def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> None:
+    """Listen until every release is over."""
+    last, happened, heard = 0, 0, time.monotonic()
+    total = sum(release.steps for release in opened.values())
+    while not all(release.over for release in opened.values()):
+        page: Any = json_of(call(http, "GET", "/v1/events", params={"after": last, "wait_seconds": _WAIT_SECONDS}))
         for event in page["items"]:
-            if event["release"] == release and event["seq"] > last:
-                heard = time.monotonic()
-                seen.append({**event, "heard": heard})
-                shop.narrator.step(f"{event['kind']} {event['party'] or ''}".strip(), len(seen), total)
-        last = max(last, page["last"])
-        shop.processes.check()
-        _refuse_silence(seen, time.monotonic() - heard, planned, shop)
-    if seen[-1]["state"] != State.PUBLISHED:
-        raise _ended_badly(http, release, planned)
-    return seen
+            if event["release"] in opened:
+                release = opened[event["release"]]
+                happened, heard = happened + 1, time.monotonic()
+                release.events.append({**event, "heard": heard})
+                said = f"{release.planned.folder}: {event['kind']} {event['party'] or ''}".strip()
+                context.stages.step(said, happened, total)
+        last = page["last"]
+        context.processes.check()
+        _refuse_silence(opened.values(), time.monotonic() - heard, context)
 
 
-def _refuse_silence(seen: list[dict[str, Any]], seconds: float, planned: Planned, shop: Workshop) -> None:
-    """Agents decide within moments, but may take long over a large block."""
-    parties = {party.name for party in planned.study.parties}
-    undecided = parties - {event["party"] for event in seen if event["kind"] == "approval"}
-    awaited = undecided or parties - {event["party"] for event in seen if event["kind"] == "block"}
+def _refuse_silence(opened: Collection[_Open], seconds: float, context: Context) -> None:
+    """Agents decide within moments, but may take long over a large block, and over one release at a time."""
+    undecided = set.intersection(*(release.awaited("approval") for release in opened))
+    awaited = undecided or set().union(*(release.awaited("block") for release in opened))
     if seconds > (_DECISION_SECONDS if undecided else _SILENCE_SECONDS):
+        folders = ", ".join(release.planned.folder for release in opened if not release.over)
         raise RoundError(
-            f"{planned.folder}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
-            f"{shop.processes.last_words(awaited)}",
+            f"{folders}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
+            f"{context.processes.last_words(awaited)}",
             remedy="If the table is very large, try a smaller one.",
         )
 
@@ -102,9 +124,9 @@ def _ended_badly(http: httpx.Client, release: str, planned: Planned) -> RoundErr
     )
 
 
-def _durations(seen: list[dict[str, Any]]) -> dict[str, float]:
+def _durations(events: list[dict[str, Any]]) -> dict[str, float]:
     def latest(kind: str) -> float:
-        return max(float(event["heard"]) for event in seen if event["kind"] == kind)
+        return max(float(event["heard"]) for event in events if event["kind"] == kind)
 
     moments = [latest(kind) for kind in ("proposal", "approval", "block", "published")]
     spans = [after - before for before, after in pairwise(moments)]

@@ -2,9 +2,10 @@ from benchmarks.million import _role, _uses
 
 
 def test_a_process_of_another_simulation_has_no_role() -> None:
-    arguments = ["python", "-c", "code", '[41, [["party", "serve", "--home", "x"]]]']
+    arguments = ["python", "-c", "code", '[41, ["party", "serve", "--home", "x"]]']
     assert _role(arguments, 41) == "party serve"
     assert _role(arguments, 42) is None
+    assert _role(["python", "-c", "code", "[41, null]"], 41) == "commands"
     assert _role(["python", "-c", "code"], 41) is None
     assert _role(["echo", "41"], 41) is None
 

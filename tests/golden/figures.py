@@ -7,11 +7,9 @@ from math import isnan
 from typing import Any, get_args
 
 import numpy as np
-from commingle.party_agent.private.mixing import bounded_rows
 from commingle.party_agent.private.regression.bridge import regress
 from commingle.party_agent.private.whitening import make_whitening
 
-from commingle.party_agent.private.encoding import encode_attribute
 from commingle.party_agent.private.table import Table
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
@@ -21,6 +19,7 @@ from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
+from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.estimation.kinds import KINDS
 from commingle.shared.forecast.forecast import forecast
@@ -64,7 +63,7 @@ def bounded(mechanism: str) -> dict[str, list[str]]:
     found = {}
     for party in spec.parties:
         cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
-        found[party.name] = integers(bounded_rows(spec, party)(np.hstack(cells)))
+        found[party.name] = integers(bounded_rows(party, spec.fraction_bits)(np.hstack(cells)))
     return found
 
 

@@ -14,7 +14,6 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.privatise import row_map
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
@@ -33,6 +32,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
@@ -130,7 +130,7 @@ def block_of(
 ) -> tuple[NDArray[np.int64], Envelope]:
     plan = plan_block(spec.document, party)
     mixer = mechanism_of(spec.document).mixer(spec.document, rows.shape[1])
-    mixer.add(np.arange(len(rows)), row_map(spec.document, party)(quantise(rows)))
+    mixer.add(np.arange(len(rows)), bounded_rows(party, spec.document.fraction_bits)(quantise(rows)))
     block = mixer.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
     block = block + draw(plan.sigma, block.size).reshape(block.shape)

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from commingle.party_agent.errors import AgentError, DataError, SourceError
+from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import Table, TableScan
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.errors import CommingleError
 
 X = NumericAttribute(name="x", lower=0, upper=1000)
 Write = Callable[..., FileSource]
@@ -122,7 +123,7 @@ def test_csv_numbers_with_leading_zeros_stay_text(csv: Callable[[bytes], FileSou
     ids=["empty", "ragged", "latin-1 header", "latin-1 cell", "no rows", "missing column", "twice", "semicolons"],
 )
 def test_csv_that_cannot_be_read_is_a_clear_error(
-    csv: Callable[[bytes], FileSource], data: bytes, said: type[AgentError]
+    csv: Callable[[bytes], FileSource], data: bytes, said: type[CommingleError]
 ) -> None:
     with pytest.raises(said):
         scan(csv(data))

@@ -1,4 +1,6 @@
 import json
+from fractions import Fraction
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +106,21 @@ def test_public_table_says_spread_and_slopes(command: Command, study: Path, tabl
 
 
 def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) -> None:
-    """Second moments of z = 2 (x - 0.1) of ages, clipped to 0.3."""
+    """Second moments of z = 2 (x - 0.1) of ages, clipped to 0.3: of the integers that an agent would mix."""
     document = json.loads(study.read_text())
     document["parties"][0]["attributes"] = document["parties"][0]["attributes"][:1]
     document["parties"][0] |= {"row_norm": 0.3, "whitening": {"centre": [0.1], "matrix": [[2]]}}
     design = design_of(decode(Study, json.dumps(document).encode()))
-    age = np.array([float(line.split(",")[0]) for line in table.read_text().splitlines()[1:]])
-    expected = np.clip(2 * (age / 50 - 1 - 0.1), -0.3, 0.3)
+    ages = [float(line.split(",")[0]) for line in table.read_text().splitlines()[1:]]
+    whitened = [2 * (int((age / 50 - 1) * 2**15) - round(0.1 * 2**15)) for age in ages]
+    limit = int(Fraction(0.3) ** 2 * 4**15)
+
+    def clip(q: int) -> int:
+        shrunk = q if q * q <= limit else (abs(q) * isqrt((limit << 48) // (q * q)) >> 24) * (1 if q > 0 else -1)
+        assert abs(shrunk / 2**15 - np.clip(q / 2**15, -0.3, 0.3)) < 2**-13
+        return shrunk
+
+    expected = np.array([clip(q) for q in whitened]) / 2**15
     moments = second_moments(table, design)
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 

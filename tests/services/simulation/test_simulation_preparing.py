@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import Dataset
-from commingle.services.simulation.errors import PartiesError, TableError
+from commingle.services.simulation.errors import PartiesError
 from commingle.services.simulation.parties import split_evenly
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.shared.documents.errors import SpecError
@@ -102,7 +103,8 @@ def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path:
     )
     dataset = prepare(Wanted(table=None, target="y", parties=parties))
     assert dataset.table.n == ROWS - 5
-    assert (dataset.table.columns["a"] == -dataset.table.columns["b"]).all()
+    a, b = (dataset.table.columns[name].to_numpy() for name in "ab")
+    assert (a == -b).all()
     assert "5 of one's 20 subjects are not held by all and are left out." in dataset.notices
 
 

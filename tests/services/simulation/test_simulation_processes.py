@@ -69,6 +69,21 @@ def test_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> N
         processes.run({"job": [("nonsense",)]})
 
 
+@pytest.mark.slow
+def test_jobs_share_workers_and_keep_their_answers_apart(tmp_path: Path) -> None:
+    homes = {name: ("--home", tmp_path / name) for name in "abcd"}
+    commands = {
+        name: [("coordinator", "init", *home), ("coordinator", "invite", *home, "--party", name)]
+        for name, home in homes.items()
+    }
+    with Processes(tmp_path / "logs") as processes:
+        found = processes.run(commands)
+        again = processes.run({"e": [("coordinator", "invite", *homes["a"], "--party", "e")]})
+    assert [answers[1]["party"] for answers in found.values()] == list("abcd")
+    assert again["e"][0]["party"] == "e"
+    assert len(list((tmp_path / "logs").glob("*-commands.log"))) <= (os.cpu_count() or 1)
+
+
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         server = processes.start("server", ("nonsense",))

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from commingle.services.simulation.cohort import cohort
+from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.releases import Terms, allowance, plan_releases
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import rho_of_epsilon

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.encoding import as_text, encode_attribute
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.encoding import as_text, encode_attribute
+from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 MIDPOINT = NumericAttribute(name="x", lower=0, upper=10, missing="midpoint")

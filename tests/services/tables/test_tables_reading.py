@@ -1,12 +1,11 @@
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from commingle.services.simulation.errors import TableError
-from commingle.services.simulation.reading import read_table
+from commingle.services.errors import TableError
+from commingle.services.tables.reading import read_table
 
 
 def _csv(folder: Path, text: str) -> Path:
@@ -16,9 +15,9 @@ def _csv(folder: Path, text: str) -> Path:
 
 
 def test_csv_with_numbers_text_and_gaps_is_read_as_numbers_and_levels(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "age,sex\n30,f\n,m\n41.5,?\n"), subject_id=None)
-    assert np.array_equal(source.table.columns["age"], [30, np.nan, 41.5], equal_nan=True)
-    assert source.table.columns["sex"].tolist() == ["f", "m", None]
+    source = read_table(_csv(tmp_path, "age,sex\n30,f\n,m\n41.5,?\n"), typed=True)
+    assert source.table.columns["age"].to_pylist() == [30, None, 41.5]
+    assert source.table.columns["sex"].to_pylist() == ["f", "m", None]
     assert source.table.subjects.tolist() == ["subject-1", "subject-2", "subject-3"]
 
 
@@ -31,22 +30,41 @@ def test_parquet_with_other_types_keeps_what_can_be_used_and_names_the_rest(tmp_
         "empty": pa.nulls(2),
     }
     pa.parquet.write_table(pa.table(columns), path)
-    source = read_table(path, subject_id=None)
-    assert source.table.columns["flag"].tolist() == ["true", None]
-    assert source.table.columns["kind"].tolist() == ["a", None]
-    assert np.isnan(source.table.columns["empty"]).all()
+    source = read_table(path)
+    assert source.table.columns["flag"].to_pylist() == [True, None]
+    assert source.table.columns["kind"].to_pylist() == ["a", None]
+    assert source.table.columns["empty"].null_count == 2
     assert source.unusable == {"when": "timestamp[ms]"}
 
 
 def test_subject_id_column_identifies_rows_and_is_no_attribute(tmp_path: Path) -> None:
-    path = _csv(tmp_path, "seqn,x\n8.0,1\n7.0,2\n")
+    path = _csv(tmp_path, "seqn,x\n8,1\n7,2\n")
     source = read_table(path, subject_id="seqn")
     assert source.table.subjects.tolist() == ["8", "7"]
     assert list(source.table.columns) == ["x"]
 
 
+def test_subject_ids_are_what_an_agent_reads(tmp_path: Path) -> None:
+    source = read_table(_csv(tmp_path, "id,x\n0000100000,1\n100000,2\n8.0,3\n?,4\n"), subject_id="id", typed=True)
+    assert source.table.subjects.tolist() == ["0000100000", "100000", "8.0", "?"]
+
+
+def test_csv_declares_types_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = _csv(tmp_path, "n,flag,day,code,none\n1,True,2020-01-01,007x,\n2.5,False,2020-01-02,8,?\n")
+    typed, plain = read_table(path, typed=True), read_table(path)
+    assert {name: str(cells.type) for name, cells in typed.table.columns.items()} == {
+        "n": "double",
+        "flag": "bool",
+        "code": "string",
+        "none": "double",
+    }
+    assert typed.unusable == {"day": "date32[day]"}
+    assert {str(cells.type) for cells in plain.table.columns.values()} == {"string"}
+    assert plain.table.columns["flag"].to_pylist() == ["True", "False"]
+
+
 def test_names_that_attributes_cannot_have_are_changed(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "dose [mg],a=b\n1,2\n"), subject_id=None)
+    source = read_table(_csv(tmp_path, "dose [mg],a=b\n1,2\n"))
     assert list(source.table.columns) == ["dose (mg)", "a:b"]
 
 
@@ -59,7 +77,7 @@ def test_names_that_attributes_cannot_have_are_changed(tmp_path: Path) -> None:
         ("x,\n1,2\n", None, "a column has no name"),
         ("x,y\n1,2\n1,2,3\n", None, "not a table"),
         ("id,x\na,1\na,2\n", "id", "1 values of id appear in several rows"),
-        ("id,x\na,1\n,2\n", "id", "1 rows have no id"),
+        ("id,x\na,1\n,2\n", "id", "column id: 1 subject ids are missing"),
         ("id,x\na,1\n", "key", "no column 'key'"),
     ],
 )
@@ -73,17 +91,17 @@ def test_csv_that_is_no_table_is_refused_with_one_reason(
 @pytest.mark.parametrize("name", ["absent.csv", "absent.parquet", "table.xlsx", "."])
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(TableError):
-        read_table(tmp_path / name, subject_id=None)
+        read_table(tmp_path / name)
 
 
 def test_text_file_called_parquet_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     path.write_text("x\n1\n")
     with pytest.raises(TableError, match="not a table"):
-        read_table(path, subject_id=None)
+        read_table(path)
 
 
 def test_table_shows_no_row_in_its_repr(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "x\n424242\n"), subject_id=None)
+    source = read_table(_csv(tmp_path, "x\n424242\n"))
     assert repr(source.table) == "<Table of 1 rows and 1 columns>"
     assert "424242" not in repr(source)

@@ -1,4 +1,4 @@
-"""Telling a person, or a log, how far the simulation is; and how long each stage took."""
+"""How far the simulation is, for a person or for a log; and how long each stage took."""
 
 import time
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from commingle.shared.runtime.logging import configure_logging
 
 
-class Voice(Protocol):
-    """How something is said."""
+class Reporter(Protocol):
+    """Where progress goes."""
 
     def begin(self, name: str, text: str) -> None:
         """A stage begins."""
@@ -28,19 +28,19 @@ class Voice(Protocol):
         """Something a reader should know."""
 
     def close(self) -> None:
-        """Nothing more will be said."""
+        """Nothing more will happen."""
 
 
-class Narrator:
+class Stages:
     """Stages, one at a time.
 
     Attributes:
         seconds: how long each stage took so far, by name.
-        notices: what was said besides.
+        notices: what a reader of the report should know.
     """
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
         self.seconds: dict[str, float] = {}
         self.notices: list[str] = []
 
@@ -48,28 +48,28 @@ class Narrator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._voice.close()
+        self._reporter.close()
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
         """Time what happens inside; a name that comes again adds up."""
         started = time.monotonic()
-        self._voice.begin(name, text)
+        self._reporter.begin(name, text)
         try:
             yield
         finally:
             seconds = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-            self._voice.end(name, seconds)
+            self._reporter.end(name, seconds)
 
     def step(self, text: str, done: int, total: int) -> None:
         """Something happened within the stage."""
-        self._voice.step(text, done, total)
+        self._reporter.step(text, done, total)
 
     def notice(self, text: str) -> None:
         """Something a reader of the report should know."""
         self.notices.append(text)
-        self._voice.notice(text)
+        self._reporter.notice(text)
 
 
 class Bars:
@@ -82,25 +82,20 @@ class Bars:
         self._task: TaskID | None = None
 
     def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
-        """A pulsing bar."""
         self._task = self._progress.add_task(text, total=None)
 
-    def step(self, text: str, done: int, total: int) -> None:  # noqa: ARG002 - the bar says enough
-        """The bar moves."""
+    def step(self, text: str, done: int, total: int) -> None:  # noqa: ARG002 - the bar shows enough
         if self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
     def end(self, name: str, seconds: float) -> None:  # noqa: ARG002 - the bar shows its time
-        """The bar is full."""
         if self._task is not None:
             self._progress.update(self._task, completed=1, total=1)
 
     def notice(self, text: str) -> None:
-        """Above the bars."""
         self._progress.console.print(f"Note: {text}", style="yellow", markup=False, highlight=False)
 
     def close(self) -> None:
-        """Leave the bars as they are."""
         self._progress.stop()
 
 
@@ -112,26 +107,22 @@ class Lines:
         self._log = structlog.get_logger()
 
     def begin(self, name: str, text: str) -> None:
-        """One line."""
         self._log.info("stage begins", stage=name, doing=text)
 
     def step(self, text: str, done: int, total: int) -> None:
-        """One line."""
         self._log.info("progress", what=text, done=done, total=total)
 
     def end(self, name: str, seconds: float) -> None:
-        """One line."""
         self._log.info("stage ends", stage=name, seconds=round(seconds, 3))
 
     def notice(self, text: str) -> None:
-        """One line."""
         self._log.warning("notice", text=text)
 
     def close(self) -> None:
         """Nothing to do."""
 
 
-def narrator() -> Narrator:
+def open_stages() -> Stages:
     """Bars on a terminal, lines otherwise."""
     console = Console(stderr=True)
-    return Narrator(Bars(console) if console.is_terminal else Lines())
+    return Stages(Bars(console) if console.is_terminal else Lines())

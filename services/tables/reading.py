@@ -1,0 +1,191 @@
+"""A CSV or Parquet file as a table in memory.
+
+Cells and subject ids are read as an agent reads them. Two steps come before anything is encoded, because tables that
+people find are less tidy than those of a party: more spellings of a missing value (never in a subject id), and, where
+no schema says what a CSV holds, numbers and booleans recognised in columns of text.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from commingle.services.errors import TableError
+from commingle.shared.encoding import MISSING, Cells, canonical_ids, plain_cells
+from commingle.shared.errors import DataError
+from commingle.shared.runtime.tables import UNREADABLE, column_names, is_parquet, read_batches
+
+_FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
+_NOT_A_VALUE = (*MISSING, "?", "n/a", "NaN", "nan")
+_TYPES_OF_TEXT = (pa.float64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Table:
+    """Columns of equal length, one row per subject.
+
+    Attributes:
+        subjects: (n,) distinct identifiers.
+        columns: by name, n cells each: numbers, text or booleans, null where missing.
+    """
+
+    subjects: NDArray[np.str_]
+    columns: Mapping[str, Cells]
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.subjects)
+
+    def rows(self, chosen: NDArray[np.int64]) -> Self:
+        """The rows with these indices."""
+        return type(self)(self.subjects[chosen], {name: cells.take(chosen) for name, cells in self.columns.items()})
+
+    def only(self, names: Iterable[str]) -> Self:
+        """These columns, in this order."""
+        return type(self)(self.subjects, {name: self.columns[name] for name in names})
+
+    def __repr__(self) -> str:
+        return f"<Table of {self.n:,} rows and {len(self.columns)} columns>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A table as read.
+
+    Attributes:
+        unusable: columns that hold neither numbers nor text, with their type.
+        texts: columns that the file itself declares to be text; CSV declares nothing.
+    """
+
+    table: Table
+    unusable: dict[str, str]
+    texts: frozenset[str] = frozenset()
+
+
+def usable_name(name: str) -> str:
+    """A column's name with the characters replaced that an attribute's name cannot have."""
+    return name.strip().translate(_FORBIDDEN)
+
+
+def read_table(
+    path: Path, *, subject_id: str | None = None, usual_subject_id: str | None = None, typed: bool = False
+) -> Source:
+    """The table of a file.
+
+    Args:
+        path: of a .csv (or .csv.gz) or .parquet file.
+        subject_id: the column that identifies subjects.
+        usual_subject_id: where `subject_id` is None, the column that does if the table has it; rows are numbered
+            where it has not.
+        typed: whether the columns of a CSV become numbers, booleans or dates where all their values read as such.
+
+    Raises:
+        TableError: it cannot be read, has no rows, or its identifiers are missing or appear twice.
+    """
+    columns = _read(path)
+    n = len(next(iter(columns.values())))
+    wanted = usable_name(subject_id or usual_subject_id or "")
+    if subject_id is not None and wanted not in columns:
+        raise no_such_column(wanted, columns, where=str(path))
+    subjects = _subjects(columns.pop(wanted), wanted, path) if wanted in columns else _number_subjects(n)
+    tidied = {name: _tidy(cells) for name, cells in columns.items()}
+    if typed and not is_parquet(path):
+        tidied = {name: _tidy(type_text(cells)) for name, cells in tidied.items()}
+    kept = {name: cells for name, cells in tidied.items() if _is_usable(cells.type)}
+    unusable = {name: str(cells.type) for name, cells in tidied.items() if name not in kept}
+    texts = frozenset(name for name, cells in kept.items() if is_parquet(path) and not is_numeric(cells))
+    return Source(Table(subjects, kept), unusable, texts)
+
+
+def no_such_column(name: str, available: Iterable[str], *, where: str) -> TableError:
+    """The error for a column that is not there."""
+    return TableError(f"{where} has no column {name!r}", remedy=f"Its columns are: {', '.join(available)}.")
+
+
+def is_numeric(cells: Cells) -> bool:
+    """Whether a column holds numbers and not levels."""
+    return pa.types.is_floating(cells.type) or pa.types.is_integer(cells.type)
+
+
+def type_text(cells: Cells) -> Cells:
+    """Text as numbers, booleans, dates or times where all of it reads as such, unchanged otherwise."""
+    if not _is_text(cells.type):
+        return cells
+    if cells.null_count == len(cells):
+        return cells.cast(pa.float64())
+    for kind in _TYPES_OF_TEXT:
+        try:
+            return cells.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+    return cells
+
+
+def _read(path: Path) -> dict[str, Cells]:
+    if not is_parquet(path) and not path.name.lower().endswith((".csv", ".csv.gz")):
+        raise TableError(f"{path} is neither .csv nor .parquet", remedy="Give a CSV with a header line, or Parquet.")
+    try:
+        given = column_names(path)
+        names = [usable_name(name) for name in given]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or "" in names:
+            said = f"two columns are named {twice[0]!r}" if twice else "a column has no name"
+            raise TableError(f"{path}: {said}", remedy="Give every column a name of its own.")
+        batches = [batch for batch in read_batches(path, given) if batch.num_rows]
+        if not (names and batches):
+            raise TableError(f"{path} has no rows", remedy="Give a table with one row per subject.")
+        return {
+            name: pa.concat_arrays([plain_cells(batch[number]) for batch in batches])
+            for number, name in enumerate(names)
+        }
+    except UNREADABLE as error:
+        if isinstance(error, OSError):
+            raise TableError(f"cannot read {path} ({error.strerror or error})", remedy="Check the path.") from None
+        first = str(error).partition("\n")[0]
+        raise TableError(f"{path} is not a table: {first}", remedy="Give a CSV with a header, or Parquet.") from None
+
+
+def _tidy(cells: Cells) -> Cells:
+    """More missing values than an agent knows; decimals as numbers."""
+    kind = cells.type
+    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
+        return cells.cast(pa.float64(), safe=False)
+    if _is_text(kind):
+        cells = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+        cells = pc.if_else(pc.is_in(cells, value_set=pa.array(_NOT_A_VALUE)), None, cells)
+    elif pa.types.is_floating(kind):
+        cells = pc.if_else(pc.is_nan(cells), None, cells)
+    return cells
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_usable(kind: "pa.DataType") -> bool:
+    return _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _number_subjects(n: int) -> NDArray[np.str_]:
+    return np.char.add("subject-", np.char.zfill(np.arange(1, n + 1).astype(str), len(str(n))))
+
+
+def _subjects(cells: Cells, name: str, path: Path) -> NDArray[np.str_]:
+    try:
+        subjects = np.array([identifier.decode() for identifier in canonical_ids(name, cells)])
+    except DataError as error:
+        raise TableError(f"{path}: {error}", remedy=error.remedy) from None
+    _, counts = np.unique(subjects, return_counts=True)
+    twice = int(np.count_nonzero(counts > 1))
+    if twice:
+        raise TableError(
+            f"{path}: {twice} values of {name} appear in several rows",
+            remedy="Give one row per subject, or another column with --subject-id.",
+        )
+    return subjects

@@ -1,0 +1,116 @@
+"""Attributes from a table, for simulation only: real bounds are public and never computed from private rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from commingle.services.errors import TableError
+from commingle.services.tables.reading import is_numeric, type_text
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    Missing,
+    NumericAttribute,
+)
+from commingle.shared.encoding import Cells, as_numbers, as_text, encode_with_gaps, is_number
+from commingle.shared.errors import DataError
+
+MAX_LEVELS = 256
+_MOSTLY_NUMBERS = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why a column cannot be an attribute."""
+
+    reason: str
+
+
+def draft(name: str, cells: Cells, *, target: bool, levels: bool) -> Attribute | Unusable:
+    """The attribute that a column suggests: bounds are its least and largest value, levels those it holds.
+
+    Args:
+        name: of the column.
+        cells: of the column.
+        target: whether it is to be predicted; numbers then stay numbers, even if there are but two.
+        levels: whether the column is known to hold levels: numbers are then codes of them.
+
+    Raises:
+        TableError: infinite values, text among numbers, or a name or level that no attribute can have.
+    """
+    present, gaps = cells.drop_null(), cells.null_count > 0 and not target
+    try:
+        if is_numeric(cells) and not levels:
+            return _of_numbers(name, as_numbers(name, present), target=target, gaps=gaps)
+        kinds, counts = np.unique(as_text(name, present).to_numpy(zero_copy_only=False).astype(str), return_counts=True)
+        if not levels:
+            _refuse_text_among_numbers(name, kinds, counts)
+        return _of_levels(name, kinds.tolist(), counts, gaps=gaps)
+    except ValidationError as error:
+        raise TableError(
+            f"column {name!r} cannot be an attribute: {explain(error)}", remedy="Rename the column or its levels."
+        ) from None
+
+
+def conform(attribute: Attribute, cells: Cells) -> Cells:
+    """The column as its attribute encodes it, missing values aside.
+
+    Where text does not fit as it stands, it is tried as numbers or booleans: a CSV may write True for true.
+
+    Raises:
+        TableError: text in a number, infinite values, or levels that the schema does not have.
+    """
+    refused = []
+    for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):
+        try:
+            encode_with_gaps(attribute, reading)
+        except DataError as error:
+            refused.append(error)
+        else:
+            if not isinstance(attribute, NumericAttribute):
+                return as_text(attribute.name, reading)
+            return reading.cast(pa.float64()) if pa.types.is_floating(reading.type) else reading
+    raise TableError(str(refused[0]), remedy=refused[0].remedy)
+
+
+def _of_numbers(name: str, present: NDArray[np.float64], *, target: bool, gaps: bool) -> Attribute | Unusable:
+    infinite = int(np.isinf(present).sum())
+    if infinite:
+        raise TableError(f"column {name!r} holds {infinite} infinite values", remedy="Correct or remove them.")
+    kinds = np.unique(present)
+    if len(kinds) < 2:  # noqa: PLR2004 - what does not vary
+        return Unusable("it does not vary" if len(kinds) else "it holds no values")
+    rule: Missing = "midpoint" if gaps else "error"
+    if len(kinds) == 2 and not target:  # noqa: PLR2004 - two values are two levels
+        first, second = as_text(name, pa.array(kinds)).to_numpy(zero_copy_only=False).tolist()
+        return BinaryAttribute(name=name, levels=(first, second), missing=rule)
+    return NumericAttribute(name=name, lower=float(kinds[0]), upper=float(kinds[-1]), missing=rule)
+
+
+def _of_levels(name: str, levels: list[str], counts: NDArray[Any], *, gaps: bool) -> Attribute | Unusable:
+    match len(levels):
+        case 0 | 1:
+            return Unusable("it does not vary" if levels else "it holds no values")
+        case 2:
+            first, second = levels
+            return BinaryAttribute(name=name, levels=(first, second), missing="midpoint" if gaps else "error")
+        case count if count > MAX_LEVELS:
+            return Unusable(f"it has {count} levels, more than {MAX_LEVELS}")
+    commonest = levels.pop(int(np.argmax(counts)))  # the reference, because rare ones make the fit unstable
+    return CategoricalAttribute(name=name, levels=(commonest, *levels))
+
+
+def _refuse_text_among_numbers(name: str, kinds: NDArray[np.str_], counts: NDArray[Any]) -> None:
+    numbers = np.array([is_number(kind) for kind in kinds], dtype=bool)
+    share = counts[numbers].sum() / max(1, counts.sum())
+    if _MOSTLY_NUMBERS <= share < 1:
+        raise TableError(
+            f"column {name!r} holds text among numbers: {counts[~numbers].sum()} values",
+            remedy="Correct them, leave them empty where they are missing, or declare the column in a schema file.",
+        )
