@@ -7,9 +7,9 @@ from math import isnan
 from typing import Any, get_args
 
 import numpy as np
-from commingle.party_agent.private.regression.bridge import regress
-from commingle.party_agent.private.whitening import make_whitening
 
+from commingle.party_agent.private.public_rows import make_whitening
+from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.table import Table
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from commingle.coordinator.store.store import open_store
-from commingle.party_agent.ledger import Cap, Charge, Debit, Ledger
+from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.linkage import signed_identity
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
@@ -37,10 +37,10 @@ from commingle.shared.release.audit import (
     confirm_by_coordinator,
     confirm_by_party,
     event_body,
-    link_digest,
     verify_coordinator_audit,
     verify_party_audit,
 )
+from commingle.shared.release.charge import Charge, link_digest
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, verify_request
 from tests.golden import world
@@ -268,8 +268,8 @@ def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> objec
 def charges_of(history: PartyHistory) -> dict[str, Any]:
     """What an audit found, as JSON."""
     return {
-        "charges": {release: [state, str(rho.units)] for release, (state, rho) in history.charges.items()},
-        "deltas": dict(history.deltas),
+        "charges": {release: [c.state, str(c.rho.units)] for release, c in history.charges.items()},
+        "deltas": {release: c.delta for release, c in history.charges.items() if c.delta},
         "signed": {f"{kind} {release}": digest for (release, kind), digest in history.signed.items()},
     }
 

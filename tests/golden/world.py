@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from commingle.party_agent.private.masking import mask_rows
-from commingle.party_agent.private.request import BlockRequest
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.privatise import privatise
+from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import Table
 from commingle.shared.documents.alignment import alignment_digest
