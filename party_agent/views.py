@@ -12,7 +12,7 @@ from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.spec import PartySpec
 from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.words import told
+from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.release.plan import plan_block, privacy_statement
 
 
@@ -55,7 +55,7 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
         "protects": PROTECTS,
         "trust": privacy.trust,
         "forecast": None if forecast is None else asdict(forecast),
-        "outlook": list(told(forecast)),
+        "outlook": list(forecast_sentences(forecast)),
     }
 
 

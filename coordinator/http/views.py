@@ -8,10 +8,11 @@ from pydantic import Field
 from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, Release, Summary
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import WireModel, decode
-from commingle.shared.documents.spec import INTERACTIVE, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.result import Forecast
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 
 
@@ -187,7 +188,7 @@ def release_view(release: Release) -> ReleaseView:
         approvals={name: share.approval for name, share in shares if share.approval is not None},
         blocks={name: share.statement for name, share in shares if share.statement is not None},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
-        exchange=_exchange(release) if release.facts.mechanism in INTERACTIVE else None,
+        exchange=_exchange(release) if mechanism_of(release.facts).interactive else None,
     )
 
 

@@ -4,6 +4,8 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from commingle.shared.mechanisms import mechanism_of
+
 if TYPE_CHECKING:  # result.py renders through this module
     from commingle.services.fit.result import Fit
 
@@ -21,7 +23,7 @@ def render(fit: "Fit", *, epsilon: str | None, delta: str | None) -> str:
     rule, thin = "=" * _WIDTH, "-" * _WIDTH
     header = [
         ("Target:", fit.target, "Subjects (n):", str(fit.n)),
-        ("Estimator:", fit.estimator, "Published rows (k):", "-" if fit.mechanism == "moments" else str(fit.rows)),
+        ("Estimator:", fit.estimator, "Published rows (k):", str(fit.rows) if mechanism_of(fit).of_rows else "-"),
         ("Mechanism:", fit.mechanism, "Df residuals:", str(fit.degrees_of_freedom)),
         ("Epsilon:", epsilon or "not given", "Expected R-squared:", _r_squared(fit)),
         ("Delta:", delta or "not given", "Signal to noise:", _number(fit.diagnostics.signal_to_noise)),

@@ -10,12 +10,12 @@ from commingle.services.simulation.evaluate import design as original_columns
 from commingle.services.simulation.reading import no_such_column, read_table
 from commingle.services.simulation.table import Table
 from commingle.shared.documents.schema import encoded_columns
-from commingle.shared.planning.design import Design, Share
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign
 
 Array = NDArray[np.float64]
 
 
-def second_moments(path: Path, design: Design) -> Array:
+def second_moments(path: Path, design: ReleaseDesign) -> Array:
     """(p, p) A^T A / n of the table's rows as the parties would encode and clip them, the intercept first.
 
     Raises:
@@ -31,7 +31,7 @@ def second_moments(path: Path, design: Design) -> Array:
     return moments
 
 
-def encode(table: Table, share: Share) -> Array:
+def encode(table: Table, share: PartyDesign) -> Array:
     """(n, d) encoded rows of one party, whitened and clipped as it asks; what is missing lies at the midpoint."""
     columns = encoded_columns(share.attributes)
     offset, scale = np.array([c.offset for c in columns]), np.array([c.scale for c in columns])

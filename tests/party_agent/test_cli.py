@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from commingle.party_agent.home import Home
-from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.runtime.cli import main
 from commingle.shared.runtime.clock import system_clock
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import chdtri, expit, ndtri
-from scipy.stats.qmc import Sobol
 
 from commingle.shared.estimation.prepared import Array
 
@@ -154,6 +152,8 @@ def prior_log_odds(belief: Belief) -> float:
     There z_i ~ N(0, tau^2) with a residual tau^2 chi^2 of m - q degrees, tau^2 the label's variance, and a fit that
     leaves P zeta of z loses P^2 sum zeta_i^2 / price_i / (m s) of R^2. The mean is taken over fixed draws.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - loads slowly, and no other estimator needs it
+
     d, label = belief.directions, belief.label
     normal, rest = _unrelated(len(d.z), belief.rows)
     levels = []
@@ -179,5 +179,7 @@ def _unrelated(q: int, rows: int) -> tuple[Array, Array]:
 
     Spread evenly: the few draws that look like signal make the loss, and 64 pseudo-random ones put it off by half.
     """
+    from scipy.stats.qmc import Sobol  # noqa: PLC0415 - as above, and slower still
+
     uniform = Sobol(q + 1, rng=np.random.default_rng(0)).random(_DRAWS)
     return np.asarray(ndtri(uniform[:, :-1])), np.asarray(chdtri(max(rows - q, 1), uniform[:, -1]))
