@@ -34,9 +34,10 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import encode_rows
-from commingle.shared.estimation.signal import measure
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.rows.estimators import ESTIMATORS as ROW_ESTIMATORS
+from commingle.shared.mechanisms.rows.signal import measure
 
 Array = NDArray[np.float64]
 EPSILONS = (0.3, 1.0, 3.0, 10.0)
@@ -125,7 +126,7 @@ def scores(
         system = build_system(prepared, target, features, intercept=True)
         mean = build_system(prepared, target, (), intercept=True)
         found = []
-        for estimator in ESTIMATORS.values():
+        for estimator in ROW_ESTIMATORS.values():
             chosen = system if estimator.uses_features else mean
             b = estimator.operator(chosen, measure(chosen)) @ chosen.xy
             c = np.concatenate([-b, np.zeros(len(index) - 1 - len(b)), [1.0]])

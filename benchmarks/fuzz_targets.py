@@ -21,7 +21,7 @@ from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.moments import SecondMoments
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, parse_attributes
-from commingle.shared.documents.spec import FRACTION_BITS, MechanismName, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
@@ -37,6 +37,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.errors import CommingleError
+from commingle.shared.registry import mechanism_named
 from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import assemble, decode_matrix, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns, published_step
@@ -98,7 +99,7 @@ def _spec(mechanism: MechanismName, *, whitened: bool = False) -> ReleaseSpec:
             "epsilon": 1.0,
             "delta": 1e-5,
             "n": 40,
-            "fraction_bits": FRACTION_BITS[mechanism],
+            "fraction_bits": mechanism_named(mechanism).fraction_bits,
             "parties": (party,),
             "proposer": _KEY.fingerprint,
         }

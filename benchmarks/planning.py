@@ -36,12 +36,11 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.errors import SingularError
-from commingle.shared.forecast.forecast import forecast
-from commingle.shared.forecast.sketch import settled
+from commingle.shared.forecast.forecast import forecast, with_best_k
 from commingle.shared.mechanisms.rows.projection import ones_projection, project
-from commingle.shared.planning.design import Design, Share, noise_variance
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.task import Assumptions, Task, task_of
+from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
 Array = NDArray[np.float64]
 Kind = Literal["rmgm", "dgm", "moments"]
@@ -63,12 +62,12 @@ class Case:
 
     name: str
     target: str
-    shares: tuple[Share, ...]
+    shares: tuple[PartyDesign, ...]
     rows: Array
 
-    def design(self, mechanism: Kind, epsilon: float) -> Design:
+    def design(self, mechanism: Kind, epsilon: float) -> ReleaseDesign:
         """The release of it."""
-        return Design(
+        return ReleaseDesign(
             mechanism=mechanism,
             k=None,
             n=len(self.rows),
@@ -125,7 +124,7 @@ def synthetic(n: int, columns: int, *, seed: int) -> Case:
     attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(columns)]
     ends = np.linspace(0, columns, _PARTIES + 1).round().astype(int).tolist()
     parts = [tuple(attributes[a:b]) for a, b in pairwise(ends)]
-    shares = tuple(Share(name=f"party-{i}", attributes=part) for i, part in enumerate(parts))
+    shares = tuple(PartyDesign(name=f"party-{i}", attributes=part) for i, part in enumerate(parts))
     return Case(f"uniform, {columns} columns", attributes[-1].name, shares, rows)
 
 
@@ -134,11 +133,11 @@ def real(name: str, data: Path) -> Case:
     about = entry(data, name)
     table, target = data / about["file"], about["target_column"]
     held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(about["feature_columns"])))
-    shares = tuple(Share(name=party.name, attributes=party.attributes) for party in held.parties)
+    shares = tuple(PartyDesign(name=party.name, attributes=party.attributes) for party in held.parties)
     return Case(name, held.target, shares, np.hstack([encode(held.table, share) for share in shares]))
 
 
-def releases(case: Case, design: Design, repeats: int) -> Iterator[SecondMoments]:
+def releases(case: Case, design: ReleaseDesign, repeats: int) -> Iterator[SecondMoments]:
     """Second moments of releases drawn anew."""
     if design.mechanism == "moments":
         yield from _noisy_moments(case, design, repeats)
@@ -169,7 +168,7 @@ def releases(case: Case, design: Design, repeats: int) -> Iterator[SecondMoments
         )
 
 
-def _noisy_moments(case: Case, design: Design, repeats: int) -> Iterator[SecondMoments]:
+def _noisy_moments(case: Case, design: ReleaseDesign, repeats: int) -> Iterator[SecondMoments]:
     draw = np.random.default_rng(1)
     parties = [PartyShare(share.name, share.attributes) for share in design.shares]
     variance = entry_variance(parties, epsilon=design.epsilon, delta=design.delta)
@@ -182,7 +181,7 @@ def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> lis
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
     open_design = case.design(mechanism, epsilon)
-    design = settled(open_design, task_of(open_design, default))
+    design = with_best_k(open_design, task_of(open_design, default))
     truth = task_of(design, table)
     owners = [a.name for a in design.attributes for _ in a.columns]
     mean_y = float(case.rows[:, truth.y].mean())
@@ -235,7 +234,7 @@ def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> lis
     return found
 
 
-def _length(task: Task) -> float:
+def _length(task: RegressionTask) -> float:
     """Of the standardised slopes."""
     return sqrt(float(np.diag(task.xx) @ task.b**2) / task.yy)
 

@@ -20,7 +20,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.forecast.sketch import with_sketch
+from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
@@ -112,8 +112,8 @@ def exact_moments(spec: ReleaseSpec, blocks: Sequence[Integers], sampler: Sample
     """The moments of one release of this spec, made as agents and coordinator make it."""
     mechanism, uploads = mechanism_of(spec), []
     for plan, rows in zip(plan_blocks(spec), blocks, strict=True):
-        mixer = mechanism.mixer(spec, rows.shape[1])
-        mixer.add(np.arange(len(rows)), rows)
-        mixed = mixer.total()
+        accumulator = mechanism.accumulator(spec, rows.shape[1])
+        accumulator.add(np.arange(len(rows)), rows)
+        mixed = accumulator.total()
         uploads.append(mixed + sampler(plan.sigma, mixed.size).reshape(mixed.shape))
     return second_moments(spec, _RELEASE, assemble(spec, uploads))

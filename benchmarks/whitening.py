@@ -129,9 +129,9 @@ def releases(design: Design, spec: ReleaseSpec, *, repeats: int) -> Iterator[Pre
     q, start, blocks = quantise(encoded(design, design.private)), 0, []
     for party in spec.parties:
         end = start + len(party.columns)
-        mixer = mechanism_of(spec).mixer(spec, end - start)
-        mixer.add(np.arange(spec.n), bounded_rows(party, spec.fraction_bits)(q[:, start:end]))
-        blocks.append((mixer.total(), plan_block(spec, party).sigma))
+        accumulator = mechanism_of(spec).accumulator(spec, end - start)
+        accumulator.add(np.arange(spec.n), bounded_rows(party, spec.fraction_bits)(q[:, start:end]))
+        blocks.append((accumulator.total(), plan_block(spec, party).sigma))
         start = end
     draw = np.random.default_rng(1)
     for _ in range(repeats):

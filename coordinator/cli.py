@@ -30,12 +30,12 @@ from commingle.coordinator.store.database import check_url
 from commingle.coordinator.trust_cli import audit, doctor, home_option
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.model import Name, explain
 from commingle.shared.documents.study import Member, Study, build_spec
-from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.sketch import with_sketch
-from commingle.shared.forecast.words import told
+from commingle.shared.forecast.forecast import forecast_of, with_sketch
+from commingle.shared.forecast.words import forecast_sentences
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import emit, json_option
@@ -203,7 +203,7 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
             now=system_clock(),
         )
         forecast = forecast_of(spec)
-        click.echo("\n".join(told(forecast)), err=True)
+        click.echo("\n".join(forecast_sentences(forecast)), err=True)
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         release = model_of(ReleaseDetails, answer)
@@ -213,8 +213,8 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
 
     def text(console: Console) -> None:
         _print_release(console, release)
-        if spec.interactive:
-            console.print(TRUST_MOMENTS, highlight=False, soft_wrap=True)
+        if mechanism_of(spec).trust != TRUST_NOBODY:
+            console.print(mechanism_of(spec).trust, highlight=False, soft_wrap=True)
 
     emit(said, as_json=as_json, text=text)
 

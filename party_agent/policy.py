@@ -14,6 +14,7 @@ from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpe
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.registry import MECHANISMS
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
 
@@ -28,7 +29,7 @@ class AutoApproval(Settings):
 
     Attributes:
         proposer: a key's fingerprint, or "*" for any pinned key.
-        mechanisms: the kinds it is about; moments releases, which ask for more trust, only where they are named.
+        mechanisms: the kinds it is about; those that ask for more trust only where they are named.
     """
 
     proposer: str
@@ -101,7 +102,7 @@ class Policy(Settings):
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
     """
 
-    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})
+    mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
     adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5

@@ -15,7 +15,7 @@ from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.spec import PartySpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.words import told
+from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import plan_block, privacy_statement
@@ -60,7 +60,7 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
         "protects": PROTECTS,
         "trust": privacy.trust,
         "forecast": None if forecast is None else asdict(forecast),
-        "outlook": list(told(forecast)),
+        "outlook": list(forecast_sentences(forecast)),
     }
 
 

@@ -10,8 +10,8 @@ from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import INTERACTIVE
 from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import (
     ExchangeProgress,
@@ -108,7 +108,7 @@ def release_details(release: ReleaseRow) -> ReleaseDetails:
         approvals={name: share.approval for name, share in shares if share.approval is not None},
         blocks={name: share.statement for name, share in shares if share.statement is not None},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
-        exchange=_exchange(release) if release.facts.mechanism in INTERACTIVE else None,
+        exchange=_exchange(release) if mechanism_of(release.facts).interactive else None,
     )
 
 

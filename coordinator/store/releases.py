@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, sele
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
 from commingle.coordinator.store.tables import packages, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.spec import INTERACTIVE
+from commingle.shared.registry import interactive_names
 from commingle.shared.release.rounds import Alignment, Round, State
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
@@ -75,9 +75,9 @@ class Releases:
 
     def awaiting_deal(self) -> tuple[str, ...]:
         """Ids of releases whose parties wait for the deal of their exchange."""
-        waiting = (releases.c.mechanism.in_(INTERACTIVE), releases.c.state == State.APPROVED, releases.c.deal.is_(None))
-        query = select(releases.c.id).where(*waiting).order_by(releases.c.seq)
-        return tuple(self._connection.execute(query).scalars())
+        waiting = (releases.c.state == State.APPROVED, releases.c.deal.is_(None))
+        query = select(releases.c.id).where(releases.c.mechanism.in_(interactive_names()), *waiting)
+        return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
     def over(self, among: Sequence[str]) -> tuple[str, ...]:
         """Those of the ids whose releases are over."""

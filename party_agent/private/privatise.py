@@ -110,13 +110,13 @@ def _mix_rows(table: Table, request: BlockRequest, *, charge: CommittedCharge, p
     if len(ranks) != spec.n:
         raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
     bounded = bounded_rows(party, spec.fraction_bits)
-    mixer = mechanism_of(spec).mixer(spec, len(request.plan.columns))
+    accumulator = mechanism_of(spec).accumulator(spec, len(request.plan.columns))
     start = 0
     for batch in table.batches(charge.table, progress):
         end = start + len(batch.subjects)
         if end > spec.n:
             raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
         rows = np.hstack([batch.attributes[a.name] for a in party.attributes])
-        mixer.add(ranks[start:end], bounded(rows))
+        accumulator.add(ranks[start:end], bounded(rows))
         start = end
-    return mixer.total()
+    return accumulator.total()

@@ -10,9 +10,9 @@ from commingle.services.analysis.moments import Covariance, columns_of, estimate
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
+from commingle.shared.mechanisms import mechanism_of
 
 _SINGULAR = 1e-10  # of a correlation matrix
-_NOISY_ROWS = frozenset({"rmgm", "dgm"})
 _UNSURE = 0.3
 
 
@@ -90,15 +90,12 @@ def _errors(prepared: PreparedMoments, c: Covariance, r: Array, T: Array, interv
     which is (1 - r^2)^2 / m without noise: what the rows of dgm vary around the table by not doing, and those of rmgm
     around the population by doing once more over n.
     """
-    if prepared.mechanism not in _NOISY_ROWS:
+    mechanism = mechanism_of(prepared)
+    if not mechanism.of_rows:
         return np.full_like(r, np.nan)
     a, b = np.diag(T)[:, None], np.diag(T)[None]
     variance = ((r * a + T) ** 2 + 2 * (a + r * T) * (b + r * T) + (r * b + T) ** 2) / (2 * c.rows)
-    exact = (1 - r**2) ** 2
-    if prepared.mechanism == "dgm" and interval_for == "table":
-        variance -= exact / c.rows
-    if prepared.mechanism == "rmgm" and interval_for == "population":
-        variance += exact / prepared.n
+    variance += mechanism.fit.sampling(rows=c.rows, n=prepared.n, interval_for=interval_for) * (1 - r**2) ** 2
     np.fill_diagonal(variance, np.nan)
     return np.sqrt(np.maximum(variance, 0.0))
 

@@ -15,13 +15,13 @@ from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.terms import Values, term_matrix
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.estimation.covariance import meat, residual
+from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import expected_r_squared
-from commingle.shared.estimation.kinds import KINDS
+from commingle.shared.estimation.estimator import Signal
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import FitRequest
-from commingle.shared.estimation.signal import Signal
 from commingle.shared.estimation.system import System, build_system
+from commingle.shared.mechanisms import mechanism_of
 
 MAX_PENALTIES = 200
 _COUNT = 50
@@ -206,7 +206,7 @@ def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) 
     covariance = estimate(prepared, (*chosen, label))
     deviations = covariance.deviations
     units = deviations[:-1] / deviations[-1]
-    return _Problem(system, KINDS[prepared.mechanism].measure(system), covariance, covariance.root / deviations, units)
+    return _Problem(system, mechanism_of(prepared).fit.measure(system), covariance, covariance.root / deviations, units)
 
 
 def _with_intercept(problem: _Problem, slopes: Array) -> Array:
@@ -237,11 +237,12 @@ def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slop
 def _noise_penalty(problem: _Problem) -> float:
     """What holds down the largest of q correlations of noise with probability 0.95: z of their standard deviations.
 
-    The moments G_x. c of the constant fit, c = (-mean, 0, ..., 0, 1), have the covariance Omega of `covariance.meat`.
+    The moments G_x. c of the constant fit, c = (-mean, 0, ..., 0, 1), have the mechanism's covariance Omega.
     """
     c, deviations = problem.signal.centred, problem.covariance.deviations
     system = problem.system
-    Omega = meat(system, residual(system, -c.about_mean[:-1]), "noisy_regressors", "table")
+    r = residual(system, -c.about_mean[:-1])
+    Omega = mechanism_of(system).fit.meat(system, r, "noisy_regressors", "table")
     errors = np.sqrt(np.diag(c.centring @ Omega @ c.centring.T)) / (c.rows * system.n / system.rows)
     z = float(ndtri(1 - _FAILURE / 2 / len(errors)))
     return z * float((errors / (deviations[:-1] * deviations[-1])).max())

@@ -12,12 +12,13 @@ from commingle.services.analysis.nested import Comparison, compare
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
 from commingle.services.results import Result, ResultTable
-from commingle.shared.estimation.covariance import meat, residual
+from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.linear_algebra import inverse
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import FitRequest, IntervalFor
 from commingle.shared.estimation.system import System, build_system
+from commingle.shared.mechanisms import mechanism_of
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
 _UNKNOWN = Diagnostics(
@@ -149,7 +150,7 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
 
     b = J S_zy,  J = (B^T W B)^-1 B^T W,  B = S_zx,  W = G_zz^-1: consistent because S_hat = G - k V is, and efficient
     because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise that is two-stage least squares.
-    Cov(b) = J Omega_zz J^T with the Omega of `covariance.meat`; rmgm adds sigma^2 J S_zz J^T for the population.
+    Cov(b) = J Omega_zz J^T with the mechanism's Omega; a population that is not in it yet adds sigma^2 J S_zz J^T.
     """
     S = system.xx - system.rows * system.V_xx
     B, within = S[np.ix_(z, x)], np.ix_(z, z)
@@ -158,11 +159,13 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     b, cov = np.zeros(len(system.xy)), np.zeros_like(S)
     b[x] = J @ (system.xy - system.rows * system.v_xy)[z]
     r = residual(system, b)
-    # meat divides by the rows less all terms, instruments included
+    # the Omega of rows divides by the rows less all terms, instruments included
     freedom = system.degrees_of_freedom / (system.rows - len(x))
-    Omega = meat(system, replace(r, total=r.total * freedom), "noisy_regressors", interval_for)[within]
-    if system.mechanism != "dgm" and interval_for == "population":
-        Omega = Omega + max(0.0, r.signal) / system.n * S[within]
+    method = mechanism_of(system).fit
+    Omega = method.meat(system, replace(r, total=r.total * freedom), "noisy_regressors", interval_for)[within]
+    if interval_for == "population":
+        added = method.sampling(rows=system.rows, n=system.n, interval_for=interval_for)
+        Omega = Omega + max(0.0, r.signal) * added * S[within]
     cov[np.ix_(x, x)] = J @ Omega @ J.T
     return b, cov
 

@@ -1,8 +1,7 @@
 """From second moments to coefficients with honest errors: pure, no I/O (estimation.md)."""
 
-from commingle.services.fit.fitting import fit, fit_prepared
+from commingle.services.fit.fitting import ESTIMATORS, fit, fit_prepared
 from commingle.services.fit.result import Fit
-from commingle.shared.estimation.estimators import ESTIMATORS
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.request import FitRequest
 

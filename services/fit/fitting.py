@@ -16,11 +16,15 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownEstimatorError,
 )
-from commingle.shared.estimation.estimators import ESTIMATORS, Estimator
-from commingle.shared.estimation.kinds import KINDS, Kind
+from commingle.shared.estimation.estimator import Estimator
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.request import FitRequest, require_interval
 from commingle.shared.estimation.system import build_system
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.registry import MECHANISMS, mechanism_named
+
+ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
+"""Names of the estimators of all mechanisms."""
 
 
 def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
@@ -38,14 +42,14 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     Raises:
         EstimationError: see errors.py.
     """
-    kind = KINDS[prepared.mechanism]
-    name = request.estimator or kind.inference
-    estimator = _estimator(kind, name)
+    method = mechanism_of(prepared).fit
+    name = request.estimator or method.inference
+    estimator = _estimator(prepared, name)
     _check(request, name, estimator)
     target, features = _names(prepared, request, estimator)
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
-    signal = kind.measure(system)
+    signal = method.measure(system)
     H = estimator.operator(system, signal)
     b = H @ (system.xy - estimator.subtracted(system, signal) * system.rows * system.v_xy)
     determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
@@ -68,20 +72,22 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         rows=prepared.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
-        warnings=kind.cautions(system, signal, name, diagnostics, determined=determined),
+        warnings=method.cautions(system, signal, name, diagnostics, determined=determined),
         schema=tuple(prepared.attributes[name] for name in features),
     )
 
 
-def _estimator(kind: Kind, name: str) -> Estimator:
+def _estimator(prepared: PreparedMoments, name: str) -> Estimator:
+    mechanism = mechanism_of(prepared)
+    method = mechanism.fit
+    if name in method.estimators:
+        return method.estimators[name]
     if name not in ESTIMATORS:
-        raise UnknownEstimatorError(name, kind.estimators)
-    if name not in kind.estimators:
-        raise EstimatorKindError(
-            f"{name} does not apply to a release of {kind.publishes}",
-            remedy=f"Use {kind.inference}, which has standard errors here, or shrunken to predict.",
-        )
-    return kind.estimators[name]
+        raise UnknownEstimatorError(name, method.estimators)
+    raise EstimatorKindError(
+        f"{name} does not apply to a release of {mechanism.publishes}",
+        remedy=f"Use {method.inference}, which has standard errors here, or shrunken to predict.",
+    )
 
 
 def _check(request: FitRequest, name: str, estimator: Estimator) -> None:

@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -43,7 +43,7 @@ class Fit(Result):
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
         n: subjects.
-        rows: published rows: k of rmgm, n of dgm; moments have none and count as n.
+        rows: published rows; n where there are none.
         warnings: sentences for people.
         schema: the attributes of `features`.
     """
@@ -60,7 +60,7 @@ class Fit(Result):
     interval_for: Coverage
     n: int
     rows: int
-    mechanism: Literal["rmgm", "dgm", "moments"]
+    mechanism: str
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)

@@ -14,14 +14,14 @@ from rich.text import Text
 from commingle.services.errors import OutputError
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
-from commingle.shared.documents.study import Study
+from commingle.shared.documents.study import DEFAULT_MECHANISM, Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.curves import plan as make_plan
-from commingle.shared.forecast.mechanisms import PREDICTORS
 from commingle.shared.forecast.result import Forecast, Plan, Point
-from commingle.shared.planning.design import Design, Share, design_of
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign, design_of
 from commingle.shared.planning.task import R_SQUARED, Assumptions
+from commingle.shared.registry import MECHANISMS, mechanism_of, sketched_names
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.settings import load_settings
 
@@ -46,7 +46,7 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
 )
-@click.option("--mechanism", type=click.Choice(list(PREDICTORS)), help="Instead of the study's.")
+@click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
 @click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
 @click.option("--epsilon", type=float, help="Of one party; instead of the study's.")
 @click.option("--delta", type=float, help="Instead of the study's.")
@@ -81,7 +81,7 @@ def _write(out: Path, made: Plan) -> None:
         raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
-def _design(study: Path | None, options: dict[str, Any]) -> Design:
+def _design(study: Path | None, options: dict[str, Any]) -> ReleaseDesign:
     if study is None:
         design = _uniform(options)
     elif options["parties"] is not None or options["columns"] is not None:
@@ -90,14 +90,14 @@ def _design(study: Path | None, options: dict[str, Any]) -> Design:
         design = design_of(load_settings(Study, study))
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
     design = replace(design, **changes)
-    if design.mechanism == "rmgm":
+    if mechanism_of(design).sketched:
         return design
     if options["k"] is not None:
-        raise click.UsageError(f"--k is the sketch of rmgm; {design.mechanism} has none.")
+        raise click.UsageError(f"--k is the sketch of {', '.join(sketched_names())}; {design.mechanism} has none.")
     return replace(design, k=None)
 
 
-def _uniform(options: dict[str, Any]) -> Design:
+def _uniform(options: dict[str, Any]) -> ReleaseDesign:
     """Numeric columns spread evenly over the parties."""
     if options["n"] is None:
         raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
@@ -106,19 +106,21 @@ def _uniform(options: dict[str, Any]) -> Design:
         raise click.UsageError("Every party needs at least one column.")
     names = [f"x{i + 1}" for i in range(columns)]
     attributes = [NumericAttribute(name=name, lower=-1, upper=1) for name in names]
-    return Design(
-        mechanism="rmgm",
+    return ReleaseDesign(
+        mechanism=DEFAULT_MECHANISM,
         k=None,
         n=options["n"],
         epsilon=1.0,
         delta=1e-5,
         adjacency=Adjacency.REPLACE_ONE,
         calibration=Calibration.ZCDP,
-        shares=tuple(Share(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties])) for i in range(parties)),
+        shares=tuple(
+            PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties])) for i in range(parties)
+        ),
     )
 
 
-def _assumptions(design: Design, options: dict[str, Any]) -> Assumptions:
+def _assumptions(design: ReleaseDesign, options: dict[str, Any]) -> Assumptions:
     table, r_squared = options["table"], options["r_squared"]
     if table is None:
         return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])

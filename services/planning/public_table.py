@@ -9,12 +9,12 @@ from commingle.services.tables.reading import Table, no_such_column, read_table
 from commingle.services.tables.schema import conform
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import bounded_rows, encode_with_gaps
-from commingle.shared.planning.design import Design, Share
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign
 
 Array = NDArray[np.float64]
 
 
-def second_moments(path: Path, design: Design) -> Array:
+def second_moments(path: Path, design: ReleaseDesign) -> Array:
     """(p, p) A^T A / n of the table's rows as the parties would encode and clip them, the intercept first.
 
     Raises:
@@ -30,7 +30,7 @@ def second_moments(path: Path, design: Design) -> Array:
     return moments
 
 
-def encode(table: Table, share: Share) -> Array:
+def encode(table: Table, share: PartyDesign) -> Array:
     """(n, d) rows of one party as its agent would mix them; what is missing lies at the midpoint."""
     encoded = [encode_with_gaps(attribute, table.columns[attribute.name]).columns for attribute in share.attributes]
     rows: Array = bounded_rows(share)(np.hstack(encoded)) / SCALE

@@ -1,7 +1,7 @@
 """`commingle simulate`."""
 
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import click
 
@@ -11,8 +11,9 @@ from commingle.services.simulation.progress import open_stages
 from commingle.services.simulation.releases import Terms, plan_releases
 from commingle.services.simulation.report import show
 from commingle.services.simulation.run import simulate as run
-from commingle.shared.documents.spec import MechanismName
+from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.registry import MECHANISMS, sketched_names
 from commingle.shared.runtime.cli import emit, json_option
 
 _DEMO_EPSILONS = (1.0, 10.0)
@@ -33,9 +34,9 @@ Examples:
 @click.option(
     "--mechanism",
     "mechanisms",
-    type=click.Choice(get_args(MechanismName)),
+    type=click.Choice(list(MECHANISMS)),
     multiple=True,
-    help="Repeatable: one release each.  [rmgm; for the built-in cohort all]",
+    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort all]",
 )
 @click.option(
     "--epsilon",
@@ -110,11 +111,12 @@ def _parties(text: str | None) -> int | Path:
 
 def _terms(options: dict[str, Any]) -> Terms:
     demo = options["table"] is None and options["target"] is None
-    mechanisms = options["mechanisms"] or (("rmgm", "dgm", "moments") if demo else ("rmgm",))
-    if options["k"] is not None and "rmgm" not in mechanisms:
-        raise click.UsageError("--k is the sketch of rmgm; the others have none.")
+    mechanisms = options["mechanisms"] or (tuple(MECHANISMS) if demo else (DEFAULT_MECHANISM,))
+    with_k = sketched_names()
+    if options["k"] is not None and not set(with_k) & set(mechanisms):
+        raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
     return Terms(
-        mechanisms=cast("tuple[MechanismName, ...]", mechanisms),
+        mechanisms=mechanisms,
         epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
         delta=options["delta"],
         k=options["k"],

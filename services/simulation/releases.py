@@ -17,7 +17,8 @@ from commingle.shared.documents.study import Member, Study, StudyParty, build_sp
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import check_delta, check_epsilon, epsilon_of_rho
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.forecast.sketch import with_sketch
+from commingle.shared.forecast.forecast import with_sketch
+from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_blocks
 
 DATASET = "simulation"
@@ -109,7 +110,7 @@ def _study(dataset: Dataset, terms: Terms, *, mechanism: MechanismName, epsilon:
         return Study(
             study=f"Simulation: {dataset.target} by {mechanism} at epsilon {epsilon:g}",
             mechanism=mechanism,
-            k=terms.k if mechanism == "rmgm" else None,
+            k=terms.k if mechanism_named(mechanism).sketched else None,
             adjacency=terms.adjacency,
             epsilon=check_epsilon(epsilon),
             delta=check_delta(terms.delta),

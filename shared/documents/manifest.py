@@ -12,11 +12,6 @@ PROTECTS = (
     "subjects and differ in one subject's attribute values."
 )
 TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
-TRUST_MOMENTS = (
-    "The coordinator together with any one party could recover every other party's raw table. Each party must also "
-    "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
-    "them together, learn no more than the published noisy moments."
-)
 
 
 class Loss(WireModel):

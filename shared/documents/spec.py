@@ -8,31 +8,34 @@ from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal, NewType, Self
 
-from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
+from pydantic_core import PydanticKnownError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
 from commingle.shared.documents.schema import Attribute, EncodedColumn, encoded_columns
 from commingle.shared.documents.whitening import Whitening
-from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.dp.sensitivity import Adjacency, Geometry
+from commingle.shared.registry import MECHANISMS, mechanism_of
 
 ReleaseId = NewType("ReleaseId", str)
 INTERCEPT = "(intercept)"
-MechanismName = Literal["rmgm", "dgm", "moments"]
-FRACTION_BITS: dict[MechanismName, Literal[14, 15]] = {"rmgm": 15, "dgm": 15, "moments": 14}
-INTERACTIVE: frozenset[MechanismName] = frozenset({"moments"})
-"""Mechanisms whose parties exchange something before they upload."""
 MAX_PARTIES = 64
 MAX_COLUMNS = 256
-TAIL = 13
-"""Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
-WORD_LIMIT = 1 << 63
 
+
+def _known(name: str) -> str:
+    if name not in MECHANISMS:
+        *others, last = map(repr, MECHANISMS)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
+    return name
+
+
+MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISMS)})]
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -127,7 +130,7 @@ class ReleaseSpec(WireModel):
     @property
     def interactive(self) -> bool:
         """Whether parties exchange masked rows before they upload (`shared.mechanisms.moments.exchange`)."""
-        return self.mechanism in INTERACTIVE
+        return mechanism_of(self).interactive
 
     def expired(self, now: datetime) -> bool:
         """Whether nobody may spend budget on it any more."""
@@ -139,12 +142,8 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     width = len(spec.columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
-    found += _sketch_problems(spec)
-    found += [problem for party in spec.parties for problem in _whitening_problems(spec, party)]
-    if spec.fraction_bits != FRACTION_BITS[spec.mechanism]:
-        found.append(f"fraction_bits is {FRACTION_BITS[spec.mechanism]} for {spec.mechanism}")
-    if spec.interactive and spec.n * 4**spec.fraction_bits + 2 * TAIL * SIGMA_LIMIT >= WORD_LIMIT:
-        found.append(f"{spec.n} subjects are too many for 64-bit second moments")
+    found += mechanism_of(spec).problems(spec)
+    found += [problem for party in spec.parties for problem in _whitening_problems(party)]
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
@@ -159,23 +158,10 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     return found
 
 
-def _sketch_problems(spec: ReleaseSpec) -> list[str]:
-    width = len(spec.columns)
-    if spec.mechanism != "rmgm":
-        return [] if spec.k is None else [f"k belongs to rmgm only; leave it out for {spec.mechanism}"]
-    if spec.k is None:
-        return ["rmgm needs k, the number of rows of the projection"]
-    if not width < spec.k <= spec.n:
-        return [f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}"]
-    return []
-
-
-def _whitening_problems(spec: ReleaseSpec, party: PartySpec) -> list[str]:
+def _whitening_problems(party: PartySpec) -> list[str]:
     if party.whitening is None:
         return []
     found = []
-    if spec.interactive:  # the map is exact on the grid of the other mechanisms only
-        found.append(f"{spec.mechanism} takes no whitening; leave out that of {party.name}")
     columns = len(encoded_columns(party.attributes))
     if len(party.whitening.centre) != columns:
         found.append(f"the whitening of {party.name} is not for its {columns} encoded columns")

@@ -12,7 +12,6 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import Count, Name, WireModel, explain
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import (
-    FRACTION_BITS,
     MAX_COLUMNS,
     MAX_PARTIES,
     MechanismName,
@@ -24,7 +23,9 @@ from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.registry import mechanism_of
 
+DEFAULT_MECHANISM = "rmgm"
 _REMEDY = "Correct the study file and propose it again."
 
 
@@ -39,10 +40,10 @@ class StudyParty(WireModel):
 
 
 class Study(WireModel):
-    """A study file. Where an rmgm study leaves `k` out, the planner chooses it."""
+    """A study file. Where a study that needs `k` leaves it out, the planner chooses it."""
 
     study: Title
-    mechanism: MechanismName = "rmgm"
+    mechanism: MechanismName = DEFAULT_MECHANISM
     k: int | None = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
@@ -67,7 +68,7 @@ def build_spec(
     """The release spec of a study.
 
     Args:
-        study: what is asked, with the k of an rmgm release.
+        study: what is asked, with its k, where its mechanism has one.
         members: keys of the enrolled parties, by name.
         proposer: fingerprint of the key that will sign the spec.
         seed: 32 bytes from the operating system.
@@ -89,7 +90,7 @@ def build_spec(
             expires=now + timedelta(hours=study.lifetime_hours),
             mechanism=study.mechanism,
             k=study.k,
-            fraction_bits=FRACTION_BITS[study.mechanism],
+            fraction_bits=mechanism_of(study).fraction_bits,
             seed=seed.hex(),
             adjacency=study.adjacency,
             calibration=study.calibration,

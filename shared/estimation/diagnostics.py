@@ -1,17 +1,17 @@
-"""Numbers that say how far to trust a fit."""
+"""Numbers that say how far to trust a fit, and what any reader must be told of them."""
 
 import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from commingle.shared.estimation.covariance import Residual, meat, residual
-from commingle.shared.estimation.estimators import Errors
-from commingle.shared.estimation.linear_algebra import largest_eigenvalue
-from commingle.shared.estimation.noisy_moments.signal import noise_bound
+from commingle.shared.estimation.covariance import residual
+from commingle.shared.estimation.estimator import Errors, Signal
 from commingle.shared.estimation.prepared import Array
-from commingle.shared.estimation.signal import Signal
 from commingle.shared.estimation.system import System
+from commingle.shared.registry import mechanism_of
+
+SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class Diagnostics:
     """None where a number cannot be computed.
 
     Attributes:
-        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over lambda_max(V_xx); over the bound t on the
-            noise for moments.
+        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over what the mechanism holds it
+            against: lambda_max(V_xx) of noisy rows, the bound t on the noise of noisy moments.
         root: the l of estimation.md over features and target; None (infinite) without noise.
         feature_root: the same over the features alone: near 1 some direction is buried in noise.
         condition_number: of S_hat_xx; None if it is not positive definite.
@@ -45,10 +45,7 @@ class Diagnostics:
 
 def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> Diagnostics:
     """The diagnostics of b = H G_xy."""
-    if system.entries is None:
-        noise = largest_eigenvalue(signal.centred.V)
-    else:
-        noise = noise_bound(system.entries, signal.centred)
+    noise = mechanism_of(system).fit.noise_level(system, signal)
     r_squared, error = expected_r_squared(system, signal, H, b, errors)
     has_features = len(signal.centred.g) > 0
     return Diagnostics(
@@ -66,28 +63,41 @@ def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors)
 def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> tuple[float, float]:
     """1 - N/D of these coefficients on the private table, and its standard error; NaN if D is not positive.
 
-    D = S_hat_yy about its mean, scaled from m = k - 1 rows to k. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
+    D is the label's moment about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
     same noise, so c^T S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error
-    is the delta method's: Cov(c^T G c, d^T G d) = 2 (c^T G d)^2 / k for rows of a normal law, d the centred label.
-    For moments D = S_hat_yy about its mean and Var(N - ratio D) is that of the same sum of noise entries.
+    is the delta method's, by the mechanism's own Var(N - ratio D).
     """
-    c, k = signal.centred, system.rows
-    label = k * (c.yy / c.rows - system.v_yy) if system.entries is None else c.yy
+    c, method = signal.centred, mechanism_of(system).fit
+    label = method.label_moment(system, c)
     if label <= 0:
         return math.nan, math.nan
-    r: Residual = residual(system, b)
-    penalty = 2 * float(np.sum(H * meat(system, r, errors, "population")))
-    loss = r.signal + penalty
-    slopes = b[len(b) - len(c.g) :]
-    cross = c.yy - float(slopes @ c.g)
-    ratio = loss / label
-    if system.entries is not None:
-        d = c.about_mean
-        variance = system.entries.form_variance(np.outer(r.direction, r.direction) - ratio * np.outer(d, d))
-        return 1 - ratio, math.sqrt(variance) / label
-    variance = 2 / k * (r.total**2 - 2 * ratio * cross**2 + (ratio * c.yy) ** 2)
+    r = residual(system, b)
+    penalty = 2 * float(np.sum(H * method.meat(system, r, errors, "population")))
+    ratio = (r.signal + penalty) / label
+    cross = c.yy - float(b[len(b) - len(c.g) :] @ c.g)
+    variance = method.loss_variance(system, c, r, ratio=ratio, cross=cross)
     return 1 - ratio, math.sqrt(max(0.0, variance)) / label
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def biased(estimator: str) -> str:
+    """Why an estimator has no standard errors."""
+    return f"{estimator} is for prediction: it is biased on purpose and has no standard errors."
+
+
+def useless(system: System, d: Diagnostics) -> list[str]:
+    """That a fit is no better than the constant predictor, if so."""
+    reasons = []
+    if d.f_p_value is not None and d.f_p_value > SIGNIFICANCE:
+        reasons.append(f"F test p = {d.f_p_value:.2f}")
+    if d.r_squared is None:
+        reasons.append("no variance of the target is left once the noise is taken off")
+    elif d.r_squared <= 0:
+        reasons.append(f"expected R-squared {d.r_squared:.2f}")
+    if not reasons:
+        return []
+    baseline = "predicting the mean of the target" if system.intercept else "predicting 0"
+    return [f"This fit cannot be told from {baseline} ({'; '.join(reasons)})."]

@@ -1,7 +1,7 @@
 """Moments and schema of one release as arrays: built once, read by every fit of that release."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from commingle.shared.documents.moments import SecondMoments
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
+from commingle.shared.registry import mechanism_of
 
 Array = NDArray[np.float64]
 
@@ -19,16 +20,16 @@ class PreparedMoments:
     """Second moments of a release in encoded units, ready to be cut.
 
     Attributes:
-        gram: (p, p) G = P^T P, the intercept first; S_hat itself of a moments release.
+        gram: (p, p) G = P^T P, the intercept first; S_hat itself where no rows are published.
         V: (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal where no party whitens.
         root: (p, p) F with V = F F^T.
         offset, scale: (p,) original value = offset + scale * encoded value.
         labels: p labels in original units.
         attributes: by name.
         columns: indices into the p columns, by attribute name.
-        rows: k of rmgm, n of dgm and moments.
+        rows: of the published matrix; n where it has none.
         n: subjects.
-        entry_variance: (p, p) variances of the noise in the entries of `gram`, of a moments release only.
+        entry_variance: (p, p) variances of the noise in the entries of `gram`, where no rows are published.
     """
 
     gram: Array
@@ -39,7 +40,7 @@ class PreparedMoments:
     labels: tuple[str, ...]
     attributes: dict[str, Attribute]
     columns: dict[str, tuple[int, ...]]
-    mechanism: Literal["rmgm", "dgm", "moments"]
+    mechanism: str
     rows: int
     n: int
     entry_variance: Array | None = None
@@ -116,9 +117,9 @@ def unwhitening(spec: ReleaseSpec) -> Array:
 
 
 def _entry_variance(moments: SecondMoments) -> Array | None:
-    """The (p, p) variances that a moments release, and no other, comes with."""
+    """The (p, p) variances that a release comes with if, and only if, it is not of rows."""
     given = moments.entry_variance
-    _require((given is not None) == (moments.mechanism == "moments"), "noise")
+    _require((given is not None) == (not mechanism_of(moments).of_rows), "noise")
     if given is None:
         return None
     _require([len(row) for row in given] == [len(moments.gram)] * len(moments.gram), "noise")

@@ -6,13 +6,41 @@ intercept column makes that an affine change of basis which adds no noise: V sta
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from commingle.shared.estimation.errors import TooFewRowsError
-from commingle.shared.estimation.noisy_moments.noise import EntryNoise
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryNoise:
+    """Symmetric noise E with independent entries E_kl = E_lk over (1, x, y), seen in the basis of a system.
+
+    Attributes:
+        variance: (m, m) Var(E_kl) in encoded units; 0 where the entry is exact.
+        basis: (m, p_x + 1) T: the moments of the system's terms and its label carry the noise T^T E T.
+    """
+
+    variance: Array
+    basis: Array
+
+    def covariance(self, direction: Array) -> Array:
+        """Cov(v), (p_x, p_x), of v = (T^T E T)_x. c for c = (-b, 1) (moments.md, Estimation).
+
+        With u = T c the entries of E u have Var = sum_l u_l^2 Var(E_kl) and Cov_km = u_k u_m Var(E_km).
+        """
+        u = self.basis @ direction
+        cov = np.outer(u, u) * self.variance
+        np.fill_diagonal(cov, self.variance @ u**2)
+        x = self.basis[:, :-1]
+        return np.asarray(x.T @ cov @ x)
+
+    def form_variance(self, form: Array) -> float:
+        """Var of sum_ij Q_ij (T^T E T)_ij for symmetric Q = `form`, (p_x + 1, p_x + 1)."""
+        # with R = T Q T^T:  4 sum_{k<l} R_kl^2 Var(E_kl) + sum_k R_kk^2 Var(E_kk)
+        weighted = (self.basis @ form @ self.basis.T) ** 2 * self.variance
+        return float(2 * weighted.sum() - np.trace(weighted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +54,7 @@ class System:
         intercept: whether the first term is the intercept.
         to_original, shift: coefficients in original units = to_original @ b + shift.
         terms: p_x labels.
-        entries: the noise in the entries of the blocks, of a moments release only; it has no other.
+        entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
     """
 
     xx: Array
@@ -40,7 +68,7 @@ class System:
     to_original: Array
     shift: Array
     terms: tuple[str, ...]
-    mechanism: Literal["rmgm", "dgm", "moments"]
+    mechanism: str
     rows: int
     n: int
     entries: EntryNoise | None = None

@@ -6,13 +6,12 @@ import numpy as np
 
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.forecast.forecast import forecast, is_useful, relative_error
-from commingle.shared.forecast.mechanisms import PREDICTORS, predict
+from commingle.shared.forecast.forecast import forecast, is_useful, relative_error, with_best_k
 from commingle.shared.forecast.result import Plan, Point
-from commingle.shared.forecast.sketch import settled, sketch_bounds
 from commingle.shared.forecast.words import advice
-from commingle.shared.planning.design import Design, design_of
-from commingle.shared.planning.task import Assumptions, Task, task_of
+from commingle.shared.planning.design import ReleaseDesign, design_of
+from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.registry import MECHANISMS, mechanism_named, mechanism_of
 
 _POINTS = 17
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
@@ -21,18 +20,18 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
 _CLASSICAL_MOST = 1.0
 
 
-def plan(study: Study | Design, assumed: Assumptions | None = None) -> Plan:
+def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Plan:
     """The forecast with its curves, and the other mechanisms beside it.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    design = study if isinstance(study, Design) else design_of(study)
+    design = study if isinstance(study, ReleaseDesign) else design_of(study)
     assumed = assumed or Assumptions()
     task = task_of(design, assumed)
-    possible = [name for name in PREDICTORS if name != "moments" or not design.whitened]
-    others = [settled(replace(design, mechanism=name, k=None), task) for name in possible]
+    possible = [name for name in MECHANISMS if mechanism_named(name).whitens or not design.whitened]
+    others = [with_best_k(replace(design, mechanism=name, k=None), task) for name in possible]
     mechanisms = tuple(_point(other, task, at=other.epsilon) for other in others)
     return Plan(
         forecast=forecast(design, assumed),
@@ -44,24 +43,25 @@ def plan(study: Study | Design, assumed: Assumptions | None = None) -> Plan:
     )
 
 
-def _over_k(design: Design, task: Task) -> tuple[Point, ...]:
-    if design.mechanism != "rmgm":
+def _over_k(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
+    bounds = mechanism_of(design).planner.sketch_bounds(design)
+    if bounds is None:
         return ()
-    least, most = sketch_bounds(design)
+    least, most = bounds
     values = _whole(least, max(most, design.k or 0))
     return tuple(_point(replace(design, k=k), task, at=k) for k in values)
 
 
-def _over_epsilon(design: Design, task: Task) -> tuple[Point, ...]:
+def _over_epsilon(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
     given = design.epsilon
     most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     values = _spaced(max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most)))
-    return tuple(_point(settled(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
+    return tuple(_point(with_best_k(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
 
 
-def _over_n(design: Design, task: Task) -> tuple[Point, ...]:
+def _over_n(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
     values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))
-    return tuple(_point(settled(replace(design, n=n, k=None), task), task, at=n) for n in values)
+    return tuple(_point(with_best_k(replace(design, n=n, k=None), task), task, at=n) for n in values)
 
 
 def _whole(low: float, high: float) -> list[int]:
@@ -74,8 +74,8 @@ def _spaced(low: float, high: float) -> list[float]:
     return values
 
 
-def _point(design: Design, task: Task, *, at: float) -> Point:
-    found = predict(design, task)
+def _point(design: ReleaseDesign, task: RegressionTask, *, at: float) -> Point:
+    found = mechanism_of(design).planner.predict(design, task)
     return Point(
         at=at,
         mechanism=design.mechanism,

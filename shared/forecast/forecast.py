@@ -1,4 +1,4 @@
-"""The forecast of one design."""
+"""The forecast of one design, and the k that it should have."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -7,14 +7,14 @@ from math import ceil, floor, hypot, isfinite, log10, sqrt
 import numpy as np
 
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.forecast.mechanisms import predict
+from commingle.shared.documents.study import Study
 from commingle.shared.forecast.result import Forecast, TermForecast
-from commingle.shared.forecast.sketch import settled
 from commingle.shared.forecast.words import sentences
-from commingle.shared.planning.design import Design, design_of
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.prediction import Prediction
-from commingle.shared.planning.task import Assumptions, Task, task_of
+from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
 _LEAST_N, _MOST_N = 100, 10**12
 _HALVINGS = 12  # of ten decades: to half a per cent of a decade
@@ -29,7 +29,7 @@ def forecast_of(spec: ReleaseSpec) -> Forecast | None:
         return None
 
 
-def forecast(design: Design, assumed: Assumptions | None = None) -> Forecast:
+def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forecast:
     """The forecast of a design; a k that is left open is chosen.
 
     Raises:
@@ -38,9 +38,9 @@ def forecast(design: Design, assumed: Assumptions | None = None) -> Forecast:
     """
     assumed = assumed or Assumptions()
     task = task_of(design, assumed)
-    best = settled(design, task)
+    best = with_best_k(design, task)
     chosen = best if design.k is None else design
-    found = predict(chosen, task)
+    found = mechanism_of(chosen).planner.predict(chosen, task)
     result = Forecast(
         mechanism=chosen.mechanism,
         n=chosen.n,
@@ -64,12 +64,34 @@ def forecast(design: Design, assumed: Assumptions | None = None) -> Forecast:
     return replace(result, sentences=sentences(result, design))
 
 
+def with_sketch(study: Study) -> Study:
+    """The study with its k: as written, or the best one under the default assumptions.
+
+    Raises:
+        PrivacyError: epsilon, delta or a row norm outside its domain.
+    """
+    if study.k is not None or not mechanism_of(study).sketched:
+        return study
+    design, planner = design_of(study), mechanism_of(study).planner
+    try:
+        k = planner.best_k(design, task_of(design, Assumptions()))
+    except PlanningError:  # nothing to fit: what the paper takes
+        _, k = planner.sketch_bounds(design) or (None, None)
+    return study.model_copy(update={"k": k})
+
+
+def with_best_k(design: ReleaseDesign, task: RegressionTask) -> ReleaseDesign:
+    """The design with its k, chosen anew where the mechanism has one."""
+    best = mechanism_of(design).planner.best_k(design, task)
+    return design if best is None else replace(design, k=best)
+
+
 def is_useful(found: Prediction) -> bool:
     """Whether a fit beats the mean, and is expected to be told from it."""
     return found.told_apart and found.r_squared > 0
 
 
-def relative_error(task: Task, found: Prediction) -> float | None:
+def relative_error(task: RegressionTask, found: Prediction) -> float | None:
     """sqrt(sum_j xx_jj Cov_jj / sum_j xx_jj b_j^2)."""
     length = float(np.diag(task.xx) @ task.b**2)
     if found.covariance is None or length <= 0:
@@ -77,12 +99,12 @@ def relative_error(task: Task, found: Prediction) -> float | None:
     return sqrt(float(np.diag(task.xx) @ np.diag(found.covariance)) / length)
 
 
-def _n_needed(design: Design, task: Task) -> int | None:
+def _n_needed(design: ReleaseDesign, task: RegressionTask) -> int | None:
     """By bisection over log n, rounded up to two digits."""
 
     def serves(exponent: float) -> bool:
         larger = replace(design, n=round(10**exponent), k=None)
-        return is_useful(predict(settled(larger, task), task))
+        return is_useful(mechanism_of(design).planner.predict(with_best_k(larger, task), task))
 
     low, high = log10(_LEAST_N), log10(_MOST_N)
     if not serves(high):
@@ -95,7 +117,7 @@ def _n_needed(design: Design, task: Task) -> int | None:
     return ceil(n / unit) * unit
 
 
-def _terms(task: Task, found: Prediction) -> tuple[TermForecast, ...]:
+def _terms(task: RegressionTask, found: Prediction) -> tuple[TermForecast, ...]:
     """Original intercept = level - sum_j slope_j mean_j; the level's own error is independent of the slopes'."""
     names = ("(intercept)", *task.labels)
     cov = found.covariance

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.forecast.result import Forecast, Point
-from commingle.shared.planning.design import Design
+from commingle.shared.planning.design import ReleaseDesign
+from commingle.shared.registry import MECHANISMS, mechanism_of
 
 _FAR = 1.5  # from the best k
 
 
-def sentences(f: Forecast, design: Design) -> tuple[str, ...]:
+def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
     """What a person should know, the verdict first."""
     said = [_verdict(f), _threshold(f)]
     if f.useful:
@@ -30,7 +31,7 @@ def sentences(f: Forecast, design: Design) -> tuple[str, ...]:
     return (*said, _assumed(f, whitened=bool(design.whitened)))
 
 
-def told(f: Forecast | None) -> tuple[str, ...]:
+def forecast_sentences(f: Forecast | None) -> tuple[str, ...]:
     """The sentences of a forecast, or that there is none."""
     return ("No forecast: no attribute can be the label of a linear model.",) if f is None else f.sentences
 
@@ -42,15 +43,17 @@ def advice(points: Sequence[Point]) -> str:
         said = "No mechanism is useful here: predicting the mean is as good."
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
-    if not any(p.mechanism == "moments" for p in points):
-        return f"{said} moments is left out: it takes no whitening."
-    if best.mechanism != "moments" or not best.useful:
+    for name in MECHANISMS:
+        if not any(p.mechanism == name for p in points):
+            said += f" {name} is left out: it takes no whitening."
+    trust = mechanism_of(best).trust
+    if trust == TRUST_NOBODY or not best.useful:
         return said
-    other = _most([p for p in points if p.mechanism != "moments"])
+    other = _most([p for p in points if mechanism_of(p).trust == TRUST_NOBODY])
     best_other = (
         f"{other.mechanism} suits best: expected {_r_squared(other)}" if other.useful else "none is useful here"
     )
-    return f"{said} It asks for trust that the others do not: {TRUST_MOMENTS} Without that trust {best_other}."
+    return f"{said} It asks for trust that the others do not: {trust} Without that trust {best_other}."
 
 
 def _most(points: Sequence[Point]) -> Point:

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class PartyDesign:
     """What one party contributes."""
 
     name: str
@@ -38,11 +38,11 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class ReleaseDesign:
     """A release as far as a forecast needs it.
 
     Attributes:
-        k: rows of the rmgm sketch; None for one that is not chosen yet, and for mechanisms that have none.
+        k: rows of the sketch; None for one that is not chosen yet, and for mechanisms that have none.
         n: subjects.
         epsilon, delta: per party, in the design's own adjacency.
     """
@@ -54,7 +54,7 @@ class Design:
     delta: float
     adjacency: Adjacency
     calibration: Calibration
-    shares: tuple[Share, ...]
+    shares: tuple[PartyDesign, ...]
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -83,12 +83,13 @@ class Design:
         return self.n if self.k is None else self.k
 
 
-def design_of(asked: Study | ReleaseSpec) -> Design:
+def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
     """The design of a study or of a spec."""
     shares = tuple(
-        Share(name=p.name, attributes=p.attributes, row_norm=p.row_norm, whitening=p.whitening) for p in asked.parties
+        PartyDesign(name=p.name, attributes=p.attributes, row_norm=p.row_norm, whitening=p.whitening)
+        for p in asked.parties
     )
-    return Design(
+    return ReleaseDesign(
         mechanism=asked.mechanism,
         k=asked.k,
         n=asked.n,
@@ -100,11 +101,11 @@ def design_of(asked: Study | ReleaseSpec) -> Design:
     )
 
 
-def noise_variance(design: Design) -> Array:
+def noise_variance(design: ReleaseDesign) -> Array:
     """(p - 1,) variance of the noise in one published entry of each column but the intercept, in encoded units.
 
-    v = Delta^2 / (2 rho) for rmgm and dgm alike (protocol.md section 4), before sigma is rounded up to an integer. A
-    moments release has noise of its own (`mechanisms.moments`).
+    v = Delta^2 / (2 rho) of noisy rows, mixed or not (protocol.md section 4), before sigma is rounded up to an integer.
+    Noisy moments have another (`mechanisms.moments`).
 
     Raises:
         ParameterError: epsilon, delta or a row norm outside its domain.

@@ -3,13 +3,13 @@
 import numpy as np
 
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
-from commingle.shared.planning.design import Array, Share
+from commingle.shared.planning.design import Array, PartyDesign
 from commingle.shared.planning.errors import PlanningError
 
 _ROUNDING = 1e-9
 
 
-def uniform(shares: tuple[Share, ...]) -> tuple[Array, Array]:
+def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
     """Mean (p - 1,) and covariance of encoded attributes that are independent and uniform on their bounds or levels.
 
     Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L. A row norm C scales a party's
@@ -31,7 +31,7 @@ def uniform(shares: tuple[Share, ...]) -> tuple[Array, Array]:
     return np.concatenate(means), _block_diagonal(blocks)
 
 
-def observed(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
+def table_law(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
     """The same from (p, p) moments A^T A / n of a public table, the intercept first.
 
     Raises:

@@ -1,8 +1,10 @@
-"""What any mechanism's part of the planner says about one regression."""
+"""What a mechanism says about fits of a release that is only being planned."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from commingle.shared.planning.design import Array
+from commingle.shared.planning.design import Array, ReleaseDesign
+from commingle.shared.planning.task import RegressionTask
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -25,3 +27,19 @@ class Prediction:
     r_squared_constant: float
     told_apart: bool
     reliable: bool
+
+
+class Planner(ABC):
+    """A mechanism's part of the planner."""
+
+    @abstractmethod
+    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
+        """The expected figures of one regression; a sketch must be chosen."""
+
+    def sketch_bounds(self, design: ReleaseDesign) -> tuple[int, int] | None:  # noqa: ARG002 - there is none
+        """Least and largest k to consider; None where there is no sketch."""
+        return None
+
+    def best_k(self, design: ReleaseDesign, task: RegressionTask) -> int | None:  # noqa: ARG002 - as above
+        """The k that suits this regression best; None where there is no sketch."""
+        return None

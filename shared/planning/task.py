@@ -7,9 +7,10 @@ import numpy as np
 
 from commingle.shared.documents.schema import CategoricalAttribute, EncodedColumn
 from commingle.shared.documents.spec import MAX_COLUMNS
-from commingle.shared.planning.design import Array, Design, noise_variance
+from commingle.shared.planning.design import Array, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.population import observed, uniform
+from commingle.shared.planning.population import table_law, uniform_law
+from commingle.shared.registry import mechanism_of, sketched_names
 
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
@@ -35,7 +36,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Task:
+class RegressionTask:
     """One regression of a label y on q columns x, centred, in encoded units.
 
     Attributes:
@@ -70,7 +71,7 @@ class Task:
         return 1 - self.residual / self.yy
 
 
-def task_of(design: Design, assumed: Assumptions) -> Task:
+def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
     """The regression that is assumed.
 
     Without a table every standardised slope is alike, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
@@ -80,16 +81,18 @@ def task_of(design: Design, assumed: Assumptions) -> Task:
     """
     if not 0 < assumed.r_squared < 1:
         raise PlanningError(f"an R^2 of {assumed.r_squared} is not between 0 and 1", remedy="Assume 0.3, for example.")
-    if design.k is not None and (design.mechanism != "rmgm" or not 2 <= design.k <= design.n):  # noqa: PLR2004 - of a spec
-        raise PlanningError(f"k cannot be {design.k} here", remedy="Only rmgm has a k, between 2 and n.")
-    if design.mechanism == "moments" and design.whitened:
+    mechanism = mechanism_of(design)
+    if design.k is not None and not (mechanism.sketched and 2 <= design.k <= design.n):  # noqa: PLR2004 - of a spec
+        with_k = " and ".join(sketched_names())
+        raise PlanningError(f"k cannot be {design.k} here", remedy=f"Only {with_k} has a k, between 2 and n.")
+    if design.whitened and not mechanism.whitens:
         raise PlanningError(
-            f"moments takes no whitening, and the rows of {design.whitened[0]} are whitened",
+            f"{design.mechanism} takes no whitening, and the rows of {design.whitened[0]} are whitened",
             remedy="Leave the whitening and its row_norm out, or plan another mechanism.",
         )
     columns = _columns(design)
     given = assumed.second_moments
-    mean, covariance = uniform(design.shares) if given is None else observed(given, columns=len(columns))
+    mean, covariance = uniform_law(design.shares) if given is None else table_law(given, columns=len(columns))
     x, y, target = _chosen(design, assumed, np.diag(covariance))
     labels = tuple(columns[i].label for i in x)
     xx, yy = covariance[np.ix_(x, x)], float(covariance[y, y])
@@ -99,7 +102,7 @@ def task_of(design: Design, assumed: Assumptions) -> Task:
         b = alike * sqrt(assumed.r_squared * yy / float(alike @ xx @ alike))
     else:
         b = np.asarray(np.linalg.solve(xx, covariance[list(x), y]), dtype=np.float64)
-    return Task(
+    return RegressionTask(
         target=target,
         x=x,
         y=y,
@@ -117,7 +120,7 @@ def task_of(design: Design, assumed: Assumptions) -> Task:
     )
 
 
-def _columns(design: Design) -> tuple[EncodedColumn, ...]:
+def _columns(design: ReleaseDesign) -> tuple[EncodedColumn, ...]:
     empty = [share.name for share in design.shares if not share.attributes]
     if empty:
         raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each party at least one attribute.")
@@ -127,7 +130,7 @@ def _columns(design: Design) -> tuple[EncodedColumn, ...]:
     return design.columns
 
 
-def _chosen(design: Design, assumed: Assumptions, variance: Array) -> tuple[tuple[int, ...], int, str]:
+def _chosen(design: ReleaseDesign, assumed: Assumptions, variance: Array) -> tuple[tuple[int, ...], int, str]:
     """Columns of the features, column and name of the label."""
     names = [a.name for a in design.attributes]
     features = set(names if assumed.features is None else assumed.features)

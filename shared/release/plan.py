@@ -3,15 +3,7 @@
 from dataclasses import dataclass
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.manifest import (
-    TRUST_MOMENTS,
-    TRUST_NOBODY,
-    Loss,
-    PartyLoss,
-    PrivacyStatement,
-    PublishedColumn,
-    ScopedLoss,
-)
+from commingle.shared.documents.manifest import Loss, PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import calibrated_rho
@@ -26,8 +18,8 @@ class BlockPlan:
     Attributes:
         party: its name.
         columns: names of the encoded columns, in order.
-        rows: of the block: k for rmgm, n for dgm, p for moments.
-        sigma: standard deviation of the integer noise, in steps; of its largest entries for moments.
+        rows: of the block.
+        sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
         step: the published value is integer * step.
         loss: rho in the release's own adjacency.
         charge: rho under replace_one, which is what a ledger is debited.
@@ -88,7 +80,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
-        trust=TRUST_MOMENTS if spec.interactive else TRUST_NOBODY,
+        trust=mechanism_of(spec).trust,
         per_party=tuple(PartyLoss(party=p.party, loss=scoped(p.loss, p.charge)) for p in plans),
         per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
     )

@@ -143,10 +143,10 @@ class Honest:
         spec, share = proposed.spec, self.share(proposed)
         plan = plan_block(spec, share)
         rows = np.random.default_rng(len(self.name)).integers(-SCALE, SCALE + 1, (spec.n, len(plan.columns)))
-        mixer = mechanism_of(spec).mixer(spec, len(plan.columns))
-        mixer.add(np.arange(spec.n), rows)
+        accumulator = mechanism_of(spec).accumulator(spec, len(plan.columns))
+        accumulator.add(np.arange(spec.n), rows)
         noise = discrete_gaussian(plan.sigma, plan.rows * len(plan.columns))
-        integers = mixer.total() + noise.reshape(plan.rows, len(plan.columns))
+        integers = accumulator.total() + noise.reshape(plan.rows, len(plan.columns))
         opened = {p.name: open_approval(approvals[p.name], p, spec=proposed.id) for p in spec.parties}
         body = encode_block(integers, plan.columns)
         statement = BlockStatement(

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.manifest import TRUST_MOMENTS
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner

@@ -21,11 +21,11 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
-from commingle.shared.estimation.kinds import KINDS
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.signs import sign_bits
 from commingle.shared.planning.design import design_of
+from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_block
 from tests.golden import world
 from tests.golden.documents import integers
@@ -123,7 +123,7 @@ def fits_of(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     """Coefficients and standard errors of every estimator that applies; None where there is none."""
     release = Release.of(ReleaseFiles(*world.release(mechanism, drawn).files))
     found: dict[str, Any] = {}
-    for name in KINDS[mechanism].estimators:
+    for name in mechanism_named(mechanism).fit.estimators:
         try:
             fit = release.fit(TARGET, estimator=name)
         except EstimationError as error:

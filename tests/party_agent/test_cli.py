@@ -15,7 +15,7 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.home import Home
-from commingle.shared.documents.manifest import TRUST_MOMENTS
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.runtime.clock import system_clock
 from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.party_agent.fake_coordinator import FakeCoordinator

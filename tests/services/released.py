@@ -129,9 +129,9 @@ def block_of(
     spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float64], relied_on: str
 ) -> tuple[NDArray[np.int64], Envelope]:
     plan = plan_block(spec.document, party)
-    mixer = mechanism_of(spec.document).mixer(spec.document, rows.shape[1])
-    mixer.add(np.arange(len(rows)), bounded_rows(party, spec.document.fraction_bits)(quantise(rows)))
-    block = mixer.total()
+    accumulator = mechanism_of(spec.document).accumulator(spec.document, rows.shape[1])
+    accumulator.add(np.arange(len(rows)), bounded_rows(party, spec.document.fraction_bits)(quantise(rows)))
+    block = accumulator.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
     block = block + draw(plan.sigma, block.size).reshape(block.shape)
     statement = BlockStatement(

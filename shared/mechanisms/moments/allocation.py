@@ -10,14 +10,14 @@ from fractions import Fraction
 from math import ceil, isqrt
 
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.rows.rowwise import PublicParty, PublicRelease, row_sensitivity
+from commingle.shared.mechanisms.interface import PublicParty, PublicRelease, row_sensitivity
 
 _LINEAR = 2
 _OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
+class NoiseScales:
     """Noise of the entries of one party's block: standard deviations, in steps."""
 
     linear: int
@@ -41,13 +41,13 @@ class _Bounds:
     k: int
 
 
-def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> Scales:
+def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> NoiseScales:
     """The noise of every entry where the largest is sigma; each the least s with weight s^2 >= sigma^2.
 
     Off-diagonal entries of the own block stand for two equal ones: they need half the variance.
     """
     own = own_weight(spec, party)
-    return Scales(
+    return NoiseScales(
         linear=_share(sigma, _LINEAR), diagonal=_share(sigma, own), off_diagonal=_share(sigma, 2 * own), cross=sigma
     )
 
@@ -90,7 +90,7 @@ def _bounds(spec: PublicRelease, party: PublicParty) -> _Bounds:
 
 
 def _moved(bounds: _Bounds, own: int, adjacency: Adjacency) -> int:
-    """Max of w ||x x^T - y y^T||_F^2 + k ||x - y||^2, y = 0 under zero_out, rounded up."""
+    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, y = 0 under zero_out, rounded up."""
     c, k = bounds.c, bounds.k
     if adjacency is Adjacency.ZERO_OUT:
         return own * c * c + k * c

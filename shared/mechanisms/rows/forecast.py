@@ -3,26 +3,28 @@
 Everything is computed in a basis in which the features are uncorrelated and their noise is white: z = T^T x with
 T^T xx T = diag(lambda) and T^T V T = noise I, slopes beta with b = T beta. A published row then has feature variances
 omega = kappa lambda + noise, kappa = n / rows. The learner's fits are b_hat = H g with H = (X - R)^-1 for some
-subtracted noise R; here h stands for its expectation per row, diagonal in this basis. The learner's own constants (0.95
-of F, 3 errors of ln(feature_root), 0.05 of its noise bound) are repeated because this package cannot import it.
+subtracted noise R; here h stands for its expectation per row, diagonal in this basis.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, inf, log, log1p, sqrt
+from math import exp, inf, log1p, sqrt
 
 import numpy as np
+from scipy.special import fdtri
 
-from commingle.shared.planning.design import Array, Design, noise_variance
-from commingle.shared.planning.prediction import Prediction
-from commingle.shared.planning.task import Task
+from commingle.shared.estimation.diagnostics import SIGNIFICANCE
+from commingle.shared.mechanisms.rows.signal import bound_of, enough_signal
+from commingle.shared.planning.design import Array, ReleaseDesign, noise_variance
+from commingle.shared.planning.prediction import Planner, Prediction
+from commingle.shared.planning.task import RegressionTask
 
-_SIGNAL_ERRORS = 3.0
-_FAILURE = 0.05
-_Z95 = 1.6448536269514722
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _LEAST_DEGREES = 4  # of the F statistic, which has no variance at them
 _LEAST_RELATIVE = 1e-9  # noise of a column beside the noisiest: white noise needs some everywhere
+_MOST_K = 1_000_000  # what a spec allows
+_ROWS_PER_COLUMN = 3
+_STEPS = 400
 _NO_NOISE = 1e12  # stands for an infinite root
 
 
@@ -36,7 +38,7 @@ class _Rows:
         columns_per_noise: sum of V over its largest entry.
     """
 
-    task: Task
+    task: RegressionTask
     lam: Array
     beta: Array
     noise: float
@@ -58,44 +60,84 @@ class _Rows:
         return self.rows - 1 - len(self.lam)
 
 
-def predict(design: Design, task: Task) -> Prediction:
-    """Expected figures of the learner's `measurement_error` and `shrunken` on a release of this design.
+@dataclass(frozen=True, slots=True)
+class RowPlanner(Planner):
+    """Predicts `measurement_error` and `shrunken` on noisy rows, mixed (with a k to choose) or one per subject."""
 
-    The covariance is the large-sample one of estimation.md with rows - q - 2 for rows; around the table dgm has no
-    part from the sampling of rows.
-    """
-    T, p = _published(design, task)
-    constant = _constant(p)
-    if p.degrees <= _LEAST_DEGREES:
+    mixed: bool
+
+    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
+        """Expected figures of the learner's `measurement_error` and `shrunken` on a release of this design.
+
+        The covariance is the large-sample one of estimation.md with rows - q - 2 for rows; around the table plain rows
+        have no part from the sampling of rows.
+        """
+        T, p = _published(design, task)
+        constant = _constant(p)
+        if p.degrees <= _LEAST_DEGREES:
+            return Prediction(
+                covariance=None,
+                level_variance=inf,
+                r_squared=constant,
+                r_squared_constant=constant,
+                told_apart=False,
+                reliable=False,
+            )
+        q, root = len(p.lam), _feature_root(p)
+        h = _operator(p, 1 - (q + 1) / p.rows)
+        centre, plain, along = _spread(p, h)
+        level = p.noise_y + p.noise * float(centre @ centre)
+        if self.mixed:
+            level += p.kappa * task.residual
+        else:
+            plain = plain - p.kappa * task.residual * h**2 * p.lam / (p.degrees - 1)
+        expected, deviation = _f_statistic(p)
+        threshold = float(fdtri(q, p.degrees, 1 - SIGNIFICANCE))
         return Prediction(
-            covariance=None,
-            level_variance=inf,
-            r_squared=constant,
+            covariance=T * plain @ T.T + np.outer(T @ along, T @ along),
+            level_variance=level / p.n,
+            r_squared=_shrunken(p, root, expected, deviation, threshold),
             r_squared_constant=constant,
-            told_apart=False,
-            reliable=False,
+            told_apart=expected > threshold,
+            reliable=root > enough_signal(p.rows - 1),
         )
-    q, root = len(p.lam), _feature_root(p)
-    h = _operator(p, 1 - (q + 1) / p.rows)
-    centre, plain, along = _spread(p, h)
-    level = p.noise_y + p.noise * float(centre @ centre)
-    if design.mechanism == "dgm":
-        plain = plain - p.kappa * task.residual * h**2 * p.lam / (p.degrees - 1)
-    else:
-        level += p.kappa * task.residual
-    expected, deviation = _f_statistic(p)
-    threshold = _f_quantile(q, p.degrees)
-    return Prediction(
-        covariance=T * plain @ T.T + np.outer(T @ along, T @ along),
-        level_variance=level / p.n,
-        r_squared=_shrunken(p, root, expected, deviation, threshold),
-        r_squared_constant=constant,
-        told_apart=expected > threshold,
-        reliable=root > exp(_SIGNAL_ERRORS * sqrt(2 / (p.rows - 1))),
-    )
+
+    def sketch_bounds(self, design: ReleaseDesign) -> tuple[int, int] | None:
+        """Least and largest k to consider: three rows per published column, and n^(2/3) (Wu et al. 2022, theorem 2)."""
+        if not self.mixed:
+            return None
+        least = min(design.n, _ROWS_PER_COLUMN * (1 + len(design.columns)))
+        return least, min(design.n, _MOST_K, max(least, round(design.n ** (2 / 3))))
+
+    def best_k(self, design: ReleaseDesign, task: RegressionTask) -> int | None:
+        """The k with the least summed variance of the standardised slopes (estimation.md, planning).
+
+        Cov(b) = (k / (k - q - 2)) (A / k + B + C k): few rows lose information (A), many rows drown in noise (C). With
+        W = xx^-1, e = W V b and nu2 = v_y + b^T V b:
+        A = residual W,  B = (nu2 W + residual W V W) / n,  C = (nu2 W V W + e e^T) / n^2.
+        """
+        bounds = self.sketch_bounds(design)
+        if bounds is None:
+            return None
+        v = noise_variance(design)
+        noise_x, weight = v[list(task.x)], np.diag(task.xx)
+        W = task.inverse
+        nu2 = float(v[task.y] + noise_x @ task.b**2)
+        plain, noisy = float(weight @ np.diag(W)), float(weight @ W**2 @ noise_x)  # the second: diag(W V W)
+        attenuated = float(weight @ (W @ (noise_x * task.b)) ** 2)
+        k = np.unique(np.geomspace(*bounds, _STEPS).astype(np.int64)).astype(np.float64)
+        per_row = task.residual * plain / k
+        fixed = (nu2 * plain + task.residual * noisy) / design.n
+        variance = per_row + fixed + (nu2 * noisy + attenuated) / design.n**2 * k
+        lost = np.maximum(k - len(task.b) - 2, np.finfo(float).eps) / k
+        return int(k[np.argmin(variance / lost)])
 
 
-def _published(design: Design, task: Task) -> tuple[Array, _Rows]:
+PLAIN_ROWS = RowPlanner(mixed=False)
+MIXED_ROWS = RowPlanner(mixed=True)
+
+
+def _published(design: ReleaseDesign, task: RegressionTask) -> tuple[Array, _Rows]:
     v = noise_variance(design)
     noise_x = v[list(task.x)]
     top = float(noise_x.max())
@@ -106,7 +148,7 @@ def _published(design: Design, task: Task) -> tuple[Array, _Rows]:
 
 
 @lru_cache(maxsize=8)  # epsilon, n and k leave it as it is: one for a whole plan
-def _basis(task: Task, relative: tuple[float, ...]) -> tuple[Array, Array, Array]:
+def _basis(task: RegressionTask, relative: tuple[float, ...]) -> tuple[Array, Array, Array]:
     """T (q, q), lambda (q,) and beta (q,), for noise variances up to a factor.
 
     W^-1 xx W^-1 = Q diag(lambda) Q^T with W = V^(1/2): T = W^-1 Q and beta = Q^T W b.
@@ -160,13 +202,6 @@ def _f_statistic(p: _Rows) -> tuple[float, float]:
     return mean, sqrt(variance) / mean
 
 
-def _f_quantile(q: int, df: int) -> float:
-    """F_.95(q, df) by Paulson 1942: (1 - c) u - (1 - a) = z sqrt(c u^2 + a) for u = F^(1/3), a = 2/9q, c = 2/9df."""
-    a, c = 2 / (9 * q), 2 / (9 * df)
-    lead, half, last = (1 - c) ** 2 - _Z95**2 * c, (1 - a) * (1 - c), (1 - a) ** 2 - _Z95**2 * a
-    return ((half + sqrt(half**2 - lead * last)) / lead) ** 3
-
-
 def _shrunken(p: _Rows, root: float, expected: float, deviation: float, threshold: float) -> float:
     """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal).
 
@@ -196,9 +231,9 @@ def _damped(p: _Rows) -> Array:
     The learner damps all columns alike, this all columns in proportion to their noise.
     """
     m = p.rows - 1
-    norm = 1 + sqrt(p.columns_per_noise / m) + sqrt(2 * log(1 / _FAILURE) / m)
     least = float(p.omega.min()) * _edge(p) - p.noise
-    damping = max(0.0, (norm**2 - 1) * p.noise - least)
+    bound = bound_of(top=p.noise, trace=p.columns_per_noise * p.noise, rows=m) / m
+    damping = max(0.0, bound - least)
     return 1 / (p.kappa * p.lam + damping)
 
 

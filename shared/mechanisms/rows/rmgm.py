@@ -3,7 +3,6 @@
 Released: S Q + N, k x d. Changing one subject moves one column's multiple of S, whose squared norm is k.
 """
 
-from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -11,43 +10,48 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.answers import Moments
+from commingle.shared.mechanisms.interface import row_sensitivity
+from commingle.shared.mechanisms.rows.block import RowMechanism
 from commingle.shared.mechanisms.rows.projection import Projection, ones_projection
-from commingle.shared.mechanisms.rows.rowwise import moments_of_rows, row_sensitivity, uniform_noise
 
 
-def rows(spec: ReleaseSpec) -> int:
-    """K."""
-    return spec.k or 0
+class Rmgm(RowMechanism):
+    """Published: k random mixtures of all rows."""
+
+    sketched = True
+    fit_address = "commingle.shared.mechanisms.rows.fit:MIXED_ROWS"
+    planner_address = "commingle.shared.mechanisms.rows.forecast:MIXED_ROWS"
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        """That k is missing or impossible, besides."""
+        width = len(spec.columns)
+        found = super().problems(spec)
+        if spec.k is None:
+            found.append("rmgm needs k, the number of rows of the projection")
+        elif not width < spec.k <= spec.n:
+            found.append(f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}")
+        return found
+
+    def rows(self, spec: ReleaseSpec) -> int:
+        """The spec's k."""
+        return spec.k or 0
+
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        """||S e_i||^2 = k times that of one row."""
+        return self.rows(spec) * row_sensitivity(spec, party, adjacency)
+
+    def step(self, spec: ReleaseSpec) -> float:
+        """1 / (sqrt(k) 2^f)."""
+        return 1 / (sqrt(self.rows(spec)) * SCALE)
+
+    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+        """B 1 in steps: 2^f S 1."""
+        return ones_projection(bytes.fromhex(spec.seed), self.rows(spec), spec.n) * SCALE
+
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Projection:
+        """The seeded Bernoulli projection."""
+        return Projection(seed=bytes.fromhex(spec.seed), k=self.rows(spec), d=columns)
 
 
-def squared_sensitivity(spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-    """||S e_i||^2 = k times that of one row."""
-    return rows(spec) * row_sensitivity(spec, party, adjacency)
-
-
-def step(spec: ReleaseSpec) -> float:
-    """1 / (sqrt(k) 2^f)."""
-    return 1 / (sqrt(rows(spec)) * SCALE)
-
-
-def intercept(spec: ReleaseSpec) -> NDArray[np.int64]:
-    """B 1 in steps: 2^f S 1."""
-    return ones_projection(bytes.fromhex(spec.seed), rows(spec), spec.n) * SCALE
-
-
-def mixer(spec: ReleaseSpec, columns: int) -> Projection:
-    """The seeded Bernoulli projection."""
-    return Projection(seed=bytes.fromhex(spec.seed), k=rows(spec), d=columns)
-
-
-def noise(spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-    """Of one scale."""
-    return uniform_noise(rows(spec), party, sigma=sigma, draw=draw)
-
-
-def moments(spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> Moments:
-    """Those of the published rows."""
-    return moments_of_rows(spec, sigmas, matrix, step=step(spec))
+RMGM = Rmgm()

@@ -26,7 +26,7 @@ from commingle.services.tables.schema import conform
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import MISSING, Cells, encode_rows
-from commingle.shared.planning.design import Share
+from commingle.shared.planning.design import PartyDesign
 
 ROWS = 12
 TARGET = NumericAttribute(name="y", lower=-3, upper=7)
@@ -138,6 +138,6 @@ def test_agent_simulation_and_planner_encode_a_table_alike(columns: dict[str, An
         assert _rows(subjects, {a.name: encode_rows([a], held.columns) for a in ATTRIBUTES}) == expected
         public = read_table(path).table
         fitting = type(public)(public.subjects, {a.name: conform(a, public.columns[a.name]) for a in ATTRIBUTES})
-        planned = encode(fitting, Share(name="p", attributes=ATTRIBUTES)) * SCALE
+        planned = encode(fitting, PartyDesign(name="p", attributes=ATTRIBUTES)) * SCALE
         listed = [[q for a in ATTRIBUTES for q in expected[subject][a.name]] for subject in subjects]
         assert planned.tolist() == listed

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import chi2, multivariate_normal
 
-from commingle.shared.estimation.estimators import belief
-from commingle.shared.estimation.estimators.belief import Belief, Directions, Label, prior_log_odds, shrinkage
+from commingle.shared.mechanisms.rows import belief
+from commingle.shared.mechanisms.rows.belief import Belief, Directions, Label, prior_log_odds, shrinkage
 from tests.shared.estimation.tables import Array
 
 ROWS = 60

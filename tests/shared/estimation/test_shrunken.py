@@ -5,10 +5,10 @@ import pytest
 
 from commingle.services.fit import ESTIMATORS, FitRequest, PreparedMoments, fit, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.estimation.estimators import shrunken
-from commingle.shared.estimation.estimators.belief import Belief, shrinkage
-from commingle.shared.estimation.signal import measure
 from commingle.shared.estimation.system import build_system
+from commingle.shared.mechanisms.rows import shrunken
+from commingle.shared.mechanisms.rows.belief import Belief, shrinkage
+from commingle.shared.mechanisms.rows.signal import measure
 from tests.shared.estimation.tables import Array, make_table, moments_of, rmgm
 
 AB: tuple[NumericAttribute, ...] = tuple(NumericAttribute(name=c, lower=-1.0, upper=1.0) for c in "abcdy")

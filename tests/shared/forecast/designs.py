@@ -5,20 +5,22 @@ from typing import Any
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.planning.design import Design, Share
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign
 
 
-def numeric(columns: int, parties: int = 2, **changes: Any) -> Design:
+def numeric(columns: int, parties: int = 2, **changes: Any) -> ReleaseDesign:
     """Columns x0, x1, ... on [0, 10], in order, shared evenly."""
     attributes = [NumericAttribute(name=f"x{i}", lower=0, upper=10) for i in range(columns)]
     each = -(-columns // parties)
-    shares = tuple(Share(name=f"p{i}", attributes=tuple(attributes[i * each : (i + 1) * each])) for i in range(parties))
+    shares = tuple(
+        PartyDesign(name=f"p{i}", attributes=tuple(attributes[i * each : (i + 1) * each])) for i in range(parties)
+    )
     return design(shares, **changes)
 
 
-def mixed(**changes: Any) -> Design:
+def mixed(**changes: Any) -> ReleaseDesign:
     """One attribute of each kind and a label at another party."""
-    clinic = Share(
+    clinic = PartyDesign(
         name="clinic",
         attributes=(
             NumericAttribute(name="age", lower=20, upper=80),
@@ -27,11 +29,11 @@ def mixed(**changes: Any) -> Design:
         ),
         row_norm=changes.pop("row_norm", None),
     )
-    insurer = Share(name="insurer", attributes=(NumericAttribute(name="charges", lower=0, upper=400),))
+    insurer = PartyDesign(name="insurer", attributes=(NumericAttribute(name="charges", lower=0, upper=400),))
     return design((clinic, insurer), **changes)
 
 
-def design(shares: tuple[Share, ...], **changes: Any) -> Design:
+def design(shares: tuple[PartyDesign, ...], **changes: Any) -> ReleaseDesign:
     plain: dict[str, Any] = {
         "mechanism": "rmgm",
         "k": None,
@@ -41,4 +43,4 @@ def design(shares: tuple[Share, ...], **changes: Any) -> Design:
         "adjacency": Adjacency.REPLACE_ONE,
         "calibration": Calibration.ZCDP,
     }
-    return Design(**{**plain, **changes}, shares=shares)
+    return ReleaseDesign(**{**plain, **changes}, shares=shares)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.shared.documents.manifest import TRUST_MOMENTS
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.forecast.mechanisms import PREDICTORS
 from commingle.shared.forecast.words import advice
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.planning.task import Assumptions
+from commingle.shared.registry import MECHANISMS
 from tests.shared.forecast.designs import mixed, numeric
 
 
@@ -97,7 +97,7 @@ def test_public_table_takes_the_place_of_the_assumption() -> None:
 
 def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
     made = plan(numeric(5, epsilon=2.0))
-    assert [p.mechanism for p in made.mechanisms] == list(PREDICTORS)
+    assert [p.mechanism for p in made.mechanisms] == list(MECHANISMS)
     for curve, here in ((made.over_epsilon, 2.0), (made.over_n, 100_000)):
         at = [p.at for p in curve]
         assert at == sorted(at)
@@ -161,7 +161,7 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
     st.integers(2, 2**53 - 1),
     st.floats(1e-6, 1e6),
     st.sampled_from([None, 1e-5, 0.3, 1e3]),
-    st.sampled_from(list(PREDICTORS)),
+    st.sampled_from(list(MECHANISMS)),
     st.integers(2, 20),
 )
 def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: int) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.errors import CommingleError
-from commingle.shared.forecast.mechanisms import predict
-from commingle.shared.forecast.sketch import best_k, settled, sketch_bounds, with_sketch
+from commingle.shared.forecast.forecast import with_best_k, with_sketch
+from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS
 from commingle.shared.planning.task import Assumptions, task_of
 from tests.shared.forecast.designs import mixed, numeric
 
@@ -34,19 +34,23 @@ def test_chosen_sketch_has_the_least_predicted_trace_of_all(design: Any) -> None
     task = task_of(design, Assumptions())
 
     def trace(k: int) -> float:
-        covariance = predict(replace(design, k=k), task).covariance
+        covariance = MIXED_ROWS.predict(replace(design, k=k), task).covariance
         assert covariance is not None
         return float(np.diag(task.xx) @ np.diag(covariance))
 
-    least, most = sketch_bounds(design)
+    least, most = MIXED_ROWS.sketch_bounds(design) or (0, 0)
     every = [trace(k) for k in np.unique(np.geomspace(least, most, 300).astype(int)).tolist()]
     # best_k leaves out the fit's own finite-sample shrinkage, which moves the valley's floor hardly at all
-    assert trace(best_k(design, task)) < 1.02 * min(every)
+    assert trace(MIXED_ROWS.best_k(design, task) or 0) < 1.02 * min(every)
 
 
 def test_sketch_grows_with_epsilon_and_with_subjects_up_to_the_papers() -> None:
-    by_epsilon = [settled(numeric(5, epsilon=e), task_of(numeric(5), Assumptions())).k or 0 for e in (0.1, 1, 10, 100)]
-    by_subjects = [settled(numeric(5, n=n), task_of(numeric(5), Assumptions())).k or 0 for n in (10**3, 10**5, 10**7)]
+    by_epsilon = [
+        with_best_k(numeric(5, epsilon=e), task_of(numeric(5), Assumptions())).k or 0 for e in (0.1, 1, 10, 100)
+    ]
+    by_subjects = [
+        with_best_k(numeric(5, n=n), task_of(numeric(5), Assumptions())).k or 0 for n in (10**3, 10**5, 10**7)
+    ]
     assert by_epsilon == sorted(by_epsilon)
     assert by_epsilon[-1] == round(100_000 ** (2 / 3))
     assert by_subjects == sorted(by_subjects)

@@ -10,9 +10,9 @@ from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.planning.design import Design, Share, noise_variance
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.population import uniform
+from commingle.shared.planning.population import uniform_law
 from commingle.shared.planning.task import Assumptions, task_of
 from tests.shared.forecast.designs import design, mixed, numeric
 
@@ -30,13 +30,13 @@ def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
     site = draw.integers(0, 3, n)
     charges = draw.uniform(-1, 1, n)
     rows = np.column_stack([draw.uniform(-1, 1, n), draw.choice([-1, 1], n), site == 1, site == 2, charges])
-    mean, covariance = uniform(mixed().shares)
+    mean, covariance = uniform_law(mixed().shares)
     np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
     np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
 
 
 def test_row_norm_shrinks_only_its_own_party() -> None:
-    free, clipped = uniform(mixed().shares)[1], uniform(mixed(row_norm=0.5).shares)[1]
+    free, clipped = uniform_law(mixed().shares)[1], uniform_law(mixed(row_norm=0.5).shares)[1]
     # mean squared norm of the clinic's rows: 1/3 + 1 + 2/3
     np.testing.assert_allclose(clipped[:4, :4], free[:4, :4] * 0.25 / 2, rtol=1e-12)
     assert clipped[4, 4] == free[4, 4]
@@ -65,7 +65,7 @@ def test_table_says_slopes_and_what_they_explain() -> None:
     assert task.r_squared == pytest.approx(1 - loss / 500 / np.var(y))
 
 
-ONLY_LEVELS = Share(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
+ONLY_LEVELS = PartyDesign(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,17 @@ def test_collinear_table_is_refused() -> None:
 
 
 def test_release_of_levels_only_too_wide_or_empty_has_no_label() -> None:
-    wide = Share(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
-    for shares, said in (((ONLY_LEVELS,), "label"), ((wide,), "at most"), ((Share(name="a", attributes=()),), "asked")):
+    wide = PartyDesign(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
+    for shares, said in (
+        ((ONLY_LEVELS,), "label"),
+        ((wide,), "at most"),
+        ((PartyDesign(name="a", attributes=()),), "asked"),
+    ):
         with pytest.raises(PlanningError, match=said):
             task_of(design(shares), Assumptions())
 
 
-def whitened(**changes: Any) -> Design:
+def whitened(**changes: Any) -> ReleaseDesign:
     """The mixed design with the clinic's four columns whitened, of row norm 1 unless changed."""
     base = mixed(**changes)
     clinic, insurer = base.shares
@@ -115,7 +119,7 @@ def whitened(**changes: Any) -> Design:
 def test_whitened_columns_have_the_noise_and_the_spread_of_their_row_norm() -> None:
     rho = rho_of_epsilon(1.0, 1e-5)
     np.testing.assert_allclose(noise_variance(whitened(row_norm=0.5)), np.array([1, 1, 1, 1, 4]) / (2 * rho), rtol=1e-9)
-    mean, covariance = uniform(whitened(row_norm=0.5).shares)
+    mean, covariance = uniform_law(whitened(row_norm=0.5).shares)
     np.testing.assert_allclose(covariance, np.diag([0.0625] * 4 + [1 / 3]))
     assert not mean.any()
 

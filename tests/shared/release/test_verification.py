@@ -183,10 +183,10 @@ def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Re
     blocks, statements = {}, {}
     for party in document.parties:
         plan = plan_block(document, party)
-        mixer = mechanism_of(document).mixer(document, len(plan.columns))
-        mixer.add(np.arange(document.n), rows(party))
+        accumulator = mechanism_of(document).accumulator(document, len(plan.columns))
+        accumulator.add(np.arange(document.n), rows(party))
         noise = np.rint(random.normal(0, plan.sigma, (plan.rows, len(plan.columns)))).astype(np.int64)
-        block = mixer.total() + noise
+        block = accumulator.total() + noise
         blocks[party.name] = block
         statements[party.name] = BlockStatement(
             spec=envelope.digest,
@@ -236,7 +236,7 @@ def test_unpinned_coordinator_is_accepted_and_the_findings_say_so() -> None:
 def test_matrix_of_rows_without_noise_is_their_projection(mechanism: str) -> None:
     release = honest(mechanism)
     assert release.document.columns[0].name == "(intercept)"
-    ones = mechanism_of(release.document).mixer(release.document, 1)
+    ones = mechanism_of(release.document).accumulator(release.document, 1)
     ones.add(np.arange(SUBJECTS), np.full((SUBJECTS, 1), SCALE, np.int64))
     assert np.array_equal(integers(release)[:, 0], ones.total()[:, 0])
 

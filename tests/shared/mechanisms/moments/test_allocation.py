@@ -15,7 +15,7 @@ from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.allocation import _OWN, block_sensitivity, own_weight, scales
-from commingle.shared.mechanisms.moments.block import moments, noise, places
+from commingle.shared.mechanisms.moments.block import MOMENTS, places
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import BLOOD, NUMBERS, SEX, THREE, party_spec, spec_of
 
@@ -183,9 +183,9 @@ def test_stated_variances_are_those_of_the_opened_noise() -> None:
 
     opened = []
     for _ in range(3000):
-        blocks = [noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
+        blocks = [MOMENTS.noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
         matrix = np.column_stack([np.zeros(len(spec.columns), np.int64), *blocks])
-        found = moments(spec, sigmas, matrix)
+        found = MOMENTS.moments(spec, sigmas, matrix)
         opened.append(found.gram)
     assert found.entry_variance is not None
     assert found.entry_variance[0, 0] == 0

@@ -5,36 +5,18 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from scipy.special import fdtri
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.moments import SecondMoments
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.estimation import cautions
-from commingle.shared.estimation.estimators import adaptive_ridge
-from commingle.shared.estimation.noisy_moments import signal as noisy_moments
-from commingle.shared.forecast.forecast import relative_error
-from commingle.shared.forecast.mechanisms import predict
-from commingle.shared.forecast.sketch import settled
-from commingle.shared.mechanisms.moments import forecast as moments_planner
-from commingle.shared.mechanisms.rows import forecast as rows_planner
-from commingle.shared.mechanisms.rows.forecast import _f_quantile
-from commingle.shared.planning.design import Design, noise_variance
-from commingle.shared.planning.task import Assumptions, Task, task_of
+from commingle.shared.forecast.forecast import relative_error, with_best_k
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.planning.design import ReleaseDesign, noise_variance
+from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 from tests.shared.forecast.designs import numeric
 
 REPEATS = 150
-
-
-@pytest.mark.parametrize(("q", "df"), [(1, 5), (2, 10), (4, 25), (29, 60), (250, 500)])
-def test_quantile_of_f_is_within_two_per_cent(q: int, df: int) -> None:
-    assert _f_quantile(q, df) == pytest.approx(fdtri(q, df, 1 - cautions.SIGNIFICANCE), rel=0.02)
-
-
-def test_constants_that_the_planner_repeats_are_the_learners() -> None:
-    assert (rows_planner._SIGNAL_ERRORS, rows_planner._FAILURE) == (cautions.SIGNAL_ERRORS, adaptive_ridge.FAILURE)
-    assert moments_planner._FAILURE == noisy_moments._FAILURE
 
 
 @dataclass(frozen=True)
@@ -44,7 +26,7 @@ class Realised:
     constant: float
 
 
-def simulate(design: Design, task: Task, *, seed: int) -> Realised:
+def simulate(design: ReleaseDesign, task: RegressionTask, *, seed: int) -> Realised:
     """The learner's fits of rows drawn from the law that the forecast assumes."""
     draw = np.random.default_rng(seed)
     v, q = noise_variance(design), len(task.b)
@@ -98,8 +80,8 @@ def test_rmgm_forecast_meets_what_releases_give_where_there_is_signal(columns: i
     """
     open_design = numeric(columns, n=n, epsilon=epsilon)
     task = task_of(open_design, Assumptions(target=f"x{columns - 1}"))
-    design = settled(open_design, task)
-    found, real = predict(design, task), simulate(design, task, seed=columns)
+    design = with_best_k(open_design, task)
+    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=columns)
     assert found.reliable
     assert found.told_apart
     assert relative_error(task, found) == pytest.approx(real.error, rel=0.25)
@@ -112,8 +94,8 @@ def test_forecast_of_a_hopeless_release_is_that_of_its_mean(epsilon: float) -> N
     """Fixed seed; the mean of 150 squared normal errors has a relative standard error of 12 %."""
     open_design = numeric(11, n=10_000, epsilon=epsilon)
     task = task_of(open_design, Assumptions(target="x10"))
-    design = settled(open_design, task)
-    found, real = predict(design, task), simulate(design, task, seed=1)
+    design = with_best_k(open_design, task)
+    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=1)
     assert not found.told_apart
     assert not found.reliable
     assert found.r_squared == pytest.approx(real.r_squared, rel=0.4)
@@ -123,7 +105,7 @@ def test_forecast_of_a_hopeless_release_is_that_of_its_mean(epsilon: float) -> N
 def test_dgm_forecast_is_around_the_fit_on_the_table() -> None:
     design = numeric(4, n=3_000, epsilon=30.0, mechanism="dgm")
     task = task_of(design, Assumptions(target="x3"))
-    found, real = predict(design, task), simulate(design, task, seed=3)
+    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=3)
     assert found.reliable
     assert relative_error(task, found) == pytest.approx(real.error, rel=0.15)
     assert found.r_squared == pytest.approx(real.r_squared, abs=0.02)
@@ -131,7 +113,7 @@ def test_dgm_forecast_is_around_the_fit_on_the_table() -> None:
 
 def test_release_with_fewer_rows_than_terms_has_no_errors_and_no_use() -> None:
     design = numeric(11, n=12, mechanism="dgm")
-    found = predict(design, task_of(design, Assumptions()))
+    found = mechanism_of(design).planner.predict(design, task_of(design, Assumptions()))
     assert found.covariance is None
     assert found.r_squared == found.r_squared_constant
     assert not found.told_apart

@@ -14,7 +14,7 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, VerificationError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.block import moments, noise, open_matrix, places
+from commingle.shared.mechanisms.moments.block import MOMENTS, open_matrix, places
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import open_package
 from commingle.shared.mechanisms.moments.exchange.documents import open_deal, open_mask
@@ -56,7 +56,7 @@ def world() -> World:
 
 def noises(spec: ReleaseSpec, seed: int = 3) -> dict[str, Block]:
     draw = seeded_noise(seed)
-    return {p.name: noise(spec, p, sigma=plan_block(spec, p).sigma, draw=draw) for p in spec.parties}
+    return {p.name: MOMENTS.noise(spec, p, sigma=plan_block(spec, p).sigma, draw=draw) for p in spec.parties}
 
 
 def second_moment(world: World) -> Block:
@@ -76,7 +76,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(world
     nothing = np.zeros(len(SPEC.columns), np.int64)
     expected = second_moment(world) + open_matrix(SPEC, np.column_stack([nothing, *drawn.values()]))
     assert np.array_equal(open_matrix(SPEC, matrix), expected)
-    found = moments(SPEC, [plan.sigma for plan in plan_blocks(SPEC)], matrix)
+    found = MOMENTS.moments(SPEC, [plan.sigma for plan in plan_blocks(SPEC)], matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**14)
 
 
@@ -134,14 +134,14 @@ def test_entry_farther_out_than_data_and_noise_is_refused_and_one_at_the_limit_i
     clinic, lab = (place.start for place in places(spec).values())
     for sign in (1, -1):
         matrix[clinic, lab] = sign * (50 * 4**14 + 13 * sum(sigmas))
-        moments(spec, sigmas, matrix)
+        MOMENTS.moments(spec, sigmas, matrix)
         matrix[clinic, lab] += sign
         with pytest.raises(VerificationError, match="add up"):
-            moments(spec, sigmas, matrix)
+            MOMENTS.moments(spec, sigmas, matrix)
     asymmetric = np.zeros_like(matrix)
     asymmetric[clinic, clinic + 1] = 1
     with pytest.raises(VerificationError, match="add up"):
-        moments(spec, sigmas, asymmetric)
+        MOMENTS.moments(spec, sigmas, asymmetric)
 
 
 # --- what attacks meet ----------------------------------------------------------------------------------------------

@@ -6,12 +6,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtrc
 
+from commingle.shared.estimation.estimator import FAILURE, Signal
 from commingle.shared.estimation.linear_algebra import inverse
-from commingle.shared.estimation.noisy_moments.noise import EntryNoise
-from commingle.shared.estimation.signal import Signal
-from commingle.shared.estimation.system import Centred, System, centre
+from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.system import Centred, EntryNoise, System, centre
 
-_FAILURE = 0.05
 _BATCHES, _BATCH = 10, 20  # draws of the noise: batches bound the memory
 _SEED = 0  # public, as the variances are: the same release gives the same bound to everybody
 
@@ -41,11 +40,19 @@ def measure(system: System) -> Signal:
     )
 
 
+def entries_of(system: System) -> EntryNoise:
+    """The noise of a system of noisy moments; it is a fault of the caller to ask for that of rows."""
+    if system.entries is None:
+        raise ValueError("only moments come with the variances of their entries")
+    return system.entries
+
+
 def _wald(system: System, c: Centred) -> float:
     """g^T Omega_0^-1 g / q, Omega_0 the covariance of the noise in the centred g where all slopes are 0."""
-    if system.entries is None or not system.entries.variance.any():
+    entries = entries_of(system)
+    if not entries.variance.any():
         return math.inf
-    omega = c.centring @ system.entries.covariance(c.about_mean) @ c.centring.T
+    omega = c.centring @ entries.covariance(c.about_mean) @ c.centring.T
     return float(c.g @ np.linalg.solve(omega, c.g)) / len(c.g)
 
 
@@ -65,9 +72,16 @@ def _norm_quantile(deviation: bytes, basis: bytes, size: int) -> float:
     spread = np.frombuffer(deviation).reshape(size, size)
     K = np.frombuffer(basis).reshape(size, -1)
     random = np.random.default_rng(_SEED)
-    norms = []
-    for _ in range(_BATCHES):
-        upper = np.triu(spread * random.standard_normal((_BATCH, size, size)))
-        noise = upper + np.triu(upper, 1).swapaxes(1, 2)
-        norms.append(np.abs(np.linalg.eigvalsh(K.T @ noise @ K)).max(axis=1))
-    return float(np.quantile(norms, 1 - _FAILURE))
+    norms = [spectral_norms(K.T @ draw_noise(random, spread, _BATCH) @ K) for _ in range(_BATCHES)]
+    return float(np.quantile(norms, 1 - FAILURE))
+
+
+def draw_noise(random: np.random.Generator, deviation: Array, count: int) -> Array:
+    """Draws of E, (count, m, m), symmetric, from the standard deviations of its entries (m, m)."""
+    upper = np.triu(deviation * random.standard_normal((count, *deviation.shape)))
+    return np.asarray(upper + np.triu(upper, 1).swapaxes(1, 2))
+
+
+def spectral_norms(symmetric: Array) -> Array:
+    """Of each of (count, q, q)."""
+    return np.asarray(np.abs(np.linalg.eigvalsh(symmetric)).max(axis=1))

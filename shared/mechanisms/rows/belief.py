@@ -152,6 +152,8 @@ def prior_log_odds(belief: Belief) -> float:
     There z_i ~ N(0, tau^2) with a residual tau^2 chi^2 of m - q degrees, tau^2 the label's variance, and a fit that
     leaves P zeta of z loses P^2 sum zeta_i^2 / price_i / (m s) of R^2. The mean is taken over fixed draws.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - loads slowly, and no other estimator needs it
+
     d, label = belief.directions, belief.label
     normal, rest = _unrelated(len(d.z), belief.rows)
     levels = []
@@ -170,7 +172,6 @@ def prior_log_odds(belief: Belief) -> float:
         return most
     if excess(_LEAST_LOG_ODDS) >= 0:
         return _LEAST_LOG_ODDS
-    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
 
     return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3))
 

@@ -1,1 +1,0 @@
-"""Releases that publish S + noise itself, with known entry variances (moments.md, Estimation)."""

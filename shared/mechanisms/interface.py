@@ -1,0 +1,174 @@
+"""What a mechanism offers: its block, and where its fits, its forecast and its words are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.schema import EncodedColumn
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
+from commingle.shared.registry import load, sketched_names
+
+if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
+    from commingle.shared.estimation.method import FitMethod
+    from commingle.shared.planning.prediction import Planner
+
+
+class PublicParty(Protocol):
+    """What noise depends on of a party: a `PartySpec`, or the part of a release that is only being planned."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def columns(self) -> tuple[EncodedColumn, ...]: ...
+    @property
+    def geometries(self) -> tuple[Geometry, ...] | None: ...
+    @property
+    def row_norm(self) -> float | None: ...
+
+
+class PublicRelease(Protocol):
+    """What noise depends on of a release besides sigma: a `ReleaseSpec`, or one that is only being planned."""
+
+    @property
+    def parties(self) -> Sequence[PublicParty]: ...
+    @property
+    def adjacency(self) -> Adjacency: ...
+    @property
+    def fraction_bits(self) -> int: ...
+
+
+def row_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
+    """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md)."""
+    return squared_sensitivity(
+        party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
+    )
+
+
+class Accumulator(Protocol):
+    """Takes a party's integer rows in any order and gives what its block is made of."""
+
+    def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Take rows (m x d) of the subjects with these ranks (m)."""
+
+    def total(self) -> NDArray[np.int64]:
+        """The block before noise; where parties exchange first, the rows (n x d) in the order of their ranks."""
+
+
+class Placement:
+    """An accumulator that puts rows at their rank."""
+
+    def __init__(self, *, n: int, d: int) -> None:
+        self._block = np.zeros((n, d), np.int64)
+
+    def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Take rows (m x d) of the subjects with these ranks (m)."""
+        self._block[ranks] = rows
+
+    def total(self) -> NDArray[np.int64]:
+        """All rows, (n x d)."""
+        return self._block
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsEstimate:
+    """An estimate of S = A^T A of the n encoded rows, in encoded units: E[gram] = S + rows * diag(noise_variance).
+
+    Attributes:
+        gram: p x p, symmetric.
+        noise_variance: p variances of the noise of one released row's entry.
+        rows: of released rows that `gram` sums over.
+        entry_variance: p x p variances of the noise of the entries of `gram`, where it was added to them.
+    """
+
+    gram: NDArray[np.float64]
+    noise_variance: tuple[float, ...]
+    rows: int
+    entry_variance: NDArray[np.float64] | None = None
+
+
+class Mechanism(ABC):
+    """One kind of release.
+
+    Attributes:
+        fraction_bits: of an encoded value.
+        interactive: whether parties exchange masked rows before they upload (`mechanisms.moments.exchange`).
+        sketched: whether its spec has a k.
+        whitens: whether it takes a public map of a party's rows.
+        of_rows: whether what is published are noisy rows, and so has a row count that means something.
+        publishes: what, in words.
+        trust: whom a party relies on besides itself, a sentence of the manifest.
+        fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
+    """
+
+    fraction_bits: ClassVar[Literal[14, 15]] = 15
+    interactive: ClassVar[bool] = False
+    sketched: ClassVar[bool] = False
+    whitens: ClassVar[bool] = True
+    of_rows: ClassVar[bool] = True
+    publishes: ClassVar[str] = "noisy rows"
+    trust: ClassVar[str] = TRUST_NOBODY
+    fit_address: ClassVar[str]
+    planner_address: ClassVar[str]
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
+        found = []
+        if spec.k is not None and not self.sketched:
+            found.append(f"k belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
+        if not self.whitens:
+            whitened = [party.name for party in spec.parties if party.whitening is not None]
+            found += [f"{spec.mechanism} takes no whitening; leave out that of {name}" for name in whitened]
+        if spec.fraction_bits != self.fraction_bits:
+            found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
+        return found
+
+    @abstractmethod
+    def rows(self, spec: ReleaseSpec) -> int:
+        """Rows of every block and of the published matrix."""
+
+    @abstractmethod
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
+
+    @abstractmethod
+    def step(self, spec: ReleaseSpec) -> float:
+        """The published value is integer * step."""
+
+    @abstractmethod
+    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+        """The noiseless column (rows,) that a party of nothing but ones would publish, in steps."""
+
+    @abstractmethod
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
+        """An empty accumulator for one party's block of that many encoded columns."""
+
+    @abstractmethod
+    def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+        """The noise of that party's block (rows x d), drawn now."""
+
+    @abstractmethod
+    def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
+        """What an assembled matrix says about second moments; the parties' sigmas are in the spec's order.
+
+        Raises:
+            VerificationError: no honest blocks make such a matrix.
+        """
+
+    @property
+    def fit(self) -> "FitMethod":
+        """How its releases are fitted."""
+        found: FitMethod = load(self.fit_address)
+        return found
+
+    @property
+    def planner(self) -> "Planner":
+        """What its releases will be worth."""
+        found: Planner = load(self.planner_address)
+        return found

@@ -1,0 +1,99 @@
+"""How noisy rows are fitted, mixed (rmgm) or one per subject (dgm)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commingle.shared.estimation.covariance import Residual
+from commingle.shared.estimation.diagnostics import Diagnostics, biased, useless
+from commingle.shared.estimation.estimator import Errors, Signal
+from commingle.shared.estimation.linear_algebra import largest_eigenvalue
+from commingle.shared.estimation.method import FitMethod
+from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.estimation.system import Centred, System
+from commingle.shared.mechanisms.rows.estimators import ESTIMATORS
+from commingle.shared.mechanisms.rows.signal import enough_signal, measure
+
+
+@dataclass(frozen=True, slots=True)
+class RowFit(FitMethod):
+    """Fits of P^T P for published rows P that behave like draws of a normal law.
+
+    Attributes:
+        mixed: whether rows vary around the table as random mixtures do; otherwise they are the table's own.
+    """
+
+    mixed: bool
+
+    def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:
+        """Over the projection and the noise, or for the population of dgm also over its rows.
+
+        Mixed, and plain for the population:  G_xx tau2 + k Vc Vc^T,  tau2 = c^T G c / (k - p_x), Vc = V_x. c.
+        Plain for the table:                  G_xx nu2 + (c^T S_hat c) V_xx + n Vc Vc^T,  nu2 = c^T V c.
+        A plain regression on the release:    G_xx tau2, its residual being uncorrelated with its terms.
+        """
+        tau2 = r.total / system.degrees_of_freedom
+        if errors == "plain":
+            return system.xx * tau2
+        attenuation = system.rows * np.outer(r.spread, r.spread)
+        if errors == "noisy_regressors" and not self.mixed and interval_for == "table":
+            return system.xx * r.noise + max(0.0, r.signal) * system.V_xx + attenuation
+        return system.xx * tau2 + attenuation
+
+    def population_factor(self, system: System, r: Residual, H: Array, omega: Array) -> float:  # noqa: ARG002 - as asked of all
+        """Mixed: residual variance / n. Plain rows are draws from the population already."""
+        return max(0.0, r.signal) / system.n if self.mixed else 0.0
+
+    def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:
+        """Mixed rows do not vary with the population; plain rows of the table do not vary at all."""
+        if self.mixed:
+            return 1 / n if interval_for == "population" else 0.0
+        return -1 / rows if interval_for == "table" else 0.0
+
+    def noise_level(self, system: System, signal: Signal) -> float:  # noqa: ARG002 - as asked of all
+        """lambda_max(V_xx)."""
+        return largest_eigenvalue(signal.centred.V)
+
+    def label_moment(self, system: System, c: Centred) -> float:
+        """Scaled from m = k - 1 rows to k."""
+        return system.rows * (c.yy / c.rows - system.v_yy)
+
+    def loss_variance(self, system: System, c: Centred, r: Residual, *, ratio: float, cross: float) -> float:
+        """Cov(c^T G c, d^T G d) = 2 (c^T G d)^2 / k for rows of a normal law."""
+        return 2 / system.rows * (r.total**2 - 2 * ratio * cross**2 + (ratio * c.yy) ** 2)
+
+    def cautions(
+        self, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
+    ) -> tuple[str, ...]:
+        """What a reader of a fit must be told, in plain language."""
+        chosen = self.estimators[estimator]
+        noisy = bool(system.V_xx.any())
+        found = []
+        if chosen.uses_features:
+            found += useless(system, diagnostics)
+        if estimator == "ols" and noisy:
+            found.append(
+                "The noise in the release pulls the coefficients of ols towards zero. Its intervals describe the noisy "
+                "release: they do not cover the coefficients of the private table. Use measurement_error for those."
+            )
+        if chosen.errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
+            found.append(
+                "Some combination of the features carries hardly any signal above the noise "
+                f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and standard errors are "
+                "unreliable. Name fewer features."
+            )
+        if not determined:
+            found.append(
+                "More noise was subtracted than the release contains in some direction: these coefficients mean "
+                "nothing and get no standard errors. Use measurement_error."
+            )
+        if chosen.errors == "none":
+            found.append(biased(estimator))
+        if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
+            found.append(f"The features were damped by {damped / system.n:.3g} n to keep the noise out.")
+        return tuple(found)
+
+
+PLAIN_ROWS = RowFit(ESTIMATORS, "measurement_error", measure, mixed=False)
+MIXED_ROWS = RowFit(ESTIMATORS, "measurement_error", measure, mixed=True)

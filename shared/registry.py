@@ -1,0 +1,54 @@
+"""The mechanisms there are: what a release can be, one line each.
+
+A mechanism is a folder under `shared/mechanisms`; nothing else in the house knows its name. This module imports none of
+them, so that every floor may ask: a mechanism is loaded when it is first asked for, and what fits or forecasts its
+releases only when somebody does.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # for type checkers alone: the floors below mechanisms ask too
+    from commingle.shared.mechanisms.interface import Mechanism
+
+MECHANISMS: dict[str, str] = {
+    "rmgm": "commingle.shared.mechanisms.rows.rmgm:RMGM",
+    "dgm": "commingle.shared.mechanisms.rows.dgm:DGM",
+    "moments": "commingle.shared.mechanisms.moments.block:MOMENTS",
+}
+
+
+class Named(Protocol):
+    """Whatever names its mechanism: a study, a spec, a design, moments."""
+
+    @property
+    def mechanism(self) -> str: ...
+
+
+def mechanism_named(name: str) -> "Mechanism":
+    """The mechanism of that name; a KeyError where there is none."""
+    made: Mechanism = load(MECHANISMS[name])
+    return made
+
+
+def mechanism_of(asked: Named) -> "Mechanism":
+    """The mechanism that a document or a design names."""
+    return mechanism_named(asked.mechanism)
+
+
+def interactive_names() -> tuple[str, ...]:
+    """Mechanisms whose parties exchange something before they upload."""
+    return tuple(name for name in MECHANISMS if mechanism_named(name).interactive)
+
+
+def sketched_names() -> tuple[str, ...]:
+    """Mechanisms whose releases have a k."""
+    return tuple(name for name in MECHANISMS if mechanism_named(name).sketched)
+
+
+@cache
+def load(address: str) -> Any:  # noqa: ANN401 - whatever is there
+    """What "module:attribute" names, imported when it is first asked for."""
+    module, _, attribute = address.partition(":")
+    return getattr(import_module(module), attribute)

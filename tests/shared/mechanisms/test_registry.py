@@ -1,0 +1,70 @@
+"""No product file but the registry and a mechanism's own folder knows its name."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commingle.shared.mechanisms.interface import Mechanism
+from commingle.shared.registry import MECHANISMS, interactive_names, mechanism_named, sketched_names
+
+ROOT = Path(__file__).parents[3]
+OWN = ("shared/registry.py", "shared/mechanisms/")
+ALLOWED = {
+    "shared/documents/study.py": Counter(rmgm=1),  # data: the mechanism of a study that names none
+    "party_agent/policy.py": Counter(rmgm=1, dgm=1),  # data: what a party's rule approves that names none
+    "services/simulation/cli.py": Counter(rmgm=2),  # an example of the command line and the help of --k
+    # the published file of second moments, which every release has
+    "coordinator/store/tables.py": Counter(moments=1),
+    "coordinator/store/migrations/versions/first.py": Counter(moments=1),
+    "services/client/remote.py": Counter(moments=1),
+}
+
+
+def strings(source: str) -> Iterator[str]:
+    """The strings of a module that are not documentation."""
+    tree = ast.parse(source)
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
+def names_in(text: str) -> list[str]:
+    """Mechanisms that a string names; `moments` is a word of the field, and a name only where it stands alone."""
+    return [name for name in re.findall(r"\w+", text) if name in MECHANISMS and (name != "moments" or name == text)]
+
+
+def product_files() -> list[str]:
+    folders = ("shared", "party_agent", "coordinator", "services")
+    found = sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return [path for path in found if not path.startswith(OWN)]
+
+
+def test_no_other_file_names_a_mechanism() -> None:
+    found = {
+        path: Counter(n for s in strings((ROOT / path).read_text()) for n in names_in(s)) for path in product_files()
+    }
+    assert {path: names for path, names in found.items() if names} == ALLOWED
+
+
+def test_search_finds_a_name_that_is_asked_for() -> None:
+    asked = 'if spec.mechanism == "moments" or spec.mechanism in {"rmgm"}:\n    """dgm"""\n    fail(f"{k} is for dgm")'
+    assert [name for text in strings(asked) for name in names_in(text)] == ["moments", "rmgm", "dgm"]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_line_of_the_registry_leads_to_a_whole_mechanism(name: str) -> None:
+    mechanism = mechanism_named(name)
+    assert isinstance(mechanism, Mechanism)
+    assert mechanism_named(name) is mechanism
+    assert mechanism.fit.inference in mechanism.fit.estimators
+    assert mechanism.planner
+    assert mechanism.trust.endswith(".")
+
+
+def test_registry_says_which_mechanisms_exchange_and_which_have_a_sketch() -> None:
+    assert (interactive_names(), sketched_names()) == (("moments",), ("rmgm",))

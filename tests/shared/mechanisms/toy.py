@@ -1,0 +1,69 @@
+"""A mechanism that the product does not have: rows in reverse order, with twice the noise and estimators of its own."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.estimation.estimator import CONSTANT, Estimator
+from commingle.shared.estimation.method import FitMethod
+from commingle.shared.mechanisms.interface import Placement
+from commingle.shared.mechanisms.rows.dgm import Dgm
+from commingle.shared.planning.design import ReleaseDesign
+from commingle.shared.planning.prediction import Planner, Prediction
+from commingle.shared.planning.task import RegressionTask
+
+TRUST = "Parties must trust that toys are harmless."
+
+
+class Reversed(Placement):
+    """The last rank comes first."""
+
+    def total(self) -> NDArray[np.int64]:
+        return super().total()[::-1]
+
+
+class ToyPlanner(Planner):
+    """Knows nothing, and says so."""
+
+    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
+        return Prediction(
+            covariance=None,
+            level_variance=1.0,
+            r_squared=0.5,
+            r_squared_constant=-task.yy / design.n,
+            told_apart=True,
+            reliable=False,
+        )
+
+
+class Toy(Dgm):
+    """Published: every subject's row, the last first."""
+
+    whitens = False
+    publishes = "toy rows"
+    trust = TRUST
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        return [*super().problems(spec), *(["a toy is for at least 10 subjects"] if spec.n < 10 else [])]
+
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        return 4 * super().squared_sensitivity(spec, party, adjacency)
+
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
+        return Reversed(n=spec.n, d=columns)
+
+    @property
+    def fit(self) -> FitMethod:
+        plain = super().fit
+        own: dict[str, Estimator] = {"toy_errors": plain.estimators["measurement_error"], "constant": CONSTANT}
+        return replace(plain, estimators=own, inference="toy_errors")
+
+    @property
+    def planner(self) -> Planner:
+        return ToyPlanner()
+
+
+TOY = Toy()
