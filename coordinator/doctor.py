@@ -48,7 +48,7 @@ def _keys(home: CoordinatorHome) -> str:
 
 
 @contextmanager
-def _opened(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterator[tuple[Database, Store]]:
+def _open_store(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterator[tuple[Database, Store]]:
     url = home.database_url(settings)
     parsed = check_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
@@ -63,7 +63,7 @@ def _opened(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterator[tu
 
 
 def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
-    with _opened(home, settings) as (database, store):
+    with _open_store(home, settings) as (database, store):
         return check(database, store)
 
 

@@ -61,6 +61,7 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
         )
         code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--json")
         assert (code, err.splitlines()[0].startswith("Not useful with n = ")) == (0, True)
+        assert json.loads(out)["forecast"]["sentences"][0] == err.splitlines()[0]
         proposed = proposed_from(json.loads(out))
         told: list[str] = []
         listening = threading.Thread(target=follow, args=(url, proposed.id, told))
