@@ -50,7 +50,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.request_signing import RequestSigner
 
-_MAIN = "from shared.runtime.cli import main; main()"
+_MAIN = "from commingle.shared.runtime.cli import main; main()"
 _HEAD = "0" * 64
 _ROWS, _COLUMNS = 2_000, 10
 _VERIFIED = 20

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_MAIN = "from shared.runtime.cli import main; main()"
+_MAIN = "from commingle.shared.runtime.cli import main; main()"
 _POLL_SECONDS = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -18,7 +18,7 @@ import click
 
 from benchmarks.tables import DATA, entry
 
-_MAIN = "from shared.runtime.cli import main; main()"
+_MAIN = "from commingle.shared.runtime.cli import main; main()"
 _EPSILONS = ("1", "3", "100")
 _SHOWN = ("ols", "debiased", "measurement_error", "shrunken", "constant")
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from commingle.coordinator.feed import Feed
-from tests.coordinator.honest import Honest, Hub, problem
+from tests.world.coordinator import Honest, Hub, problem
 
 Parties = tuple[Honest, Honest]
 

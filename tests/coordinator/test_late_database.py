@@ -14,10 +14,18 @@ import pytest
 from commingle.coordinator.errors import UnreachableDatabaseError
 from commingle.coordinator.store.store import open_store
 from tests.coordinator.command import Command
-from tests.coordinator.honest import problem
 from tests.faults.database import own_postgres
+from tests.world.coordinator import problem
 
-_SERVE = [sys.executable, "-c", "from shared.runtime.cli import main; main()", "coordinator", "serve", "--port", "0"]
+_SERVE = [
+    sys.executable,
+    "-c",
+    "from commingle.shared.runtime.cli import main; main()",
+    "coordinator",
+    "serve",
+    "--port",
+    "0",
+]
 _PATIENCE_SECONDS = 60.0
 
 

@@ -10,7 +10,8 @@ from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.migrate import _SCRIPTS
 from commingle.coordinator.store.store import open_store
 from commingle.shared.release.audit import GENESIS, event_body, link_digest
-from tests.coordinator.honest import START, key_of
+from tests.world.coordinator import key_of
+from tests.world.documents import START
 
 
 def test_members_of_the_first_version_keep_their_keys_and_begin_their_history(database_url: str) -> None:

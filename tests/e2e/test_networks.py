@@ -24,7 +24,7 @@ from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority, ConnectProxy
 
 pytestmark = pytest.mark.slow
-_COMMAND = [sys.executable, "-c", "from shared.runtime.cli import main; main()"]
+_COMMAND = [sys.executable, "-c", "from commingle.shared.runtime.cli import main; main()"]
 _BEGINNING = {"kind": "numeric", "name": "age", "lower": 0.0, "upper": 100.0}
 
 

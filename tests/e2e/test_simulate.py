@@ -47,7 +47,7 @@ def _write_table(path: Path) -> None:
 
 
 def _command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-c", "from shared.runtime.cli import main; main()", *map(str, arguments)]
+    return [sys.executable, "-c", "from commingle.shared.runtime.cli import main; main()", *map(str, arguments)]
 
 
 def test_simulation_with_little_noise_comes_close_to_the_fit_without_privacy(tmp_path: Path) -> None:

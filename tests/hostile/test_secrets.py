@@ -51,7 +51,7 @@ class Everything:
     @contextmanager
     def serving(self, name: str, *arguments: object) -> Iterator[str]:
         """A server in a process of its own; its URL."""
-        command = [sys.executable, "-c", "from shared.runtime.cli import main; main()", name, "serve"]
+        command = [sys.executable, "-c", "from commingle.shared.runtime.cli import main; main()", name, "serve"]
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
         with (
             log.open("w") as file,

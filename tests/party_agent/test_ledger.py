@@ -18,7 +18,7 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 COORDINATOR = "c" * 64
 APPROVALS = "a" * 64

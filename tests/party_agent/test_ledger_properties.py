@@ -11,7 +11,7 @@ from commingle.party_agent.ledger import Cap, Charge, ChargeState, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
 from commingle.shared.dp.accounting import ZERO, Rho
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 RELEASES = st.sampled_from(["a", "b", "c", "d"])
 TABLE = TableDigest("d" * 64, {})

@@ -12,7 +12,7 @@ from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from tests.party_agent.consortium import Consortium, write_csv
+from tests.world.consortium import Consortium, write_csv
 
 ROWS = 3000
 ATTRIBUTES: tuple[Attribute, ...] = (

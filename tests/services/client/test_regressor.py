@@ -12,7 +12,7 @@ from sklearn.utils import estimator_checks as checks
 from commingle.services.client import Release
 from commingle.services.client.regressor import CommingleRegressor
 from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
-from tests.services.released import SLOPES, published
+from tests.world.released import SLOPES, published
 
 TARGET = "charges, yearly"
 RELEASE = Release.of(published()[1])

@@ -11,7 +11,7 @@ from commingle.shared.documents.errors import DocumentError, ProtocolError, Veri
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.runtime.errors import SettingsError
-from tests.services.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
+from tests.world.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
 
 TARGET = "charges, yearly"
 
@@ -125,10 +125,12 @@ def test_misspelt_attribute_is_answered_with_the_close_one() -> None:
     assert "smoker" in caught.value.remedy
 
 
+@pytest.mark.slow
 def test_client_loads_neither_agent_nor_coordinator_nor_a_server() -> None:
     check = (
-        "import sys, services.client, services.client.cli\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('party_agent', 'coordinator', 'sqlalchemy', 'fastapi')])"
+        "import sys, commingle.services.client, commingle.services.client.cli\n"
+        "unwanted = ('commingle.party_agent', 'commingle.coordinator', 'sqlalchemy', 'fastapi')\n"
+        "print([m for m in sys.modules if m.startswith(unwanted)])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,8 @@ import matplotlib as mpl
 import pytest
 
 from commingle.services.client import Fit, Release
-from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
+from tests.world.released import COORDINATOR, ServingCoordinator, published
+from tests.world.transport import on_a_socket
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -16,8 +17,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 def test_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    fake = FakeCoordinator.serving(published())
-    with mpl.rc_context({"backend": "agg"}), on_a_socket(fake) as url:
+    fake = ServingCoordinator.serving(published())
+    with mpl.rc_context({"backend": "agg"}), on_a_socket(fake.answer) as url:
         names: dict[str, Any] = {"url": url, "fingerprint": COORDINATOR.fingerprint}
         for number, block in enumerate(BLOCKS):
             exec(compile(block, f"docs/sdk.md, example {number + 1}", "exec"), names)  # noqa: S102 - our own page

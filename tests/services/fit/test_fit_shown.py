@@ -115,9 +115,10 @@ def test_plot_of_a_constant_is_empty() -> None:
     assert constant.plot().get_yticklabels() == []
 
 
+@pytest.mark.slow
 def test_learner_and_client_load_no_optional_library() -> None:
     check = (
-        "import sys, services.client, services.learner.app\n"
+        "import sys, commingle.services.client, commingle.services.learner.app\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('sklearn', 'pandas', 'matplotlib')])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

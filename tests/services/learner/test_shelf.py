@@ -9,7 +9,7 @@ from commingle.services.errors import UnknownReleaseError
 from commingle.services.learner.catalogue import Catalogue
 from commingle.services.learner.errors import BusyError
 from commingle.services.learner.shelf import Shelf
-from tests.services.released import FakeCoordinator, published
+from tests.world.released import ServingCoordinator, published
 
 RELEASE = Release.of(published()[1])
 
@@ -68,7 +68,7 @@ def test_many_threads_asking_for_one_release_fetch_it_once() -> None:
 
 def test_requests_beyond_those_that_may_wait_are_refused_while_held_releases_are_served() -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     catalogue = Catalogue(ReleaseClient("http://hub", transport=fake.transport), waiting=1)
     catalogue.take(release_id)
     reached, resume = Event(), Event()

@@ -14,7 +14,7 @@ SERVER = ("learner", "serve", "--coordinator", "http://127.0.0.1:9", "--port", "
 PARENT = f"""
 import sys, time
 from pathlib import Path
-from services.simulation.processes import Processes
+from commingle.services.simulation.processes import Processes
 with Processes(Path(sys.argv[1])) as processes:
     server = processes.start("learner", {SERVER!r})
     print(server.process.pid, flush=True)
@@ -64,11 +64,13 @@ def test_killing_the_parent_outright_leaves_no_child(tmp_path: Path) -> None:
         assert _gone(child, within_seconds=60)
 
 
+@pytest.mark.slow
 def test_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes, pytest.raises(ProcessError, match=r"job failed\n    Usage(.|\n)*nonsense"):
         processes.run({"job": [("nonsense",)]})
 
 
+@pytest.mark.slow
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         server = processes.start("server", ("nonsense",))
