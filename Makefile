@@ -1,14 +1,15 @@
-# The four commands: make demo, make test, make lint, make fix. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make test, make test-all, make lint, make fix. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
+PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: demo test lint audit fix clean
+.PHONY: demo test test-all test-slow lint audit fix clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 .venv/.ready: uv.lock pyproject.toml Makefile
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Commingle needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -20,8 +21,14 @@ help: ## list the commands
 demo: .venv/.ready ## run a whole consortium on this machine and fit its release
 	$(BIN)/commingle simulate --out demo
 
-test: .venv/.ready ## all tests
-	$(BIN)/pytest -n 2 --dist worksteal
+test: .venv/.ready ## the fast tests; everything at one path: make test T=tests/shared
+	$(BIN)/pytest $(if $(T),$(T),$(PARALLEL) -m "not slow")
+
+test-all: .venv/.ready ## all tests, with processes, both databases, fuzzing and simulations
+	$(BIN)/pytest $(PARALLEL)
+
+test-slow: .venv/.ready ## what test-all runs beyond test
+	$(BIN)/pytest $(PARALLEL) -m slow
 
 lint: .venv/.ready ## ruff, mypy --strict, import contracts, dependency audit
 	$(BIN)/ruff check .

@@ -1,22 +1,69 @@
-"""A private PostgreSQL for the tests that need one: in a temporary directory, on a Unix socket, gone at the end."""
+"""The two tiers of tests, and a private PostgreSQL in a temporary directory, on a Unix socket, gone at the end."""
 
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
+_SLOW_FOLDERS = ("benchmarks", "e2e")
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _START_SECONDS = 60
 _OPTIONS = ("listen_addresses=", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+
+
+@pytest.hookimpl(trylast=True)  # after hypothesis has loaded the profile of its option, on which this one builds
+def pytest_configure() -> None:
+    """No deadlines: how long an example takes says more about the machine's other work than about the code."""
+    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole folders of the slow tier."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in _SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
+
+
+class ProcessStartedError(BaseException):
+    """A test of the fast tier started a process: mark it slow. Not caught by `except Exception` in what it tests."""
+
+
+class _Guard:
+    """Refuses new processes while it is up. An audit hook sees them however they are started, and cannot be removed."""
+
+    up = False
+
+    def __call__(self, event: str, _: tuple[object, ...]) -> None:
+        if self.up and event in _STARTS:
+            raise ProcessStartedError("a test that starts a process needs @pytest.mark.slow")
+
+
+_guard = _Guard()
+sys.addaudithook(_guard)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Whatever is not marked slow starts no process, in none of its fixtures either."""
+    _guard.up = item.get_closest_marker("slow") is None
+    try:
+        return (yield)
+    finally:
+        _guard.up = False
 
 
 @dataclass(frozen=True, slots=True)

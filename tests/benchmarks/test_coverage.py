@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from benchmarks.coverage import Setting, main, population, real, slopes, summary, synthetic, table_moments
 from commingle.shared.dp.noise import Sampler
-from tests.noise import seeded_noise
+from tests.world.noise import seeded_noise
 
 
 def test_tables_are_drawn_around_the_population() -> None:

@@ -19,7 +19,7 @@ from benchmarks.release_law import (
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty
-from tests.noise import seeded_noise
+from tests.world.noise import seeded_noise
 
 N, K = 1000, 24
 CONTRAST = np.array([0.1, 1.0, -2.0, 0.5])

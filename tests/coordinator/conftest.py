@@ -7,11 +7,11 @@ import pytest
 
 from tests.conftest import PostgresServer
 from tests.coordinator.command import Command
-from tests.coordinator.exchanging import Exchanging, dealt
-from tests.coordinator.honest import Honest, Hub
+from tests.world.coordinator import Honest, Hub
+from tests.world.exchange import Exchanging, dealt
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'coordinator.sqlite'}"

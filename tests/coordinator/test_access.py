@@ -13,8 +13,8 @@ from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
 from commingle.shared.documents.model import encode
 from commingle.shared.release.block import ARROW_STREAM
-from tests.coordinator.honest import Honest, Hub, Proposed, key_of, problem
-from tests.services.in_process import InProcess
+from tests.world.coordinator import Honest, Hub, Proposed, key_of, problem
+from tests.world.transport import InProcess
 
 Parties = tuple[Honest, Honest]
 

@@ -15,8 +15,8 @@ from commingle.shared.wire import (
     ReleasePage,
     SealedPackage,
 )
-from tests.coordinator.exchanging import Exchanging
-from tests.coordinator.honest import Hub
+from tests.world.coordinator import Hub
+from tests.world.exchange import Exchanging
 
 PAGES: list[tuple[str, type[Answer]]] = [
     ("/v1/coordinator", CoordinatorIdentity),

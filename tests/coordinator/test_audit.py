@@ -21,8 +21,9 @@ from commingle.shared.release.audit import (
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.verification import PublishedRelease, verify_release
 from tests.coordinator.command import Command
-from tests.coordinator.exchanging import dealt
-from tests.coordinator.honest import START, Honest, Hub, Proposed, key_of, rotation
+from tests.world.coordinator import Honest, Hub, Proposed, key_of
+from tests.world.documents import START, rotation
+from tests.world.exchange import dealt
 
 
 def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from commingle.shared.release.block import content_digest, encode_block, largest_body
-from tests.coordinator.honest import Block, Honest, Hub, Proposed, key_of, problem
+from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of, problem
 
 Parties = tuple[Honest, Honest]
 

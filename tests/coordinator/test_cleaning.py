@@ -14,7 +14,7 @@ from commingle.coordinator.publisher import LEAST_AGE, clean
 from commingle.coordinator.publishing import expire, publish
 from commingle.coordinator.uploads import expect_block, store_block
 from commingle.shared.release.verification import verify_release
-from tests.coordinator.honest import Honest, Hub, Proposed, problem
+from tests.world.coordinator import Honest, Hub, Proposed, problem
 
 Parties = tuple[Honest, Honest]
 

@@ -15,8 +15,8 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval
 from commingle.shared.runtime import faults
-from tests.coordinator.exchanging import Exchanging, approved, dealt
-from tests.coordinator.honest import Honest, Hub, problem
+from tests.world.coordinator import Honest, Hub, problem
+from tests.world.exchange import Exchanging, approved, dealt
 
 Parties = tuple[Honest, Honest]
 

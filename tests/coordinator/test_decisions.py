@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator.honest import Honest, Hub, key_of, problem
+from tests.world.coordinator import Honest, Hub, key_of, problem
 
 Parties = tuple[Honest, Honest]
 

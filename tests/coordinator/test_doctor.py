@@ -12,7 +12,7 @@ from commingle.coordinator.home import CoordinatorHome
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.clock import system_clock
 from tests.coordinator.command import Command
-from tests.coordinator.honest import Honest, Hub, Proposed, key_of
+from tests.world.coordinator import Honest, Hub, Proposed, key_of
 
 
 def failed(home: Path) -> dict[str, str]:

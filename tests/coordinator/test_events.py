@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from commingle.coordinator.feed import Feed
-from tests.coordinator.honest import Honest, Hub, problem
+from tests.world.coordinator import Honest, Hub, problem
 
 Parties = tuple[Honest, Honest]
 

@@ -13,8 +13,8 @@ from commingle.shared.mechanisms.moments.exchange.mask import body_size
 from commingle.shared.mechanisms.moments.exchange.ring import row_blocks
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.verification import verify_release
-from tests.coordinator.exchanging import Exchanging, approved, dealt, envelope_of, rows_of_party
-from tests.coordinator.honest import Honest, Hub, problem
+from tests.world.coordinator import Honest, Hub, problem
+from tests.world.exchange import Exchanging, approved, dealt, envelope_of, rows_of_party
 
 Parties = tuple[Honest, Honest]
 

@@ -9,7 +9,8 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.release.verification import verify_release
-from tests.coordinator.honest import Honest, Hub, key_of, problem, rotation
+from tests.world.coordinator import Honest, Hub, key_of, problem
+from tests.world.documents import rotation
 
 Parties = tuple[Honest, Honest]
 NEW = key_of("clinic, second key")

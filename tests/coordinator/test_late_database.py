@@ -14,8 +14,8 @@ import pytest
 from commingle.coordinator.errors import UnreachableDatabaseError
 from commingle.coordinator.store.store import open_store
 from tests.coordinator.command import Command
-from tests.coordinator.honest import problem
 from tests.faults.database import own_postgres
+from tests.world.coordinator import problem
 
 _SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
 _PATIENCE_SECONDS = 60.0

@@ -9,7 +9,8 @@ from commingle.coordinator.members import rotate
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
-from tests.coordinator.honest import START, Honest, Hub, key_of, problem, rotation
+from tests.world.coordinator import Honest, Hub, key_of, problem
+from tests.world.documents import START, rotation
 
 
 def identity(party: Honest, *, key: SigningKey | None = None, **changes: str) -> Envelope:

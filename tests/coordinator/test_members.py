@@ -6,7 +6,7 @@ from commingle.coordinator.errors import NameTakenError
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Enrolment, SignedDocument
-from tests.coordinator.honest import Honest, Hub, key_of, problem
+from tests.world.coordinator import Honest, Hub, key_of, problem
 
 
 def test_coordinator_shows_its_key(hub: Hub) -> None:

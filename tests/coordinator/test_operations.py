@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tests.coordinator.honest import Honest, Hub, problem
+from tests.world.coordinator import Honest, Hub, problem
 
 
 def test_health_and_readiness_of_a_working_coordinator(hub: Hub) -> None:

@@ -8,7 +8,7 @@ from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.forecast.forecast import forecast_of
-from tests.coordinator.honest import Honest, Hub, key_of, problem
+from tests.world.coordinator import Honest, Hub, key_of, problem
 
 Parties = tuple[Honest, Honest]
 

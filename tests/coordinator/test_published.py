@@ -1,7 +1,7 @@
 import pytest
 
 from commingle.shared.release.verification import verify_release
-from tests.coordinator.honest import Honest, Hub, Proposed, problem
+from tests.world.coordinator import Honest, Hub, Proposed, problem
 
 
 @pytest.fixture(params=["rmgm", "dgm"])

@@ -12,7 +12,7 @@ from commingle.coordinator.errors import StorageError
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.publishing import publish
 from commingle.shared.release.verification import verify_release
-from tests.coordinator.honest import Honest, Hub, Proposed, problem
+from tests.world.coordinator import Honest, Hub, Proposed, problem
 
 Parties = tuple[Honest, Honest]
 

@@ -13,7 +13,8 @@ from commingle.coordinator.store.rows import Invite
 from commingle.coordinator.store.store import open_store
 from commingle.coordinator.store.tables import Moment, metadata
 from commingle.shared.runtime.errors import SettingsError
-from tests.coordinator.honest import START, Honest, Hub
+from tests.world.coordinator import Honest, Hub
+from tests.world.documents import START
 
 
 def test_migrations_lead_to_the_tables_the_code_uses(database_url: str) -> None:

@@ -24,7 +24,7 @@ from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
 from tests.faults.processes import Server, run
 from tests.faults.witness import SETTLED, charges_on_disk, check_history
-from tests.party_agent.consortium import SCHEMAS, rows_of, write_csv
+from tests.world.consortium import SCHEMAS, rows_of, write_csv
 
 ROWS = 200
 SKETCH = 20

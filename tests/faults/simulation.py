@@ -15,7 +15,7 @@ from commingle.shared.runtime import faults
 from tests.faults.chaos import Chaos
 from tests.faults.witness import charges_on_disk, check_history, check_ledger, check_published, check_settled
 from tests.faults.world import LATEST_SECONDS, Outcome, Party, World
-from tests.party_agent.consortium import NAMES
+from tests.world.consortium import NAMES
 
 _LIFETIME_SECONDS = 3600.0
 _BETWEEN_PROPOSALS_SECONDS = 240.0

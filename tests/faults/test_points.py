@@ -10,8 +10,8 @@ import pytest
 
 from commingle.shared.runtime.faults import VARIABLE, arm_from, reach
 from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
-from tests.party_agent.consortium import Consortium, consortium_of
-from tests.party_agent.fake_coordinator import answering, no_fault
+from tests.world.consortium import Consortium, consortium_of
+from tests.world.transport import answering, no_fault
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("shared", "party_agent", "coordinator", "services")
@@ -41,6 +41,7 @@ def test_without_the_variable_reaching_a_point_does_nothing() -> None:
     reach("party.debited")
 
 
+@pytest.mark.slow
 def test_process_dies_by_sigkill_when_it_reaches_its_point_for_the_nth_time() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _DIES_AT_THE_SECOND],
@@ -62,10 +63,11 @@ def test_every_point_in_the_code_is_documented() -> None:
     assert documented == reached_in_the_code()
 
 
+@pytest.mark.slow
 def test_log_on_a_full_disk_does_not_end_the_work() -> None:
     script = (
         "import structlog\n"
-        "from shared.runtime.logging import configure_logging\n"
+        "from commingle.shared.runtime.logging import configure_logging\n"
         "configure_logging(service='test')\n"
         "for _ in range(1000):\n"
         "    structlog.get_logger().error('cannot be written', detail='x' * 100)\n"

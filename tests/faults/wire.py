@@ -1,11 +1,9 @@
 """A network between agents and a coordinator that loses, repeats, delays, reorders and falsifies what it carries."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
-from fastapi import FastAPI
 
 from tests.faults.chaos import Chaos
 
@@ -22,24 +20,6 @@ FATES = (
 )
 
 _WRITES_ARE_HIT_MORE = 2.0
-
-
-class Direct:
-    """Calls an application without a socket, every request in one event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def __call__(self, app: FastAPI, request: httpx.Request) -> httpx.Response:
-        return self._loop.run_until_complete(self._answer(app, request))
-
-    def close(self) -> None:
-        self._loop.close()
-
-    async def _answer(self, app: FastAPI, request: httpx.Request) -> httpx.Response:
-        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        response = await transport.handle_async_request(request)
-        return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
 
 
 @dataclass

@@ -38,12 +38,12 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.noise import discrete_gaussian
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.rounds import State
-from tests.coordinator.honest import Hub, SetClock
 from tests.faults.chaos import Chaos, CrashError
-from tests.faults.wire import Direct, Network, Wire
+from tests.faults.wire import Network, Wire
 from tests.faults.witness import Witness
-from tests.party_agent.consortium import EVERY_KIND, NAMES, Consortium, rows_of, write_csv
-from tests.party_agent.fake_coordinator import FakeCoordinator
+from tests.world.consortium import EVERY_KIND, NAMES, Consortium, rows_of, write_csv
+from tests.world.coordinator import Hub, SetClock
+from tests.world.transport import InProcess
 
 COORDINATOR = "coordinator"
 LATEST_SECONDS = 600.0
@@ -112,7 +112,8 @@ class World:
         self.start_time = self.clock.now
         self.centre = Centre(self)
         key = self.centre.hub.key
-        self.consortium = Consortium(self.root, FakeCoordinator(key=key))
+        self.consortium = Consortium(self.root)
+        self.consortium.coordinator.key = key
         automatic = Policy(
             auto_approve=(AutoApproval(proposer=key.fingerprint, mechanisms=EVERY_KIND, max_rho=100),), max_epsilon=5
         )
@@ -231,7 +232,6 @@ class Centre(Process):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.direct = Direct()
         self._life = 0
         self.start()
 
@@ -255,7 +255,6 @@ class Centre(Process):
         """At the very end."""
         if self.up:
             self.hub.close()
-        self.direct.close()
 
     def state(self, release: str) -> State | None:
         """Where a release stands; None where it was never recorded."""
@@ -269,7 +268,7 @@ class Centre(Process):
         self.world.outcome.work["requests handled"] += 1
         try:
             with self.world.as_process(COORDINATOR):
-                return self.direct(self.hub.app, request)
+                return InProcess(self.hub.app).handle_request(request)
         except CrashError:
             self.die()
             raise httpx.RemoteProtocolError("server disconnected") from None

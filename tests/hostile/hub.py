@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.coordinator.honest import Hub
+from tests.world.coordinator import Hub
 
 
 @contextmanager

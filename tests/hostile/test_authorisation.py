@@ -21,11 +21,12 @@ from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMess
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Rotation, RotationRequest
 from commingle.shared.release.block import ARROW_STREAM
-from tests.coordinator.exchanging import OCTETS, dealt
-from tests.coordinator.honest import START, Honest, Hub, key_of, problem
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.hostile.hub import hub_with_releases
-from tests.services.in_process import InProcess
+from tests.world.coordinator import Honest, Hub, key_of, problem
+from tests.world.documents import START
+from tests.world.exchange import OCTETS, dealt
+from tests.world.transport import InProcess
 
 CLINIC, REGISTRY = Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))
 PARTIES = (CLINIC, REGISTRY)

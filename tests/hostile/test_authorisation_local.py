@@ -18,11 +18,11 @@ from commingle.party_agent.proposals import Decision
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
-from tests.coordinator.honest import Hub, problem
 from tests.hostile.endpoints import Endpoint, endpoints
-from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
-from tests.services.in_process import InProcess
-from tests.services.released import COORDINATOR, FakeCoordinator, published, study
+from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.coordinator import Hub, problem
+from tests.world.released import COORDINATOR, ServingCoordinator, published, study
+from tests.world.transport import InProcess
 
 METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 TOKEN = secrets.token_urlsafe(32)
@@ -88,7 +88,7 @@ ANYBODY = ("anonymous", "stranger", "party", "coordinator")
 
 def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_coordinator() -> None:
     release, files = published()
-    fake, asked = FakeCoordinator(files={release: files}), list[httpx.Request]()
+    fake, asked = ServingCoordinator(files={release: files}), list[httpx.Request]()
 
     def listening(request: httpx.Request) -> httpx.Response:
         asked.append(request)

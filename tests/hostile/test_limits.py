@@ -18,9 +18,9 @@ from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.problem import install_problems
-from tests.coordinator.honest import Hub, key_of, problem
-from tests.party_agent.consortium import BY_HAND, consortium_of
-from tests.services.in_process import InProcess
+from tests.world.consortium import BY_HAND, consortium_of
+from tests.world.coordinator import Hub, key_of, problem
+from tests.world.transport import InProcess
 
 TOO_MUCH = b" " * ((8 << 20) + 1)
 TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test

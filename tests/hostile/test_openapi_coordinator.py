@@ -6,10 +6,12 @@ import pytest
 
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
-from tests.coordinator.exchanging import dealt
-from tests.coordinator.honest import Honest, key_of
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
+from tests.world.coordinator import Honest, key_of
+from tests.world.exchange import dealt
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("member", [False, True])

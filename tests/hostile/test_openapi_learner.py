@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from commingle import ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
-from tests.services.in_process import InProcess
+from tests.world.transport import InProcess
+
+pytestmark = pytest.mark.slow
 
 
 def test_learner_answers_as_documented(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from commingle.party_agent.app import LocalApi, create_app
 from tests.hostile.attack import attack
-from tests.party_agent.consortium import BY_HAND, consortium_of, strictly
+from tests.world.consortium import BY_HAND, consortium_of, strictly
+
+pytestmark = pytest.mark.slow
 
 TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 

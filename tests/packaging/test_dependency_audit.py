@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "deploy" / "audit-dependencies.sh"
 UNREACHABLE = """warning: `uv audit` is experimental
 Resolved 103 packages in 8ms

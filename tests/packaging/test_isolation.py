@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOMS = {"party_agent", "coordinator", "services"}
 
 

@@ -5,7 +5,7 @@ import pytest
 import structlog
 
 from commingle.shared.runtime import faults
-from tests.party_agent.consortium import Consortium, consortium_of
+from tests.world.consortium import Consortium, consortium_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pytest
 
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.consortium import Consortium, CrashError
-from tests.party_agent.fake_coordinator import no_fault, unreachable
 from tests.party_agent.test_crashes import approved_by_all
+from tests.world.consortium import Consortium, CrashError
+from tests.world.transport import no_fault, unreachable
 
 
 def dealt(pair: Consortium) -> str:
@@ -31,7 +31,7 @@ def masked(pair: Consortium) -> str:
     release = dealt(pair)
     for name in pair.homes:
         pair.step(name)
-    assert set(pair.coordinator.releases[release].masks) == set(pair.homes)
+    assert set(pair.coordinator.found(release).masks) == set(pair.homes)
     return release
 
 
@@ -40,7 +40,7 @@ def countersigned(pair: Consortium) -> str:
     release = masked(pair)
     for name in pair.homes:
         pair.step(name)
-    assert set(pair.coordinator.releases[release].countersignatures) == set(pair.homes)
+    assert set(pair.coordinator.found(release).countersignatures) == set(pair.homes)
     return release
 
 

@@ -15,7 +15,7 @@ from commingle.party_agent.loop import Loop
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.consortium import (
+from tests.world.consortium import (
     BY_HAND,
     SCHEMAS,
     Consortium,
@@ -25,8 +25,7 @@ from tests.party_agent.consortium import (
     strictly,
     write_csv,
 )
-from tests.party_agent.fake_coordinator import unreachable
-from tests.services.in_process import InProcess
+from tests.world.transport import InProcess, unreachable
 
 TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
@@ -201,7 +200,7 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
     release = consortium.propose()
     desk.agent.step(strictly)
     shown = api.get(f"/v1/proposals/{release}").json()
-    expected = forecast_of(consortium.coordinator.releases[release].document)
+    expected = forecast_of(consortium.coordinator.found(release).document)
     assert expected is not None
     assert shown["forecast"] == json.loads(json.dumps(asdict(expected)))
     assert shown["outlook"] == list(expected.sentences)

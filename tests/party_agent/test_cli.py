@@ -17,9 +17,10 @@ from commingle.__main__ import main
 from commingle.party_agent.home import Home
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.runtime.clock import system_clock
-from tests.party_agent.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
-from tests.party_agent.fake_coordinator import FakeCoordinator
-from tests.party_agent.sockets import on_a_socket
+from tests.world.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.world.coordinator import SetClock
+from tests.world.tampering import TamperedCoordinator
+from tests.world.transport import on_a_socket
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -41,8 +42,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def consortium(tmp_path: Path) -> Consortium:
     """Commands live in the present, so this coordinator does too."""
     made = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-    made.clock_shows = made.coordinator.now = system_clock()
+    made.clock_shows = system_clock()
     return made
+
+
+def present(tmp_path: Path) -> TamperedCoordinator:
+    """A coordinator that lives in the present."""
+    return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
 
 
 def at(consortium: Consortium, url: str) -> None:
@@ -61,15 +67,15 @@ def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
 
 
 def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_path: Path) -> None:
-    home, coordinator = tmp_path / "ward", FakeCoordinator()
+    home, coordinator = tmp_path / "ward", present(tmp_path)
     code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
     assert code == 0
     made = json.loads(out)
     assert made == {
         "home": str(home), "name": "clinic", "fingerprint": Home(home).identity().signing_key.fingerprint,
     }  # fmt: skip
-    invite = f"commingle-invite.v1.{coordinator.key.fingerprint}.good-and-long-enough"
-    with on_a_socket(coordinator) as url:
+    invite = coordinator.invited("clinic")
+    with on_a_socket(coordinator.handle) as url:
         code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
     assert (code, json.loads(out)) == (0, {"coordinator": url, "fingerprint": coordinator.key.fingerprint})
     code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
@@ -192,7 +198,7 @@ def test_what_are_no_pairs_pins_nobody(run: Run, tmp_path: Path, given: tuple[st
 @pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
 def test_enrol_with_a_wrong_invite_is_refused(run: Run, tmp_path: Path, invite: str) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
-    with on_a_socket(FakeCoordinator()) as url:
+    with on_a_socket(present(tmp_path).handle) as url:
         code, _, err = run("enrol", "--home", tmp_path / "h", "--coordinator", url, "--invite", invite)
     assert (code, "not an invite" in err or "another key" in err) == (1, True)
 
@@ -224,7 +230,7 @@ def test_schema_that_cannot_be_read_is_a_clear_error(run: Run, consortium: Conso
 
 
 def propose(consortium: Consortium, title: str = "study") -> str:
-    return consortium.propose(title=title, now=consortium.clock_shows)
+    return consortium.propose(title=title)
 
 
 def seen(consortium: Consortium) -> None:
@@ -236,7 +242,7 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: 
     first, second = propose(consortium, "[/bold] one"), propose(consortium, "two [red]")
     seen(consortium)
     home = ("--home", consortium.homes["clinic"].root)
-    with on_a_socket(consortium.coordinator) as url:
+    with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         code, out, err = run("approve", first[:20], *home, "--json")
         assert (code, json.loads(out)["decision"], err) == (0, "approved", "")
@@ -256,11 +262,11 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: 
 
 
 def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Run, consortium: Consortium) -> None:
-    release = consortium.propose(mechanism="moments", now=consortium.clock_shows)
+    release = consortium.propose(mechanism="moments")
     seen(consortium)
     assert consortium.state(release) == "proposed"
     home = ("--home", consortium.homes["clinic"].root)
-    with on_a_socket(consortium.coordinator) as url:
+    with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["trust"] == TRUST_MOMENTS
         code, _, err = run("approve", release, *home)
@@ -323,7 +329,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
     release = propose(consortium)
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     home = consortium.homes["clinic"]
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
 
     def answer(*command: object) -> Any:
         code, out, err = run(*command, "--home", home.root, "--json")
@@ -332,9 +338,9 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
 
     def published() -> bool:
         consortium.step("insurer")
-        return found.round.state == "published"
+        return found.state == "published"
 
-    with on_a_socket(consortium.coordinator) as url:
+    with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         with serving(home.root) as (clinic, where):
             assert within(60, lambda: bool(answer("proposals")["items"]))
@@ -343,7 +349,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
             code, _, err = run("serve", "--home", home.root, "--port", "0")
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release)["decision"] == "approved"
-            assert within(60, published), found.round
+            assert within(60, published), found.state
             assert within(60, lambda: answer("ledger")["charges"][0]["state"] == "acked")
             clinic.send_signal(signal.SIGTERM)
             _, err = clinic.communicate(timeout=60)
@@ -365,7 +371,7 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
     with consortium.agent("clinic") as agent:
         agent.approve(release)
     consortium.homes["clinic"].database.write_bytes(backup)
-    with on_a_socket(consortium.coordinator) as url:
+    with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         with serving(consortium.homes["clinic"].root) as (process, _):
             _, err = process.communicate(timeout=60)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -24,9 +25,8 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
-from commingle.shared.release.rounds import Reject
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.consortium import (
+from tests.world.consortium import (
     SCHEMAS,
     Consortium,
     CrashError,
@@ -37,7 +37,7 @@ from tests.party_agent.consortium import (
     strictly,
     write_csv,
 )
-from tests.party_agent.fake_coordinator import end, no_fault, unreachable
+from tests.world.transport import no_fault, unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def lost_answer(method: str, part: str, coordinator: Consortium) -> None:
     coordinator.coordinator.after = fault
 
 
-def approved_by_all(pair: Consortium, **choices: object) -> str:
+def approved_by_all(pair: Consortium, **choices: Any) -> str:
     release = pair.propose(**choices)
     pair.step("clinic")
     pair.step("insurer")
@@ -100,7 +100,7 @@ def spent(pair: Consortium, party: str = "clinic") -> int:
 
 
 def reason_of(pair: Consortium, release: str) -> str:
-    found = pair.coordinator.releases[release]
+    found = pair.coordinator.found(release)
     keys = [found.document.party("clinic").verifying_key]
     return open_envelope(found.rejections["clinic"], Rejection, kind="rejection", keys=keys).document.reason
 
@@ -116,7 +116,7 @@ def test_approval_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) 
     pair.coordinator.before = no_fault
     soon(pair, hours=1)
     pair.step("clinic")
-    assert pair.coordinator.releases[release].approvals["clinic"] == signed
+    assert pair.coordinator.found(release).approvals["clinic"] == signed
 
 
 def test_approval_whose_answer_was_lost_is_not_made_again(pair: Consortium) -> None:
@@ -375,7 +375,7 @@ def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium)
     with pair.agent("clinic") as agent:
         signed = agent.ledger.signature(release, "rejection")
         agent.step(strictly)
-    assert pair.coordinator.releases[release].rejections["clinic"] == signed
+    assert pair.coordinator.found(release).rejections["clinic"] == signed
     assert "clinic" not in pair.coordinator.received
 
 
@@ -400,7 +400,7 @@ def test_round_that_others_end_releases_only_what_was_not_debited(pair: Consorti
         with pytest.raises(CrashError):
             pair.step("clinic", draw=Noise(crash=True))
     before = spent(pair)
-    end(pair.coordinator, release, Reject("insurer", "operator"))
+    pair.withdraw(release, "insurer")
     noise = Noise()
     pair.step("clinic", draw=noise)
     pair.step("clinic", draw=noise)
@@ -412,7 +412,7 @@ def test_round_that_others_end_releases_only_what_was_not_debited(pair: Consorti
 
 def test_spec_that_expired_before_the_debit_costs_nothing(pair: Consortium) -> None:
     release = approved_by_all(pair)
-    pair.clock_shows = pair.coordinator.releases[release].document.expires
+    pair.clock_shows = pair.coordinator.found(release).document.expires
     noise = Noise()
     pair.step("clinic", draw=noise)
     assert (state_of(pair, release), noise.calls) == ("reserved", [])
@@ -446,7 +446,7 @@ def test_every_request_of_a_round_may_fail_once_in_either_way(tmp_path: Path) ->
     assert all(state_of(pair, release, name) == "acked" for name in pair.homes)
     assert all(len(noise.calls) == 1 for noise in noises.values())
     assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
-    assert pair.coordinator.releases[release].approvals.keys() == pair.homes.keys()
+    assert pair.coordinator.found(release).approvals.keys() == pair.homes.keys()
     assert {decision_of(pair, name, release) for name in pair.homes} == {Decision.APPROVED}
 
 

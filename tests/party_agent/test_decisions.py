@@ -13,13 +13,12 @@ from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.statements import Enrolment, Rejection
+from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.rounds import Reject, Tick
 from commingle.shared.runtime.errors import RemoteProblemError
-from tests.party_agent.consortium import (
+from tests.world.consortium import (
     AUTOMATIC,
     BY_HAND,
     SCHEMAS,
@@ -30,11 +29,10 @@ from tests.party_agent.consortium import (
     strictly,
     write_csv,
 )
-from tests.party_agent.fake_coordinator import end
 
 
 def rejection_of(consortium: Consortium, release: str, party: str) -> Rejection:
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     keys = [found.document.party(party).verifying_key]
     return open_envelope(found.rejections[party], Rejection, kind="rejection", keys=keys).document
 
@@ -52,7 +50,7 @@ def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) ->
         charge = agent.ledger.charge(release)
         assert charge is not None
         assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).charge
-    assert list(consortium.coordinator.releases[release].approvals) == ["clinic"]
+    assert list(consortium.coordinator.found(release).approvals) == ["clinic"]
 
 
 def test_proposer_not_named_in_the_policy_waits_for_a_person(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_proposer_not_named_in_the_policy_waits_for_a_person(tmp_path: Path) -> 
     consortium = consortium_of(tmp_path, "clinic", "insurer", policy=policy)
     release = consortium.propose()
     consortium.step("clinic")
-    assert not consortium.coordinator.releases[release].approvals
+    assert not consortium.coordinator.found(release).approvals
 
 
 def test_person_rejects_and_nothing_is_spent(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_rejection_after_approval_gives_the_reservation_back(pair: Consortium) -
 def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> None:
     release = pair.propose()
     pair.step("clinic")
-    end(pair.coordinator, release, Reject("insurer", "operator"))
+    pair.withdraw(release, "insurer")
     with pair.agent("clinic") as agent:
         agent.step(strictly)
         with pytest.raises(ConflictError, match="the release is rejected"):
@@ -135,8 +133,8 @@ def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> N
     consortium.pin_everybody()
     releases = [consortium.propose(title=str(i)) for i in range(4)]
     consortium.step("clinic")
-    approved = [r for r in releases if "clinic" in consortium.coordinator.releases[r].approvals]
-    rejected = [r for r in releases if "clinic" in consortium.coordinator.releases[r].rejections]
+    approved = [r for r in releases if "clinic" in consortium.coordinator.found(r).approvals]
+    rejected = [r for r in releases if "clinic" in consortium.coordinator.found(r).rejections]
     assert (len(approved), len(rejected)) == (2, 2)  # 2 rho(1) <= rho(1.5) < 3 rho(1)
     assert all(rejection_of(consortium, r, "clinic").reason == "budget" for r in rejected)
     with consortium.agent("clinic") as agent:
@@ -146,7 +144,7 @@ def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> N
 def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
     release = pair.propose(n=41)
     pair.step("clinic")
-    sent = pair.coordinator.releases[release].rejections["clinic"].payload_bytes
+    sent = pair.coordinator.found(release).rejections["clinic"].payload_bytes
     assert b"registered" not in sent
     assert b"data set" not in sent
 
@@ -209,24 +207,23 @@ def test_table_that_changed_since_registration_is_not_approved(pair: Consortium)
 
 def test_proposal_by_a_pinned_member_is_considered(pair: Consortium) -> None:
     member = pair.homes["insurer"].identity().signing_key
-    pair.coordinator.members = {"insurer": _enrolment(pair, "insurer")}
-    release = pair.coordinator.propose(pair.spec(proposer=member), key=member)
+    release = pair.propose(key=member)
     pair.step("clinic")
-    assert "clinic" in pair.coordinator.releases[release].approvals
+    assert "clinic" in pair.coordinator.found(release).approvals
 
 
 def test_own_proposal_is_considered(pair: Consortium) -> None:
     own = pair.homes["clinic"].identity().signing_key
-    release = pair.coordinator.propose(pair.spec(proposer=own), key=own)
+    release = pair.propose(key=own)
     pair.step("clinic")
-    assert "clinic" in pair.coordinator.releases[release].approvals
+    assert "clinic" in pair.coordinator.found(release).approvals
 
 
 def test_expired_proposal_is_given_up_and_its_reservation_returns(pair: Consortium) -> None:
     release = pair.propose()
     pair.step("clinic")
     soon(pair, hours=100)
-    end(pair.coordinator, release, Tick())
+    pair.coordinator.work()
     assert pair.state(release) == "expired"
     with pair.agent("clinic") as agent:
         agent.step(strictly)
@@ -258,13 +255,3 @@ def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path:
             assert (charge is not None) == approved
             assert charge is None or charge.state is ChargeState.RELEASED
             assert agent.ledger.spent() == ZERO
-
-
-def _enrolment(consortium: Consortium, name: str) -> Enrolment:
-    home = consortium.homes[name]
-    return Enrolment(
-        invite="x" * 20,
-        name=name,
-        signing_key=home.identity().signing_key.verifying_key.raw.hex(),
-        sealing_key=home.sealing_key().hex(),
-    )

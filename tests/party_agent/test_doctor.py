@@ -14,9 +14,9 @@ from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
 from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
-from tests.party_agent.consortium import Consortium
-from tests.party_agent.fake_coordinator import URL
-from tests.party_agent.sockets import on_a_socket
+from tests.world.consortium import Consortium
+from tests.world.tampering import URL
+from tests.world.transport import on_a_socket
 
 
 def failed(home: Home) -> dict[str, str]:
@@ -41,7 +41,7 @@ def published(pair: Consortium) -> None:
 
 def test_home_in_order_passes_while_the_agent_runs_and_while_it_does_not(pair: Consortium) -> None:
     published(pair)
-    with on_a_socket(pair.coordinator) as url:
+    with on_a_socket(pair.coordinator.handle) as url:
         home = moved(pair, url)
         assert failed(home) == {}
         with pair.agent("clinic"):
@@ -98,7 +98,7 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
 def test_what_is_broken_is_found_and_nothing_else(pair: Consortium, what: str) -> None:
     published(pair)
     breaks, expected = BREAKAGES[what]
-    with on_a_socket(pair.coordinator) as url:
+    with on_a_socket(pair.coordinator.handle) as url:
         home = moved(pair, url)
         breaks(home)
         assert set(failed(home)) == expected
@@ -116,7 +116,7 @@ def test_coordinator_that_is_away_or_another_is_found(pair: Consortium) -> None:
     assert set(failed(home)) == {"coordinator"}
     other = Consortium(pair.root / "other")
     other.coordinator.key = type(other.coordinator.key)(b"\xee" * 32)
-    with on_a_socket(other.coordinator) as url:
+    with on_a_socket(other.coordinator.handle) as url:
         text = (home.root / "settings.json").read_text()
         (home.root / "settings.json").write_text(text.replace("http://127.0.0.1:9", url))
         assert "does not answer with the pinned key" in failed(home)["coordinator"]

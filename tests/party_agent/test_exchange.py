@@ -1,4 +1,4 @@
-"""Whole moments releases over the fake coordinator: what is opened is right, and nothing is made twice."""
+"""Whole moments releases over the real coordinator: what is opened is right, and nothing is made twice."""
 
 import csv
 from collections.abc import Callable
@@ -22,13 +22,11 @@ from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.block import check_block
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.rounds import Tick
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
 from tests.party_agent.exchanging import countersigned, crash_at, cut_at, dealt, finish, in_earnest, masked, signed
-from tests.party_agent.fake_coordinator import end
 from tests.party_agent.test_crashes import change_table, reason_of, spent, state_of
+from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
 
 REACHES = 43
 """How often the clinic of a pair comes by a fault point in a moments round."""
@@ -42,11 +40,11 @@ def exact(sigma: int, count: int) -> NDArray[np.int64]:
 
 def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
     """S and its noise, in units of the encoded attributes."""
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     blocks = []
     for party in found.document.parties:
         statement = open_envelope(found.blocks[party.name], BlockStatement, kind="block", keys=[party.verifying_key])
-        blocks.append(check_block(found.bodies[party.name], statement.document))
+        blocks.append(check_block(found.body(party.name), statement.document))
     return open_matrix(found.document, assemble(found.document, blocks)) / 4.0**14
 
 
@@ -88,7 +86,7 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
             for name in NAMES:
                 consortium.step(name, draw=draws[name])
         found.append(opened(consortium, release))
-    spec = consortium.coordinator.releases[release].document
+    spec = consortium.coordinator.found(release).document
     largest = 2 * max(plan_block(spec, party).sigma for party in spec.parties) / 4.0**14
     added = np.abs(found[1] - found[0])
     assert added[0, 0] == 0
@@ -108,7 +106,7 @@ def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium) -> None
 
 def test_seeds_of_the_deal_and_plain_rows_are_never_on_the_disk(pair: Consortium) -> None:
     release = countersigned(pair)
-    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
+    found, exchange = pair.coordinator.found(release), pair.coordinator.exchange(release)
     key = RoundKey(bytes.fromhex((pair.homes["clinic"].exchanges / release / "round.key").read_text()))
     info = exchange.info("deal", "clinic", exchange.round_key("clinic"))
     package = decode(DealPackage, key.open(found.packages["clinic"], info))
@@ -217,9 +215,9 @@ def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consorti
 
 def test_coordinator_that_was_set_back_is_sent_the_stored_bytes_again(pair: Consortium) -> None:
     release = countersigned(pair)
-    found = pair.coordinator.releases[release]
-    before = (dict(found.masks), dict(found.countersignatures))
-    found.masks.pop("clinic"), found.countersignatures.pop("clinic")
+    found = pair.coordinator.found(release)
+    before = (found.masks, found.countersignatures)
+    pair.coordinator.forget_exchange(release, "clinic")
     pair.step("clinic")
     pair.step("clinic")
     assert (found.masks, found.countersignatures) == before
@@ -240,17 +238,17 @@ def test_stale_view_without_deal_or_masks_does_nothing(pair: Consortium) -> None
 def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
     first = dealt(pair)
     pair.step("clinic")
-    statement = pair.coordinator.releases[first].masks["clinic"]
+    statement = pair.coordinator.found(first).masks["clinic"]
     soon(pair, hours=80)
-    end(pair.coordinator, first, Tick())
+    pair.coordinator.work()
     pair.step("clinic")
     assert (pair.state(first), state_of(pair, first)) == ("expired", "withdrawn")
     assert not (pair.homes["clinic"].exchanges / first).exists()
-    second = pair.propose(mechanism="moments", title="again", now=pair.clock_shows)
+    second = pair.propose(mechanism="moments", title="again")
     for _ in range(2):
         for name in pair.homes:
             pair.step(name)
-    again = decode(MaskStatement, pair.coordinator.releases[second].masks["clinic"].payload_bytes)
+    again = decode(MaskStatement, pair.coordinator.found(second).masks["clinic"].payload_bytes)
     before = decode(MaskStatement, statement.payload_bytes)
     assert again.deal != before.deal
     assert again.commitment != before.commitment

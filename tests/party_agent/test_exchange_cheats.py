@@ -15,17 +15,17 @@ from commingle.shared.mechanisms.moments.exchange.deal import deal
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.mechanisms.moments.exchange.mask import MaskSealer, MaskSecret
 from commingle.shared.runtime.errors import NonsenseError
-from tests.party_agent.consortium import Consortium
 from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
-from tests.party_agent.fake_coordinator import no_fault
 from tests.party_agent.test_crashes import state_of
+from tests.world.consortium import Consortium
+from tests.world.transport import no_fault
 
 
 @pytest.mark.parametrize("stage", [signed, masked, countersigned])
 def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
     release = stage(pair)
     sent = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
-    pair.coordinator.deal(release)
+    pair.coordinator.deal_again(release)
     with pytest.raises(ExchangeError, match="second, different deal"):
         pair.step("clinic")
     assert pair.coordinator.received == sent
@@ -35,7 +35,7 @@ def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortiu
 def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> None:
     release = dealt(pair)
     crash_at(pair, "party.deal.received")
-    pair.coordinator.deal(release)
+    pair.coordinator.deal_again(release)
     with pytest.raises(ExchangeError, match="second, different deal"):
         pair.step("clinic")
     assert state_of(pair, release) == "reserved"
@@ -43,8 +43,10 @@ def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> Non
 
 def test_package_of_another_party_is_refused(pair: Consortium) -> None:
     release = dealt(pair)
-    found = pair.coordinator.releases[release]
-    found.packages = {**found.packages, "clinic": found.packages["insurer"]}
+    found = pair.coordinator.found(release)
+    assert found.deal is not None
+    packages = found.packages
+    pair.coordinator.replace_deal(release, found.deal, packages | {"clinic": packages["insurer"]})
     with pytest.raises(ExchangeError, match="not the one that was signed"):
         pair.step("clinic")
     assert state_of(pair, release) == "reserved"
@@ -52,19 +54,20 @@ def test_package_of_another_party_is_refused(pair: Consortium) -> None:
 
 def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Consortium) -> None:
     release = masked(pair)
-    found = pair.coordinator.releases[release]
-    body = found.masked["insurer"]
-    found.masked["insurer"] = bytes([body[0] ^ 1]) + body[1:]
+    found = pair.coordinator.found(release)
+    mask, body = found.masks["insurer"], found.masked("insurer")
+    pair.coordinator.replace_mask(release, "insurer", mask, bytes([body[0] ^ 1]) + body[1:])
     with pytest.raises(ExchangeError, match="altered"):
         pair.step("clinic")
     assert "clinic" not in found.countersignatures
-    found.masked["insurer"] = body
+    pair.coordinator.replace_mask(release, "insurer", mask, body)
     finish(pair, release)
 
 
 def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
     release = masked(pair)
-    pair.coordinator.releases[release].masked["insurer"] *= 2
+    found = pair.coordinator.found(release)
+    pair.coordinator.replace_mask(release, "insurer", found.masks["insurer"], 2 * found.masked("insurer"))
     with pytest.raises(NonsenseError, match="more than the"):
         pair.step("clinic")
     assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
@@ -93,7 +96,7 @@ def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -
         Loop(agent).turn()
         assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
     assert not (pair.homes["clinic"].exchanges / slow / "insurer.mask").exists()
-    signed = {release: set(pair.coordinator.releases[release].countersignatures) for release in (slow, other)}
+    signed = {release: set(pair.coordinator.found(release).countersignatures) for release in (slow, other)}
     assert signed == {slow: set(), other: {"clinic"}}
     pair.coordinator.before = no_fault
     for release in signed:
@@ -102,7 +105,7 @@ def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -
 
 def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:
     """What a party that helps the coordinator would sign beside its mask."""
-    exchange, found = pair.coordinator.exchange(release), pair.coordinator.releases[release]
+    exchange, found = pair.coordinator.exchange(release), pair.coordinator.found(release)
     sealer = MaskSealer(exchange, party=party, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
     columns = exchange.columns(party)
     body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
@@ -113,9 +116,9 @@ def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, 
 
 def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
     release = masked(pair)
-    found = pair.coordinator.releases[release]
+    found = pair.coordinator.found(release)
     pair.step("insurer")
-    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    pair.coordinator.replace_mask(release, "insurer", *another_mask(pair, release, "insurer"))
     pair.step("clinic")
     assert set(found.countersignatures) == {"clinic", "insurer"}
     with pytest.raises(ExchangeError, match="saw another exchange"):
@@ -125,8 +128,7 @@ def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> Non
 
 def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
     release = countersigned(pair)
-    found = pair.coordinator.releases[release]
-    found.masks["insurer"], found.masked["insurer"] = another_mask(pair, release, "insurer")
+    pair.coordinator.replace_mask(release, "insurer", *another_mask(pair, release, "insurer"))
     with pytest.raises(ExchangeError, match="saw another exchange"):
         pair.step("clinic")
     assert "clinic" not in pair.coordinator.received
@@ -134,13 +136,14 @@ def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consort
 
 def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:
     release = masked(pair)
-    found, exchange = pair.coordinator.releases[release], pair.coordinator.exchange(release)
+    found, exchange = pair.coordinator.found(release), pair.coordinator.exchange(release)
     said = decode(MaskStatement, found.masks["insurer"].payload_bytes)
     other = seal(
         deal(exchange, entropy=np.random.default_rng(1).bytes).statement, kind="deal", key=pair.coordinator.key
     )
     moved = said.model_copy(update={"deal": other.digest})
-    found.masks["insurer"] = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
+    resigned = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
+    pair.coordinator.replace_mask(release, "insurer", resigned, found.masked("insurer"))
     with pytest.raises(ExchangeError, match="not those of one deal"):
         pair.step("clinic")
     assert "clinic" not in found.countersignatures

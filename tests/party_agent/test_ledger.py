@@ -20,7 +20,7 @@ from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState
 from commingle.shared.release.rounds import Refused
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 COORDINATOR = "c" * 64
 APPROVALS = "a" * 64

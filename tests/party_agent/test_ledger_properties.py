@@ -13,7 +13,7 @@ from commingle.party_agent.store import Store
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 RELEASES = st.sampled_from(["a", "b", "c", "d"])
 TABLE = TableDigest("d" * 64, {})

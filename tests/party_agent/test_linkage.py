@@ -1,25 +1,27 @@
 """The linkage key on its way from member to member, and a coordinator or member that tampers with it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
-from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.statements import Enrolment
-from tests.party_agent.consortium import LINKAGE, Consortium, consortium_of
-from tests.party_agent.fake_coordinator import NOW, URL
-from tests.party_agent.sockets import on_a_socket
+from commingle.shared.runtime.clock import system_clock
+from tests.world.consortium import LINKAGE, Consortium, consortium_of
+from tests.world.tampering import NOW, URL
+from tests.world.transport import on_a_socket
 
 STRANGER = SigningKey(b"\xee" * 32)
 
@@ -41,42 +43,53 @@ class Trio:
         return self.home(name).identity().signing_key
 
     def send(self, name: str = "clinic", *, coordinator: str | None = None) -> Sent:
-        with self.consortium.coordinator.client() as http:
-            return send_linkage_key(
-                self.home(name), CoordinatorClient(http), coordinator=coordinator or self.fingerprint, now=NOW
-            )
+        with self.consortium.client(name) as client:
+            return send_linkage_key(self.home(name), client, coordinator=coordinator or self.fingerprint, now=NOW)
 
     def receive(self, name: str, *, sender: str | None = None, replace: bool = False) -> Received | None:
-        with self.consortium.coordinator.client() as http:
+        with self.consortium.client(name) as client:
             return receive_linkage_key(
-                self.home(name), CoordinatorClient(http), coordinator=self.fingerprint, sender=sender, replace=replace
+                self.home(name), client, coordinator=self.fingerprint, sender=sender, replace=replace
             )
 
     def relayed(self, recipient: str, sender: str = "clinic") -> Envelope:
-        return self.consortium.coordinator.linkage_keys[recipient][sender]
+        return self.consortium.coordinator.relayed(recipient)[sender]
+
+    def relay_unchecked(self, request: httpx.Request) -> httpx.Response | None:
+        """The coordinator takes whatever is sent to a member."""
+        if request.method != "PUT" or "/linkage-keys/" not in request.url.path:
+            return None
+        *_, recipient, _, sender = request.url.path.split("/")
+        self.consortium.coordinator.relay(recipient, sender, parse_envelope(request.content))
+        return httpx.Response(201, json={})
+
+    def directory(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        """The coordinator shows every member as changed, or not at all."""
+
+        def rewrite(path: str, said: Any) -> Any:
+            if path != "/v1/parties":
+                return said
+            return {**said, "items": [item for item in map(change, said["items"]) if item is not None]}
+
+        self.consortium.coordinator.rewrite = rewrite
 
     def message(self, recipient: str) -> LinkageKeyMessage:
         return decode(LinkageKeyMessage, self.relayed(recipient).payload_bytes)
 
     def put(self, recipient: str, message: LinkageKeyMessage, *, sender: str, key: SigningKey) -> None:
         envelope = seal(message, kind="linkage-key", key=key)
-        self.consortium.coordinator.linkage_keys[recipient] = {sender: envelope}
+        self.consortium.coordinator.relay(recipient, sender, envelope)
 
 
 @pytest.fixture
 def trio(tmp_path: Path) -> Trio:
     consortium = consortium_of(tmp_path, "clinic", "insurer", "lab")
-    with consortium.coordinator.client() as http:
-        for name, home in consortium.homes.items():
-            consortium.coordinator.members[name] = Enrolment(
-                invite="x" * 20,
-                name=name,
-                signing_key=home.identity().signing_key.verifying_key.raw.hex(),
-                sealing_key=home.sealing_key().hex(),
-            )
-            publish_identity(home, CoordinatorClient(http))
-            if name != "clinic":
-                home.linkage_file.unlink()
+    consortium.enrol_everybody()
+    for name, home in consortium.homes.items():
+        with consortium.client(name) as client:
+            publish_identity(home, client)
+        if name != "clinic":
+            home.linkage_file.unlink()
     return Trio(consortium)
 
 
@@ -88,10 +101,9 @@ def test_members_take_over_the_key_and_the_coordinator_has_nothing_to_read(trio:
         assert trio.home(name).linkage_key() == LINKAGE
         assert trio.home(name).linkage_file.stat().st_mode & 0o077 == 0
     assert sent.check == check_value(LINKAGE)
-    for envelopes in trio.consortium.coordinator.linkage_keys.values():
-        for envelope in envelopes.values():
-            assert LINKAGE not in envelope.payload_bytes
-            assert LINKAGE.hex().encode() not in envelope.payload_bytes
+    for envelope in (trio.relayed(name) for name in sent.recipients):
+        assert LINKAGE not in envelope.payload_bytes
+        assert LINKAGE.hex().encode() not in envelope.payload_bytes
     assert trio.message("insurer").sealed != trio.message("lab").sealed
 
 
@@ -119,9 +131,9 @@ def test_agents_wait_for_the_key_take_it_over_by_themselves_and_publish(trio: Tr
 
 
 def test_member_that_is_not_enrolled_yet_is_named(trio: Trio) -> None:
-    del trio.consortium.coordinator.members["lab"]
+    trio.directory(lambda member: member if member["name"] != "lab" else None)
     assert trio.send().left_out == ("lab",)
-    del trio.consortium.coordinator.members["insurer"]
+    trio.directory(lambda member: member if member["name"] == "clinic" else None)
     with pytest.raises(ConflictError, match="no pinned member"):
         trio.send()
 
@@ -129,7 +141,7 @@ def test_member_that_is_not_enrolled_yet_is_named(trio: Trio) -> None:
 def test_member_that_is_not_pinned_is_sent_nothing(trio: Trio) -> None:
     (trio.home("clinic").root / "pins.json").write_text(json.dumps({"lab": trio.key("lab").fingerprint}))
     assert trio.send().recipients == ("lab",)
-    assert "insurer" not in trio.consortium.coordinator.linkage_keys
+    assert not trio.consortium.coordinator.relayed("insurer")
 
 
 def identity(name: str, key: SigningKey, sealing_key: bytes, *, signer: SigningKey | None = None) -> Envelope:
@@ -141,31 +153,30 @@ def identity(name: str, key: SigningKey, sealing_key: bytes, *, signer: SigningK
 def test_coordinator_that_swaps_a_sealing_key_is_sent_nothing(trio: Trio, how: str) -> None:
     coordinator, insurer = trio.consortium.coordinator, trio.key("insurer")
     mine = trio.home("lab").sealing_key()  # stands for a key the coordinator can open
-    coordinator.identities["insurer"] = {
+    swapped = {
         "own signature": identity("insurer", insurer, mine, signer=coordinator.key),
-        "another member's identity": coordinator.identities["lab"],
+        "another member's identity": identity("lab", trio.key("lab"), mine),
         "own keys throughout": identity("insurer", coordinator.key, mine),
         "name only": identity("insurer", trio.key("lab"), mine),
     }[how]
+    changes: dict[str, Any] = {"identity": swapped.model_dump(mode="json")}
     if how == "own keys throughout":
-        raw = coordinator.key.verifying_key.raw.hex()
-        coordinator.members["insurer"] = coordinator.members["insurer"].model_copy(update={"signing_key": raw})
+        changes["signing_key"] = coordinator.key.verifying_key.raw.hex()
+    trio.directory(lambda member: member | changes if member["name"] == "insurer" else member)
     with pytest.raises((SignatureError, DocumentError)):
         trio.send()
-    assert coordinator.linkage_keys == {}
+    assert not any(coordinator.relayed(name) for name in trio.consortium.homes)
 
 
 def test_sealing_key_shown_beside_the_identity_counts_for_nothing(trio: Trio) -> None:
-    coordinator = trio.consortium.coordinator
-    coordinator.members["insurer"] = coordinator.members["insurer"].model_copy(update={"sealing_key": "00" * 32})
+    trio.directory(lambda member: member | {"sealing_key": "00" * 32})
     trio.send()
     assert trio.receive("insurer") is not None
 
 
 def test_box_for_another_recipient_is_refused(trio: Trio) -> None:
     trio.send()
-    coordinator = trio.consortium.coordinator
-    coordinator.linkage_keys["insurer"] = coordinator.linkage_keys["lab"]
+    trio.consortium.coordinator.relay("insurer", "clinic", trio.relayed("lab"))
     with pytest.raises(DocumentError, match="for somebody else"):
         trio.receive("insurer")
     assert not trio.home("insurer").linkage_file.exists()
@@ -189,6 +200,7 @@ def test_box_addressed_anew_by_its_sender_does_not_open(trio: Trio) -> None:
 
 
 def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
+    trio.consortium.coordinator.before = trio.relay_unchecked
     trio.send(coordinator="ab" * 32)
     with pytest.raises(DocumentError, match="another consortium"):
         trio.receive("lab")
@@ -218,7 +230,7 @@ def test_old_message_replayed_after_the_key_was_changed_overwrites_nothing(trio:
     trio.home("clinic").adopt_linkage_key(b"\x22" * 32, replace=True)
     trio.send()
     trio.receive("lab")
-    trio.consortium.coordinator.linkage_keys["lab"]["clinic"] = old
+    trio.consortium.coordinator.relay("lab", "clinic", old)
     with pytest.raises(ConflictError, match="another linkage key already"):
         trio.receive("lab")
     assert trio.home("lab").linkage_key() == b"\x22" * 32
@@ -260,7 +272,8 @@ def test_members_send_and_receive_by_commands(trio: Trio, capsys: pytest.Capture
         assert isinstance(ended.value.code, int)
         return ended.value.code, capsys.readouterr().out
 
-    with on_a_socket(trio.consortium.coordinator) as url:
+    trio.consortium.clock_shows = system_clock()  # commands live in the present
+    with on_a_socket(trio.consortium.coordinator.handle) as url:
         for home in trio.consortium.homes.values():
             text = (home.root / "settings.json").read_text()
             (home.root / "settings.json").write_text(text.replace(URL, url))

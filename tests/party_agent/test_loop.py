@@ -9,9 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from commingle.party_agent.loop import Backoff, Loop
+from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import NonsenseError
-from tests.party_agent.consortium import Consortium, CrashError, Noise
-from tests.party_agent.fake_coordinator import answering, no_fault, unreachable
+from tests.world.consortium import Consortium, CrashError, Noise
+from tests.world.transport import answering, no_fault, unreachable
 
 
 def test_delays_double_up_to_a_minute_with_a_quarter_of_jitter() -> None:
@@ -51,13 +52,13 @@ def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others
         assert job is not None
         assert job.error is not None
         assert "something else than expected" in job.error
-    assert "clinic" in pair.coordinator.releases[good].approvals
+    assert "clinic" in pair.coordinator.found(good).approvals
     assert [log["error"] for log in logs if log["event"] == "postponed"] == ["nonsense"]
 
 
 def test_spec_of_an_unknown_signer_is_a_clear_job_error(pair: Consortium) -> None:
-    stranger = pair.homes["insurer"].identity().signing_key
-    release = pair.coordinator.propose(pair.spec(proposer=stranger), key=stranger)  # not in the directory
+    stranger = SigningKey(b"\xee" * 32)
+    release = pair.plant(pair.spec(proposer=stranger), key=stranger)
     with pair.agent("clinic") as agent:
         turns(Loop(agent), 1)
         error = agent.jobs.get(release).error  # type: ignore[union-attr]
@@ -77,7 +78,7 @@ def test_failing_release_is_left_alone_until_its_delay_is_over(pair: Consortium)
         pair.coordinator.before = no_fault
         turns(loop, 2)
         assert loop._releases == {}
-    assert "clinic" in pair.coordinator.releases[release].approvals
+    assert "clinic" in pair.coordinator.found(release).approvals
 
 
 def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(pair: Consortium) -> None:
@@ -86,7 +87,7 @@ def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(p
     with pair.agent("clinic") as agent:
         loop = Loop(agent)
         loop.turn()
-        del pair.coordinator.releases[release]
+        pair.coordinator.rewrite = lambda path, said: {**said, "items": []} if path == "/v1/releases" else said
         loop._releases[release].until = time.monotonic() - 1
         pair.coordinator.requests.clear()
         loop.turn()
@@ -178,7 +179,7 @@ def test_coordinator_that_is_away_is_told_as_trouble_and_waited_for(pair: Consor
         thread.join(60)
         problems = [loop.trouble, loop.halted]
         assert not any(problems)
-    assert "clinic" in pair.coordinator.releases[release].approvals
+    assert "clinic" in pair.coordinator.found(release).approvals
 
 
 def test_fault_outside_every_release_does_not_end_the_loop(pair: Consortium) -> None:

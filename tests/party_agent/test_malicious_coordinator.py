@@ -7,7 +7,6 @@ import json
 from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
-from tests.party_agent.consortium import AUTOMATIC, BY_HAND, Consortium, Noise, soon, strictly
+from tests.world.consortium import AUTOMATIC, BY_HAND, Consortium, Noise, soon, strictly
 
 
 def published(pair: Consortium, **choices: Any) -> str:
@@ -70,8 +69,9 @@ def test_spec_changed_after_approval_gets_no_block(pair: Consortium, what: str) 
     release = pair.propose()
     pair.step("clinic")
     pair.step("insurer")
-    found = pair.coordinator.releases[release]
-    found.spec = seal(tampered(found.document, what), kind="spec", key=pair.coordinator.key)
+    found = pair.coordinator.found(release)
+    other = seal(tampered(found.document, what), kind="spec", key=pair.coordinator.key)
+    pair.coordinator.shown = lambda view: {**view, "spec": other.model_dump(mode="json")}
     noise = Noise()
     with pytest.raises(DocumentError, match="another spec under this id"):
         pair.step("clinic", draw=noise)
@@ -86,8 +86,8 @@ def test_changed_spec_under_its_own_id_inherits_no_approval(pair: Consortium, wh
     honest = pair.propose()
     pair.step("clinic")
     pair.step("insurer")
-    approvals = pair.coordinator.releases[honest].approvals
-    changed = pair.coordinator.propose(tampered(pair.coordinator.releases[honest].document, what))
+    approvals = pair.coordinator.found(honest).approvals
+    changed = pair.coordinator.propose(tampered(pair.coordinator.found(honest).document, what))
     shown = {name: envelope.model_dump(mode="json") for name, envelope in approvals.items()}
 
     def lie(view: dict[str, Any]) -> dict[str, Any]:
@@ -115,37 +115,33 @@ def test_release_that_is_over_shown_as_new_costs_nothing_and_gets_no_second_nois
 def test_old_spec_replayed_under_a_new_id_is_refused(pair: Consortium, how: str) -> None:
     release = published(pair)
     before = spent(pair)
-    spec = pair.coordinator.releases[release].document
+    spec = pair.coordinator.found(release).document
     if how == "dated anew":
         replay = pair.coordinator.propose(spec.model_copy(update={"created": spec.created + timedelta(seconds=1)}))
     else:
-        replay = propose_bytes(pair, json.dumps(json.loads(encode(spec)), indent=1).encode(), spec)
+        replay = propose_bytes(pair, json.dumps(json.loads(encode(spec)), indent=1).encode())
     assert replay != release
     pair.step("clinic")
     assert rules_against(pair, replay) == ["seed"]
     assert (pair.state(replay), spent(pair)) == ("rejected", before)
 
 
-def propose_bytes(pair: Consortium, payload: bytes, spec: ReleaseSpec) -> str:
+def propose_bytes(pair: Consortium, payload: bytes) -> str:
     """The same spec, signed over other bytes."""
-    release = pair.coordinator.propose(spec.model_copy(update={"study": "placeholder"}))
-    found = pair.coordinator.releases.pop(release)
     kind = payload_type("spec")
     signature = pair.coordinator.key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
-    found.spec = Envelope(
+    envelope = Envelope(
         payload=b64encode(payload).decode(),
         payloadType=kind,
         signatures=(Signature(keyid=pair.coordinator.key.fingerprint, sig=b64encode(signature).decode()),),
     )
-    found.document = spec
-    pair.coordinator.releases[sha256(payload).hexdigest()] = found
-    return sha256(payload).hexdigest()
+    return pair.coordinator.propose_signed(envelope)
 
 
 def test_many_small_releases_stop_at_the_cap_of_the_study(pair: Consortium) -> None:
     with_policy(pair, study_caps={"*": 0.5})
     names = [pair.propose(title="study", epsilon=0.2)]
-    spec = pair.coordinator.releases[names[0]].document
+    spec = pair.coordinator.found(names[0]).document
     names += [pair.coordinator.propose(spec.model_copy(update={"seed": f"{i:064x}"})) for i in range(1, 10)]
     pair.step("clinic")
     approved = [name for name in names if decision(pair, name) is Decision.APPROVED]

@@ -19,7 +19,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 OWN, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 X = NumericAttribute(name="x", lower=0, upper=10, unit="kg")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -12,7 +12,7 @@ from commingle.coordinator.members import revoke
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import compose_agent
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from commingle.party_agent.membership import rotate_key
 from commingle.party_agent.proposals import Decision
@@ -24,32 +24,33 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
-from tests.coordinator.honest import Honest, Hub, Proposed
-from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
-from tests.services.in_process import InProcess
+from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.coordinator import Hub, Proposed
+from tests.world.transport import InProcess
 
 
-@dataclass
-class Lossy(httpx.BaseTransport):
-    """The way to the coordinator; `lose` says whose answers do not come back."""
-
-    way: InProcess
-    lose: Callable[[httpx.Request], bool] = field(default=lambda _: False)
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        answer = self.way.handle_request(request)
-        if self.lose(request):
-            raise httpx.ReadError("lost", request=request)
-        return answer
-
-
-@dataclass
+@dataclass(frozen=True)
 class World:
-    """Clinic and insurer, enrolled with a real coordinator."""
+    """Clinic and insurer as `party_agent.compose` puts them together."""
 
-    hub: Hub
     consortium: Consortium
-    transport: Lossy
+
+    @property
+    def hub(self) -> Hub:
+        return self.consortium.coordinator.hub
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self.consortium.coordinator.handle)
+
+    def lose(self, lost: Callable[[httpx.Request], bool]) -> None:
+        """Answers to these requests do not come back."""
+
+        def fault(request: httpx.Request) -> None:
+            if lost(request):
+                raise httpx.ReadError("lost", request=request)
+
+        self.consortium.coordinator.after = fault
 
     @contextmanager
     def agent(self, name: str) -> Iterator[Agent]:
@@ -85,16 +86,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    hub = Hub(f"sqlite:///{tmp_path / 'hub.sqlite'}", tmp_path / "hub")
+def world(tmp_path: Path) -> World:
     consortium = consortium_of(tmp_path, "clinic", "insurer")
-    where = Coordinator(url="http://hub", signing_key=hub.key.verifying_key.raw.hex())
-    for name, home in consortium.homes.items():
-        home.save_settings(home.settings().model_copy(update={"coordinator": where}))
-        member = Honest(name, home.identity().signing_key, home.sealing_key().hex())
-        assert hub.enrol(member.enrolment(hub.invited(name))).status_code == 201
-    yield World(hub, consortium, Lossy(InProcess(hub.app)))
-    hub.close()
+    consortium.enrol_everybody()
+    return World(consortium)
 
 
 def key_of(home: Home) -> Fingerprint:
@@ -146,11 +141,11 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(world
 @pytest.mark.parametrize("point", ["/keys", "/identity"])
 def test_sealing_key_is_one_and_the_same_after_an_interruption(world: World, point: str) -> None:
     clinic = world.consortium.homes["clinic"]
-    world.transport.lose = lambda request: request.url.path.endswith(point)
+    world.lose(lambda request: request.url.path.endswith(point))
     with pytest.raises(UnreachableError):
         world.rotate()
     prepared = clinic.next_sealing_key.read_bytes()
-    world.transport.lose = lambda _: False
+    world.lose(lambda _: False)
     world.rotate()
     assert (clinic.root / "keys" / "sealing.key").read_bytes() == prepared
     assert shown_sealing_keys(world) == {clinic.sealing_key().hex()}
@@ -158,10 +153,10 @@ def test_sealing_key_is_one_and_the_same_after_an_interruption(world: World, poi
 
 def test_kill_between_the_two_keys_is_finished_by_repeating_it(world: World) -> None:
     clinic = world.consortium.homes["clinic"]
-    world.transport.lose = lambda request: request.url.path.endswith("/identity")
+    world.lose(lambda request: request.url.path.endswith("/identity"))
     with pytest.raises(UnreachableError):
         world.rotate()
-    world.transport.lose = lambda _: False
+    world.lose(lambda _: False)
     clinic.next_sealing_key.rename(clinic.root / "keys" / "sealing.key")  # as far as adopt_next_key got
     sealing_key = clinic.sealing_key()
     world.rotate()
@@ -185,11 +180,11 @@ def test_open_approval_under_the_old_key_is_given_back_when_asked_to_abandon_it(
 def test_interrupted_rotation_is_finished_by_repeating_it(world: World) -> None:
     clinic = world.consortium.homes["clinic"]
     old = key_of(clinic)
-    world.transport.lose = lambda request: request.url.path.endswith("/keys")
+    world.lose(lambda request: request.url.path.endswith("/keys"))
     with pytest.raises(UnreachableError):
         world.rotate()
     assert key_of(clinic) == old
-    world.transport.lose = lambda _: False
+    world.lose(lambda _: False)
     new = world.rotate()
     assert new == key_of(clinic) == world.hub.http.get("/v1/parties/clinic").json()["fingerprint"]
     assert len(world.hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
@@ -198,11 +193,11 @@ def test_interrupted_rotation_is_finished_by_repeating_it(world: World) -> None:
 
 def test_rotation_the_coordinator_never_got_is_taken_up_with_the_same_key(world: World) -> None:
     clinic = world.consortium.homes["clinic"]
-    world.transport.lose = lambda _: True
+    world.lose(lambda _: True)
     with pytest.raises(UnreachableError):
         world.rotate()
     prepared = clinic.prepare_next_key().fingerprint
-    world.transport.lose = lambda _: False
+    world.lose(lambda _: False)
     assert world.rotate() == prepared
 
 
@@ -251,7 +246,9 @@ def test_revoked_agent_is_told_so_and_spends_nothing(world: World) -> None:
 def test_agent_with_a_wrong_clock_is_told_what_to_do(world: World) -> None:
     home = world.consortium.homes["clinic"]
     with (
-        compose_agent(home, transport=world.transport) as agent,  # lives in the present, unlike the coordinator
+        compose_agent(
+            home, transport=InProcess(world.hub.app)
+        ) as agent,  # lives in the present, unlike the coordinator
         pytest.raises(RemoteProblemError, match="seconds apart") as refused,
     ):
         agent.step(strictly)

@@ -1,4 +1,4 @@
-"""Whole rounds of real agents over an in-memory coordinator."""
+"""Whole rounds of real agents over an coordinator in the same process."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from commingle.shared.documents.whitening import Whitening
 from commingle.shared.release.block import check_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
+from tests.world.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
@@ -24,13 +24,13 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
     for _ in range(3):
         for name in NAMES:
             consortium.step(name, draw=noises[name])
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     assert consortium.state(release) == "published"
     for name in NAMES:
         share = found.document.party(name)
         plan = plan_block(found.document, share)
         statement = open_envelope(found.blocks[name], BlockStatement, kind="block", keys=[share.verifying_key]).document
-        block = check_block(found.bodies[name], statement)
+        block = check_block(found.body(name), statement)
         assert block.shape == (plan.rows, len(plan.columns))
         assert noises[name].calls == [(plan.sigma, block.size)]
         charge = consortium.charge(name, release)
@@ -47,12 +47,12 @@ def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: 
     for _ in range(3):
         consortium.step("clinic", draw=noise)
         consortium.step("insurer")
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     assert consortium.state(release) == "published"
     keys = [found.document.party("clinic").verifying_key]
     statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
     assert statement.columns == ("whitened[age]", "whitened[bmi]")
-    rows = check_block(found.bodies["clinic"], statement) - noise.drawn[0].reshape(N, 2)
+    rows = check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(N, 2)
     squared = (rows**2).sum(axis=1)
     assert squared.max() <= 1 << 30  # (2^15)^2: the norm 1 in steps
     assert np.count_nonzero(squared > 0.999 * (1 << 30)) > N // 4
@@ -63,7 +63,7 @@ def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) ->
     release = consortium.propose()
     for name in NAMES:
         consortium.step(name)
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     expected = alignment_digest(
         LINKAGE, spec_digest=release, subjects=N, sorted_ids=sorted(f"s{i}".encode() for i in range(N))
     )
@@ -81,11 +81,11 @@ def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: 
         consortium.step("lab", draw=noise)
         consortium.step("clinic")
     consortium.step("lab", draw=noise)
-    found = consortium.coordinator.releases[release]
+    found = consortium.coordinator.found(release)
     statement = open_envelope(
         found.blocks["lab"], BlockStatement, kind="block", keys=[found.document.party("lab").verifying_key]
     ).document
-    block = check_block(found.bodies["lab"], statement) - noise.drawn[0].reshape(N, 4)
+    block = check_block(found.body("lab"), statement) - noise.drawn[0].reshape(N, 4)
     by_id = {row["subject"]: row for row in _table(consortium.table("lab"))}
     for rank, subject in enumerate(sorted(by_id, key=str.encode)):
         row = by_id[subject]
@@ -122,10 +122,10 @@ def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> N
         for _ in range(3):
             consortium.step("clinic", draw=noise)
             consortium.step("lab")
-        found = consortium.coordinator.releases[release]
+        found = consortium.coordinator.found(release)
         keys = [found.document.party("clinic").verifying_key]
         statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
-        mixed.append(check_block(found.bodies["clinic"], statement) - noise.drawn[0].reshape(16, 2))
+        mixed.append(check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(16, 2))
     assert np.array_equal(mixed[0], mixed[1])
 
 

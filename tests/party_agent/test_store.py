@@ -32,8 +32,11 @@ def test_second_store_on_the_same_file_is_refused_until_the_first_is_closed(stor
     Store(tmp_path / "ledger.sqlite").close()
 
 
+@pytest.mark.slow
 def test_second_process_is_refused(store: Store, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from party_agent.store import Store; Store(Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; from commingle.party_agent.store import Store; Store(Path(sys.argv[1]))"
+    )
     path = str(tmp_path / "ledger.sqlite")
     second = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
     assert second.returncode == 1
@@ -41,9 +44,10 @@ def test_second_process_is_refused(store: Store, tmp_path: Path) -> None:
     assert names(store) == []
 
 
+@pytest.mark.slow
 def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from party_agent.store import Store\n"
+        "import os, sys; from pathlib import Path; from commingle.party_agent.store import Store\n"
         "s = Store(Path(sys.argv[1]))\n"
         "with s.transaction() as db: db.execute(\"INSERT INTO datasets VALUES ('kept', '{}')\")\n"
         "s._connection.execute('BEGIN'); s._connection.execute(\"INSERT INTO datasets VALUES ('lost', '{}')\")\n"

@@ -13,9 +13,9 @@ from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.errors import ConflictError, UnknownError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
-from tests.party_agent.consortium import BY_HAND, Consortium, consortium_of, strictly
-from tests.party_agent.fake_coordinator import NOW
-from tests.services.in_process import InProcess
+from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.tampering import NOW
+from tests.world.transport import InProcess
 
 CALLS: dict[Scope, tuple[str, str]] = {
     "read": ("GET", "/v1/ledger"),
@@ -47,7 +47,7 @@ def http(consortium: Consortium) -> Iterator[httpx.Client]:
 
 def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str) -> int:
     method, path = CALLS[scope]
-    release = next(iter(consortium.coordinator.releases))
+    release = consortium.coordinator.releases()[0]
     headers = {"Authorization": f"Bearer {token}"}
     return http.request(method, path.format(release=release), content=b"{}", headers=headers).status_code
 

@@ -19,13 +19,15 @@ from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.statements import Approval, BlockStatement, Enrolment, Rejection
+from commingle.shared.documents.statements import Approval, BlockStatement, Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
-from tests.party_agent.consortium import Consortium, Noise, consortium_of, strictly
-from tests.party_agent.fake_coordinator import NOW, answering, no_fault
+from tests.world.consortium import Consortium, Noise, consortium_of, strictly
+from tests.world.documents import enrolment
+from tests.world.tampering import NOW
+from tests.world.transport import answering, no_fault
 
 STRANGER = SigningKey(b"\xee" * 32)
 HEAD = "0" * 64
@@ -39,6 +41,11 @@ def approved_by_all(pair: Consortium) -> str:
     return release
 
 
+def enrol(pair: Consortium, name: str, key: SigningKey) -> None:
+    hub = pair.coordinator.hub
+    assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key="00" * 32)).is_success
+
+
 def nothing_spent(pair: Consortium) -> bool:
     with pair.agent("clinic") as agent:
         return agent.ledger.charges() == [] and not pair.coordinator.received
@@ -49,8 +56,7 @@ def dump(envelope: Envelope) -> dict[str, Any]:
 
 
 def test_spec_signed_by_nobody_we_trust_is_ignored(pair: Consortium) -> None:
-    spec = pair.spec(proposer=STRANGER)
-    pair.coordinator.propose(spec, key=STRANGER)
+    pair.plant(pair.spec(proposer=STRANGER), key=STRANGER)
     with pytest.raises(SignatureError, match="not expected here"):
         pair.step("clinic")
     assert nothing_spent(pair)
@@ -59,17 +65,15 @@ def test_spec_signed_by_nobody_we_trust_is_ignored(pair: Consortium) -> None:
 
 
 def test_spec_signed_by_a_member_of_the_directory_that_is_not_pinned_is_ignored(pair: Consortium) -> None:
-    pair.coordinator.members["stranger"] = Enrolment(
-        invite="x" * 20, name="stranger", signing_key=STRANGER.verifying_key.raw.hex(), sealing_key="00" * 32
-    )
-    pair.coordinator.propose(pair.spec(proposer=STRANGER), key=STRANGER)
+    enrol(pair, "stranger", STRANGER)
+    pair.propose(key=STRANGER)
     with pytest.raises(SignatureError):
         pair.step("clinic")
     assert nothing_spent(pair)
 
 
 def test_spec_that_names_another_proposer_than_its_signer_is_ignored(pair: Consortium) -> None:
-    pair.coordinator.propose(pair.spec(proposer=STRANGER), key=pair.coordinator.key)
+    pair.plant(pair.spec(proposer=STRANGER))
     with pytest.raises(SignatureError, match="another proposer"):
         pair.step("clinic")
     assert nothing_spent(pair)
@@ -77,18 +81,19 @@ def test_spec_that_names_another_proposer_than_its_signer_is_ignored(pair: Conso
 
 def test_spec_whose_signature_is_broken_is_ignored(pair: Consortium) -> None:
     release = pair.propose()
-    found = pair.coordinator.releases[release]
+    found = pair.coordinator.found(release)
     payload = found.spec.payload_bytes.replace(b'"epsilon":1.0', b'"epsilon":2.0')
-    found.spec = found.spec.model_copy(update={"payload": b64encode(payload).decode()})
+    broken = found.spec.model_copy(update={"payload": b64encode(payload).decode()})
+    pair.coordinator.shown = view_with(spec=dump(broken))
     with pytest.raises(SignatureError, match="does not verify"):
         pair.step("clinic")
     assert nothing_spent(pair)
 
 
 def test_other_spec_under_the_same_id_is_ignored(pair: Consortium) -> None:
-    release = pair.propose()
+    pair.propose()
     other = seal(pair.spec(title="other"), kind="spec", key=pair.coordinator.key)
-    pair.coordinator.releases[release].spec = other
+    pair.coordinator.shown = view_with(spec=dump(other))
     with pytest.raises(DocumentError, match="another spec under this id"):
         pair.step("clinic")
     assert nothing_spent(pair)
@@ -112,7 +117,7 @@ def test_two_parties_shown_different_specs_never_debit(pair: Consortium) -> None
         with pair.agent(name) as agent:
             agent.step(lambda _, work: _swallow(work))
     pair.coordinator.before = no_fault
-    merged = {**pair.coordinator.releases[first].approvals, **pair.coordinator.releases[second].approvals}
+    merged = {**pair.coordinator.found(first).approvals, **pair.coordinator.found(second).approvals}
     assert merged.keys() == {"clinic", "insurer"}
 
     def lie(view: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium)
         p.model_copy(update={"signing_key": STRANGER.verifying_key.raw.hex()}) if p.name == "clinic" else p
         for p in spec.parties
     )
-    pair.coordinator.propose(spec.model_copy(update={"parties": parties}))
+    pair.plant(spec.model_copy(update={"parties": parties}))
     with pytest.raises(DocumentError, match="another key for this party"):
         pair.step("clinic")
     assert nothing_spent(pair)
@@ -147,7 +152,7 @@ def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium)
 
 def test_spec_no_noise_level_serves_is_ignored_and_spoils_no_list(pair: Consortium) -> None:
     spec = pair.spec().model_copy(update={"epsilon": 5.45e-8, "delta": 1e-300, "k": 40})
-    pair.coordinator.propose(spec)
+    pair.plant(spec)
     with pytest.raises(SpecError, match="too much noise"):
         pair.step("clinic")
     with pair.agent("clinic") as agent:
@@ -277,7 +282,7 @@ def test_views_that_make_no_sense_are_our_errors_and_do_not_halt(pair: Consortiu
     assert not isinstance(refused.value, StaleLedgerError)
     pair.coordinator.shown = lambda view: view
     pair.step("clinic")
-    assert "clinic" in pair.coordinator.releases[release].approvals
+    assert "clinic" in pair.coordinator.found(release).approvals
 
 
 def own_documents(key: SigningKey, spec: str) -> dict[str, dict[str, Envelope]]:
@@ -374,9 +379,7 @@ def test_release_refused_as_late_by_the_coordinator_keeps_charge_and_block(pair:
 def test_members_directory_is_read_to_its_end(pair: Consortium) -> None:
     keys = [SigningKey(bytes([i]) * 32) for i in range(1, 4)]
     for i, key in enumerate(keys):
-        pair.coordinator.members[f"m{i}"] = Enrolment(
-            invite="x" * 20, name=f"m{i}", signing_key=key.verifying_key.raw.hex(), sealing_key="00" * 32
-        )
+        enrol(pair, f"m{i}", key)
     with pair.coordinator.client() as http:
         assert CoordinatorClient(http).member_keys() == [key.verifying_key for key in keys]
 

@@ -19,9 +19,9 @@ from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.mechanisms.rows.signs import sign_bits
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.consortium import Noise
-from tests.party_agent.fake_coordinator import NOW
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
+from tests.world.consortium import Noise
+from tests.world.tampering import NOW
 
 N, K = 60, 12
 SEED = bytes(range(32))

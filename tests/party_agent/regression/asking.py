@@ -12,7 +12,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.release.charge import Charge
-from tests.party_agent.consortium import Consortium, write_csv
+from tests.world.consortium import Consortium, write_csv
 
 ROWS = 3000
 ATTRIBUTES: tuple[Attribute, ...] = (

@@ -20,9 +20,9 @@ from commingle.shared.documents.errors import SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
-from tests.party_agent.consortium import Consortium, CrashError, write_csv
 from tests.party_agent.regression.asking import clinic, request, table
-from tests.services.in_process import InProcess
+from tests.world.consortium import Consortium, CrashError, write_csv
+from tests.world.transport import InProcess
 
 TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 

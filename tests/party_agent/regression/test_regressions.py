@@ -33,8 +33,6 @@ from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
-from tests.party_agent.fake_coordinator import unreachable
 from tests.party_agent.regression.asking import (
     ATTRIBUTES,
     EVERYTHING,
@@ -46,6 +44,8 @@ from tests.party_agent.regression.asking import (
     request,
     table,
 )
+from tests.world.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
+from tests.world.transport import unreachable
 
 POINTS = ("party.regression.debited", "party.regression.drawn", "party.committing", "party.regression.stored")
 

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from commingle.__main__ import main
-from tests.services.released import COORDINATOR, STRANGER, FakeCoordinator, flipped, html, on_a_socket, published
+from tests.world.released import COORDINATOR, STRANGER, ServingCoordinator, flipped, html, published
+from tests.world.transport import on_a_socket
 
 TARGET = "charges, yearly"
 
@@ -53,7 +54,7 @@ def test_feature_with_a_comma_in_its_name_can_be_given_alone(
 def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release_id, files = published()
     saved = tmp_path / "saved"
-    with on_a_socket(FakeCoordinator.serving((release_id, files))) as url:
+    with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
         arguments = ("--target", TARGET, "--coordinator-key", COORDINATOR.fingerprint, "--save", str(saved))
         code, out, _ = run(capsys, "fit", url, "--release", release_id, *arguments)
     assert code == 0
@@ -62,7 +63,7 @@ def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: p
 
 
 def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with on_a_socket(FakeCoordinator.serving(published())) as url:
+    with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
         code, _, err = run(capsys, "fit", url, "--target", TARGET)
     assert code == 2
     assert f"{published()[0]}  charges [bold]" in err
@@ -113,10 +114,10 @@ def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
         code, _, err = run(capsys, "fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source)))
         assert code == 1
         assert expected in err
-    with on_a_socket(FakeCoordinator(instead=html)) as url:
+    with on_a_socket(ServingCoordinator(instead=html).answer) as url:
         code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
         assert (code, "did not answer with JSON" in err) == (1, True)
-    with on_a_socket(FakeCoordinator()) as url:
+    with on_a_socket(ServingCoordinator().answer) as url:
         code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
         assert (code, "has no release 0000" in err) == (1, True)
 

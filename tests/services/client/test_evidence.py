@@ -1,6 +1,7 @@
 """An evidence pack: a release with the histories of its parties, honest and not."""
 
 import json
+import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import pairwise
@@ -11,21 +12,21 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.views import export_audit
+from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import Rotation, RotationRequest, SignedDocument, open_spec
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import PartyAudit, verify_party_audit
-from commingle.shared.release.block import decode_block
-from commingle.shared.release.matrix import assemble
-from tests.party_agent.consortium import Consortium, consortium_of
-from tests.services.released import COORDINATOR, NOW, STRANGER, publish
+from tests.world.consortium import Consortium, consortium_of
+from tests.world.documents import rotation
+from tests.world.released import COORDINATOR, STRANGER
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path / "homes", "clinic", "insurer")
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
+    return consortium_of(tmp_path_factory.mktemp("homes"), "clinic", "insurer")
 
 
 def run_to_its_end(pair: Consortium, **choices: Any) -> str:
@@ -36,8 +37,8 @@ def run_to_its_end(pair: Consortium, **choices: Any) -> str:
     return release
 
 
-@pytest.fixture
-def pack(pair: Consortium, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def evidence(pair: Consortium, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two published releases and a rejected one behind it; the pack is about the first."""
     release = run_to_its_end(pair)
     run_to_its_end(pair, title="another")
@@ -45,19 +46,21 @@ def pack(pair: Consortium, tmp_path: Path) -> Path:
         refused = pair.propose(title="refused", epsilon=50.0)
     pair.step("clinic")
     assert pair.state(refused) == "rejected"
-    found = pair.coordinator.releases[release]
-    blocks = [
-        decode_block(found.bodies[party.name], columns=[c.name for c in party.columns], rows=16)
-        for party in found.document.parties
-    ]
-    opened = open_spec(found.spec, [COORDINATOR.verifying_key])
-    files = publish(opened, found.approvals, found.blocks, assemble(found.document, blocks))
-    directory = tmp_path / "release"
+    with pair.coordinator.client() as http:
+        served = (http.get(f"/v1/releases/{release}/{name}").content for name in ("manifest", "matrix", "moments"))
+        files = ReleaseFiles(*served)
+    directory = tmp_path_factory.mktemp("evidence")
     files.write(directory)
     for name in ("clinic", "insurer"):
         with pair.agent(name) as agent:
             (directory / f"audit-{name}.json").write_bytes(encode(export_audit(agent)))
     return directory
+
+
+@pytest.fixture
+def pack(evidence: Path, tmp_path: Path) -> Path:
+    """A copy that the test may spoil."""
+    return Path(shutil.copytree(evidence, tmp_path / "release"))
 
 
 def verify(pack: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -234,11 +237,3 @@ def test_history_of_a_party_that_replaced_its_key_confirms_what_it_signed_before
     for broken in ((), rotations[1:], rotations[:1], (rotation(STRANGER, keys[1]),)):
         file.write_bytes(signed(audit.model_copy(update={"rotations": broken}), keys[-1]))
         assert verify(pack, capsys)[0] == 1
-
-
-def rotation(old: SigningKey, new: SigningKey) -> RotationRequest:
-    document = Rotation(
-        party="clinic", old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=NOW
-    )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in (old, new))
-    return RotationRequest(by_old=by_old, by_new=by_new)

@@ -11,7 +11,7 @@ from sklearn.utils import estimator_checks as checks
 
 from commingle import CommingleRegressor, Release
 from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
-from tests.services.released import SLOPES, published
+from tests.world.released import SLOPES, published
 
 TARGET = "charges, yearly"
 RELEASE = Release.of(published()[1])

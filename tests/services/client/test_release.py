@@ -11,7 +11,7 @@ from commingle.shared.documents.errors import DocumentError, ProtocolError, Veri
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.runtime.errors import SettingsError
-from tests.services.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
+from tests.world.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
 
 TARGET = "charges, yearly"
 
@@ -136,12 +136,14 @@ def loaded_by(statement: str, *arguments: str) -> set[str]:
     return {*done.stdout.rpartition("loaded:")[2].split()}
 
 
+@pytest.mark.slow
 def test_verify_and_fit_load_nothing_they_do_not_need(tmp_path: Path) -> None:
     Release.of(published()[1]).save(tmp_path)
-    run = "from commingle.shared.runtime.cli import commingle; commingle.main(sys.argv[1:], standalone_mode=False)"
+    run = "from commingle.__main__ import commingle; commingle.main(sys.argv[1:], standalone_mode=False)"
     assert loaded_by(run, "verify", str(tmp_path)) & {*OPTIONAL, *OTHERS, *SLOW, "scipy"} == set()
     assert loaded_by(run, "fit", str(tmp_path), "--target", TARGET) & {*OPTIONAL, *OTHERS, *SLOW} == set()
 
 
+@pytest.mark.slow
 def test_client_loads_neither_agent_nor_coordinator_nor_a_server() -> None:
     assert loaded_by("from commingle import Release, ReleaseClient") & {*OPTIONAL, *OTHERS} == set()

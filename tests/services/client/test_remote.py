@@ -9,39 +9,39 @@ from commingle.services.client.files import ReleaseFiles
 from commingle.services.errors import NotPublishedError, UnknownReleaseError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
-from tests.services.released import (
+from tests.world.released import (
     COORDINATOR,
     STRANGER,
-    FakeCoordinator,
     Handler,
+    ServingCoordinator,
     flipped,
     html,
-    on_a_socket,
     problem,
     published,
     refused,
     resigned,
     too_slow,
 )
+from tests.world.transport import on_a_socket
 
 HUB = "http://hub.example"
 
 
-def client_of(fake: FakeCoordinator, *, cache: Path | None = None, trusted: str | None = None) -> ReleaseClient:
+def client_of(fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = None) -> ReleaseClient:
     return ReleaseClient(HUB, transport=fake.transport, cache=cache, trusted_coordinator=trusted)
 
 
 def test_fetched_release_is_verified_and_fits() -> None:
     release_id, files = published()
-    with client_of(FakeCoordinator.serving((release_id, files)), trusted=COORDINATOR.fingerprint) as client:
+    with client_of(ServingCoordinator.serving((release_id, files)), trusted=COORDINATOR.fingerprint) as client:
         release = client.fetch(release_id)
     assert (release.id, release.files, release.pinned) == (release_id, files, True)
 
 
 def test_everything_over_a_real_socket() -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
-    with on_a_socket(fake) as url, ReleaseClient(url, trusted_coordinator=COORDINATOR.fingerprint) as client:
+    fake = ServingCoordinator.serving((release_id, files))
+    with on_a_socket(fake.answer) as url, ReleaseClient(url, trusted_coordinator=COORDINATOR.fingerprint) as client:
         assert client.coordinator().name == "hub"
         assert [summary.id for summary in client.releases()] == [release_id]
         assert client.fetch(release_id).files == files
@@ -50,9 +50,9 @@ def test_everything_over_a_real_socket() -> None:
 
 
 def test_body_cut_short_by_the_network_is_unreachable() -> None:
-    fake = FakeCoordinator.serving(published())
+    fake = ServingCoordinator.serving(published())
     with (
-        on_a_socket(fake, cut_bytes=10) as url,
+        on_a_socket(fake.answer, cut_bytes=10) as url,
         ReleaseClient(url) as client,
         pytest.raises(UnreachableError),
     ):
@@ -64,7 +64,7 @@ def test_tampered_file_is_refused_and_not_cached(name: str, tmp_path: Path) -> N
     release_id, files = published()
     parts = {part: getattr(files, part) for part in ("manifest", "matrix", "moments")}
     tampered = ReleaseFiles(**{**parts, name: flipped(parts[name], len(parts[name]) // 2)})
-    with client_of(FakeCoordinator.serving((release_id, tampered)), cache=tmp_path) as client:
+    with client_of(ServingCoordinator.serving((release_id, tampered)), cache=tmp_path) as client:
         with pytest.raises((ProtocolError, NonsenseError)):
             client.fetch(release_id)
         assert client.cache is not None
@@ -75,7 +75,7 @@ def test_another_valid_release_in_its_place_is_refused() -> None:
     release_id, _ = published()
     _, other = published(mechanism="dgm")
     with (
-        client_of(FakeCoordinator.serving((release_id, other))) as client,
+        client_of(ServingCoordinator.serving((release_id, other))) as client,
         pytest.raises(VerificationError, match="came in answer"),
     ):
         client.fetch(release_id)
@@ -83,7 +83,7 @@ def test_another_valid_release_in_its_place_is_refused() -> None:
 
 def test_release_signed_by_another_coordinator_is_refused() -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, resigned(files, STRANGER)))
+    fake = ServingCoordinator.serving((release_id, resigned(files, STRANGER)))
     with (
         client_of(fake, trusted=COORDINATOR.fingerprint) as client,
         pytest.raises(VerificationError, match="trusted coordinator"),
@@ -92,15 +92,15 @@ def test_release_signed_by_another_coordinator_is_refused() -> None:
 
 
 def test_coordinator_with_another_key_than_pinned_is_told() -> None:
-    fake = FakeCoordinator(key=STRANGER)
+    fake = ServingCoordinator(key=STRANGER)
     with client_of(fake, trusted=COORDINATOR.fingerprint) as client, pytest.raises(VerificationError):
         client.coordinator()
     assert client_of(fake).coordinator().fingerprint == STRANGER.fingerprint
 
 
 def test_coordinator_whose_fingerprint_is_not_that_of_its_key_is_told() -> None:
-    identity = {**FakeCoordinator().identity(), "fingerprint": STRANGER.fingerprint}
-    fake = FakeCoordinator(instead=lambda _: httpx.Response(200, json=identity))
+    identity = {**ServingCoordinator().identity(), "fingerprint": STRANGER.fingerprint}
+    fake = ServingCoordinator(instead=lambda _: httpx.Response(200, json=identity))
     with pytest.raises(VerificationError):
         client_of(fake).coordinator()
 
@@ -108,25 +108,25 @@ def test_coordinator_whose_fingerprint_is_not_that_of_its_key_is_told() -> None:
 def test_all_pages_are_listed_once_and_in_order() -> None:
     _, files = published()
     ids = [f"{i:064x}" for i in range(7)]
-    fake = FakeCoordinator(files=dict.fromkeys(ids, files), page_size=3)
+    fake = ServingCoordinator(files=dict.fromkeys(ids, files), page_size=3)
     assert [summary.id for summary in client_of(fake).releases()] == ids
     assert len(fake.requests) == 3
 
 
 def test_list_filters_by_state_and_is_empty_without_releases() -> None:
-    fake = FakeCoordinator(unpublished=["0" * 64])
+    fake = ServingCoordinator(unpublished=["0" * 64])
     assert list(client_of(fake).releases()) == []
     assert [summary.id for summary in client_of(fake).releases(state="collecting")] == ["0" * 64]
 
 
 def test_pages_that_go_round_in_circles_end_with_an_error() -> None:
-    fake = FakeCoordinator(instead=lambda _: httpx.Response(200, json={"items": [], "next": "again"}))
+    fake = ServingCoordinator(instead=lambda _: httpx.Response(200, json={"items": [], "next": "again"}))
     with pytest.raises(NonsenseError, match="without end"):
         list(client_of(fake).releases())
 
 
 def test_unknown_and_unpublished_releases_are_told_apart() -> None:
-    with client_of(FakeCoordinator(unpublished=["1" * 64])) as client:
+    with client_of(ServingCoordinator(unpublished=["1" * 64])) as client:
         with pytest.raises(UnknownReleaseError):
             client.fetch("0" * 64)
         with pytest.raises(NotPublishedError, match="collecting"):
@@ -135,7 +135,7 @@ def test_unknown_and_unpublished_releases_are_told_apart() -> None:
 
 @pytest.mark.parametrize("release_id", ["", "..", "../coordinator", "A" * 64, "0" * 63, "0" * 64 + "\n", "%2e%2e"])
 def test_what_is_no_id_is_refused_before_any_request(release_id: str) -> None:
-    fake = FakeCoordinator()
+    fake = ServingCoordinator()
     with client_of(fake) as client, pytest.raises(UnknownReleaseError):
         client.fetch(release_id)
     assert fake.requests == []
@@ -164,7 +164,7 @@ CALLS: list[Callable[[ReleaseClient], object]] = [
 def test_every_failure_of_the_far_side_is_one_of_ours(
     answer: Handler, error: type[Exception], request_of: Callable[[ReleaseClient], object]
 ) -> None:
-    with client_of(FakeCoordinator(instead=answer)) as client, pytest.raises((error, ProtocolError)) as caught:
+    with client_of(ServingCoordinator(instead=answer)) as client, pytest.raises((error, ProtocolError)) as caught:
         request_of(client)
     assert getattr(caught.value, "remedy", "")
 
@@ -177,7 +177,7 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
 
 def test_cached_release_needs_no_coordinator(tmp_path: Path) -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     client_of(fake, cache=tmp_path).fetch(release_id)
     fake.instead = refused
     again = client_of(fake, cache=tmp_path).fetch(release_id)
@@ -189,7 +189,7 @@ def test_cached_release_needs_no_coordinator(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", range(3))
 def test_damaged_cache_is_noticed_and_mended(tmp_path: Path, damage: Callable[[bytes], bytes], which: int) -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     client_of(fake, cache=tmp_path).fetch(release_id)
     blob = tmp_path / "blobs" / files.digests[which]
     blob.write_bytes(damage(blob.read_bytes()))
@@ -202,7 +202,7 @@ def test_damaged_cache_is_noticed_and_mended(tmp_path: Path, damage: Callable[[b
 @pytest.mark.parametrize("index", [b"", b"\xff\xfe", b"../../etc/passwd", b"0" * 64])
 def test_damaged_index_is_noticed(tmp_path: Path, index: bytes) -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     client_of(fake, cache=tmp_path).fetch(release_id)
     (tmp_path / "releases" / release_id).write_bytes(index)
     assert client_of(fake, cache=tmp_path).fetch(release_id).files == files
@@ -210,7 +210,7 @@ def test_damaged_index_is_noticed(tmp_path: Path, index: bytes) -> None:
 
 def test_cache_filled_with_a_consistent_forgery_is_not_believed(tmp_path: Path) -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     client = client_of(fake, cache=tmp_path, trusted=COORDINATOR.fingerprint)
     assert client.cache is not None
     client.cache.put(release_id, resigned(files, STRANGER))
@@ -220,21 +220,21 @@ def test_cache_filled_with_a_consistent_forgery_is_not_believed(tmp_path: Path) 
 def test_cache_that_cannot_be_written_does_not_stop_a_fetch(tmp_path: Path) -> None:
     release_id, files = published()
     (tmp_path / "cache").touch()
-    client = client_of(FakeCoordinator.serving((release_id, files)), cache=tmp_path / "cache")
+    client = client_of(ServingCoordinator.serving((release_id, files)), cache=tmp_path / "cache")
     assert client.fetch(release_id).files == files
 
 
 def test_matrix_larger_than_its_manifest_allows_is_not_read() -> None:
     release_id, files = published()
     bloated = ReleaseFiles(files.manifest, files.matrix + bytes(64 << 20), files.moments)
-    fake = FakeCoordinator.serving((release_id, bloated))
+    fake = ServingCoordinator.serving((release_id, bloated))
     with client_of(fake) as client, pytest.raises(NonsenseError, match="more than the"):
         client.fetch(release_id)
 
 
 def test_size_in_a_manifest_of_another_key_is_not_believed() -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, resigned(files, STRANGER)))
+    fake = ServingCoordinator.serving((release_id, resigned(files, STRANGER)))
     with client_of(fake, trusted=COORDINATOR.fingerprint) as client, pytest.raises(VerificationError):
         client.fetch(release_id)
     assert not any(path.endswith("/matrix") for path in fake.requests)

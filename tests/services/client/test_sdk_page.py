@@ -8,7 +8,8 @@ import matplotlib as mpl
 import pytest
 
 from commingle import Fit, Release
-from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published, study
+from tests.world.released import COORDINATOR, ServingCoordinator, published, study
+from tests.world.transport import on_a_socket
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -18,8 +19,8 @@ def test_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     planned = study(mechanism="rmgm", n=2000, epsilon=10, title="charges")
     (tmp_path / "study.json").write_text(planned.model_dump_json(exclude_none=True))
-    fake = FakeCoordinator.serving(published())
-    with mpl.rc_context({"backend": "agg"}), on_a_socket(fake) as url:
+    fake = ServingCoordinator.serving(published())
+    with mpl.rc_context({"backend": "agg"}), on_a_socket(fake.answer) as url:
         names: dict[str, Any] = {"url": url, "fingerprint": COORDINATOR.fingerprint}
         for number, block in enumerate(BLOCKS):
             exec(compile(block, f"docs/sdk.md, example {number + 1}", "exec"), names)  # noqa: S102 - our own page

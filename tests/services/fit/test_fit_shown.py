@@ -114,6 +114,7 @@ def test_plot_of_a_constant_is_empty() -> None:
     assert constant.plot().get_yticklabels() == []
 
 
+@pytest.mark.slow
 def test_learner_and_client_load_no_optional_library() -> None:
     check = (
         "import sys, commingle.services.learner.app\n"

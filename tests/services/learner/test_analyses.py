@@ -11,8 +11,8 @@ import pytest
 from commingle import Release, ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
-from tests.services.in_process import InProcess
-from tests.services.released import COORDINATOR, FakeCoordinator, published
+from tests.world.released import COORDINATOR, ServingCoordinator, published
+from tests.world.transport import InProcess
 
 TARGET = "charges, yearly"
 ID, FILES = published()
@@ -42,7 +42,7 @@ NAMES = [kind for kind, _, _ in ANSWERS]
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    fake = FakeCoordinator.serving((ID, FILES))
+    fake = ServingCoordinator.serving((ID, FILES))
     client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
     with httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner") as learner:
         yield learner

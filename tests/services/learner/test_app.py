@@ -18,13 +18,12 @@ from commingle.shared.documents.study import Study
 from commingle.shared.forecast.curves import plan
 from commingle.shared.planning.design import design_of
 from commingle.shared.planning.task import Assumptions
-from tests.services.in_process import InProcess
-from tests.services.released import (
+from tests.world.released import (
     COORDINATOR,
     SLOPES,
     STRANGER,
     WHITENING,
-    FakeCoordinator,
+    ServingCoordinator,
     html,
     problem,
     published,
@@ -32,6 +31,7 @@ from tests.services.released import (
     resigned,
     too_slow,
 )
+from tests.world.transport import InProcess
 
 TARGET = "charges, yearly"
 ID = published()[0]
@@ -39,19 +39,19 @@ ROW = {"age": 40, "bmi": 25.5, "smoker": "yes"}
 
 
 def learner(
-    fake: FakeCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
+    fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
 ) -> httpx.Client:
     client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
     return httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner")
 
 
 @pytest.fixture
-def fake() -> FakeCoordinator:
-    return FakeCoordinator.serving(published())
+def fake() -> ServingCoordinator:
+    return ServingCoordinator.serving(published())
 
 
 @pytest.fixture
-def http(fake: FakeCoordinator) -> Iterator[httpx.Client]:
+def http(fake: ServingCoordinator) -> Iterator[httpx.Client]:
     with learner(fake) as client:
         yield client
 
@@ -77,14 +77,14 @@ def test_list_is_the_coordinators(http: httpx.Client) -> None:
 
 def test_list_is_paged() -> None:
     ids = [f"{i:064x}" for i in range(5)]
-    with learner(FakeCoordinator(files=dict.fromkeys(ids, published()[1]))) as http:
+    with learner(ServingCoordinator(files=dict.fromkeys(ids, published()[1]))) as http:
         first = http.get("/v1/releases", params={"limit": 3}).json()
         second = http.get("/v1/releases", params={"limit": 3, "cursor": first["next"]}).json()
     assert [item["id"] for item in first["items"] + second["items"]] == ids
     assert second["next"] is None
 
 
-def test_cursor_the_coordinator_did_not_give_is_the_askers_fault(fake: FakeCoordinator, http: httpx.Client) -> None:
+def test_cursor_the_coordinator_did_not_give_is_the_askers_fault(fake: ServingCoordinator, http: httpx.Client) -> None:
     fake.instead = lambda _: problem(422, "cursor")
     assert refusal(http.get("/v1/releases", params={"cursor": "x"}), 422)["type"].endswith("cursor")
     refusal(http.get("/v1/releases"), 502)
@@ -103,7 +103,7 @@ def test_release_shows_attributes_size_privacy_and_signal(http: httpx.Client) ->
 
 def test_signal_to_noise_falls_with_epsilon_to_nothing() -> None:
     release = published(epsilon=0.01)
-    with learner(FakeCoordinator.serving(release)) as http:
+    with learner(ServingCoordinator.serving(release)) as http:
         said = http.get(f"/v1/releases/{release[0]}").json()
     assert all(abs(column["signal_to_noise"]) < 0.3 for column in said["columns"][1:])
 
@@ -120,7 +120,7 @@ def test_moments_are_the_grams_without_the_expected_noise(http: httpx.Client) ->
 
 def test_moments_of_a_whitened_release_are_in_encoded_units_with_the_covariance_of_their_noise() -> None:
     release = published(whitening=WHITENING)
-    with learner(FakeCoordinator.serving(release)) as http:
+    with learner(ServingCoordinator.serving(release)) as http:
         said = http.get(f"/v1/releases/{release[0]}/moments").json()
         detail = http.get(f"/v1/releases/{release[0]}").json()
     assert said["columns"] == ["(intercept)", "age", "bmi", "smoker", TARGET]
@@ -150,7 +150,7 @@ def test_fit_with_a_target_alone_uses_all_other_attributes(http: httpx.Client) -
 )
 def test_every_estimator_answers_valid_json_with_and_without_signal(estimator: str) -> None:
     noisy = published(epsilon=0.01)
-    with learner(FakeCoordinator.serving(published(), noisy)) as http:
+    with learner(ServingCoordinator.serving(published(), noisy)) as http:
         for release in (ID, noisy[0]):
             body = {"target": TARGET, "estimator": estimator}
             assert http.post(f"/v1/releases/{release}/fits", json=body).status_code == 200
@@ -277,14 +277,14 @@ def test_wrong_address_is_a_problem_document(http: httpx.Client, method: str, pa
     refusal(http.request(method, path, json={"target": TARGET}), status)
 
 
-def test_release_that_is_not_published_yet_is_409(fake: FakeCoordinator, http: httpx.Client) -> None:
+def test_release_that_is_not_published_yet_is_409(fake: ServingCoordinator, http: httpx.Client) -> None:
     fake.unpublished.append("1" * 64)
     assert refusal(http.get(f"/v1/releases/{'1' * 64}"), 409)["type"].endswith("not-published")
 
 
 @pytest.mark.parametrize(("answer", "status"), [(refused, 503), (too_slow, 503), (html, 502)])
 def test_coordinator_away_serves_what_was_kept_and_refuses_the_rest(
-    fake: FakeCoordinator, http: httpx.Client, answer: Any, status: int
+    fake: ServingCoordinator, http: httpx.Client, answer: Any, status: int
 ) -> None:
     http.get(f"/v1/releases/{ID}")
     fake.instead = answer
@@ -294,7 +294,7 @@ def test_coordinator_away_serves_what_was_kept_and_refuses_the_rest(
 
 def test_release_that_does_not_verify_is_502_and_never_fitted() -> None:
     forged = resigned(published()[1], STRANGER)
-    with learner(FakeCoordinator.serving((ID, forged))) as http:
+    with learner(ServingCoordinator.serving((ID, forged))) as http:
         document = refusal(http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET}), 502)
         assert document["type"].endswith("verification")
 
@@ -361,7 +361,7 @@ def test_study_that_is_none_is_explained_without_repeating_it(http: httpx.Client
 
 
 def test_kept_releases_are_listed_and_served_after_a_restart_without_coordinator(
-    fake: FakeCoordinator, tmp_path: Path
+    fake: ServingCoordinator, tmp_path: Path
 ) -> None:
     with learner(fake, cache=tmp_path) as http:
         http.get(f"/v1/releases/{ID}")
@@ -377,7 +377,7 @@ def test_kept_releases_are_listed_and_served_after_a_restart_without_coordinator
         refusal(http.get("/readyz"), 503)
 
 
-def test_readiness_is_truthful(fake: FakeCoordinator, http: httpx.Client) -> None:
+def test_readiness_is_truthful(fake: ServingCoordinator, http: httpx.Client) -> None:
     assert http.get("/readyz").json() == {"status": "ready", "coordinator": "reachable", "releases_kept": 0}
     fake.instead = refused
     assert "no answer" in refusal(http.get("/readyz"), 503)["detail"]
@@ -388,7 +388,7 @@ def test_readiness_is_truthful(fake: FakeCoordinator, http: httpx.Client) -> Non
     assert http.get("/healthz").json() == {"status": "ok"}
 
 
-def test_concurrent_fits_agree_and_fetch_the_release_once(fake: FakeCoordinator, http: httpx.Client) -> None:
+def test_concurrent_fits_agree_and_fetch_the_release_once(fake: ServingCoordinator, http: httpx.Client) -> None:
     def fit(number: int) -> str:
         features = ["age", "bmi"] if number % 2 else ["age"]
         return http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET, "features": features}).text

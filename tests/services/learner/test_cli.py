@@ -7,12 +7,14 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from tests.services.released import COORDINATOR, FakeCoordinator, on_a_socket, published
+from tests.world.released import COORDINATOR, ServingCoordinator, published
+from tests.world.transport import on_a_socket
 
 
+@pytest.mark.slow
 def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: object) -> None:
     release_id, files = published()
-    with on_a_socket(FakeCoordinator.serving((release_id, files))) as coordinator:
+    with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as coordinator:
         command = [sys.executable, "-m", "commingle", "learner", "serve"]
         options = ["--coordinator", coordinator, "--coordinator-key", COORDINATOR.fingerprint]
         options += ["--cache", str(tmp_path), "--port", "0"]

@@ -8,7 +8,7 @@ from commingle import Release, ReleaseClient
 from commingle.services.errors import BusyError, UnknownReleaseError
 from commingle.services.learner.memory import ReleaseMemory
 from commingle.services.learner.source import ReleaseSource
-from tests.services.released import FakeCoordinator, published
+from tests.world.released import ServingCoordinator, published
 
 RELEASE = Release.of(published()[1])
 
@@ -67,7 +67,7 @@ def test_many_threads_asking_for_one_release_fetch_it_once() -> None:
 
 def test_requests_beyond_those_that_may_wait_are_refused_while_held_releases_are_served() -> None:
     release_id, files = published()
-    fake = FakeCoordinator.serving((release_id, files))
+    fake = ServingCoordinator.serving((release_id, files))
     source = ReleaseSource(ReleaseClient("http://hub", transport=fake.transport), waiting=1)
     source.fetch(release_id)
     reached, resume = Event(), Event()

@@ -64,6 +64,7 @@ def test_killing_the_parent_outright_leaves_no_child(tmp_path: Path) -> None:
         assert _gone(child, within_seconds=60)
 
 
+@pytest.mark.slow
 def test_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes, pytest.raises(ProcessError, match=r"job failed\n    Usage(.|\n)*nonsense"):
         processes.run({"job": [("nonsense",)]})

@@ -66,6 +66,7 @@ def test_two_calls_and_neighbouring_draws_are_uncorrelated() -> None:
         assert abs(float(np.corrcoef(a, b)[0, 1])) * len(a) ** 0.5 < SIX_SIGMA
 
 
+@pytest.mark.slow
 def test_forked_processes_draw_different_noise() -> None:
     script = (
         "import os, sys\n"

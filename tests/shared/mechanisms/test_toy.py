@@ -1,7 +1,6 @@
 """One registry line makes a mechanism: from a study to a fit, through the real coordinator and the real agents."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from commingle import Release
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import compose_agent
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.statements import Enrolment, SignedDocument
 from commingle.shared.documents.study import Study
 from commingle.shared.estimation.errors import EstimatorKindError
 from commingle.shared.forecast.curves import plan
@@ -23,12 +18,9 @@ from commingle.shared.forecast.forecast import forecast_of, with_sketch
 from commingle.shared.planning.design import design_of
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.release.plan import plan_blocks
-from tests.coordinator.honest import Hub, Proposed
-from tests.noise import seeded_noise
-from tests.party_agent.consortium import SCHEMAS, Consortium, consortium_of, rows_of, write_csv
-from tests.party_agent.fake_coordinator import FakeCoordinator
-from tests.services.in_process import InProcess
 from tests.shared.mechanisms.toy import TRUST
+from tests.world.consortium import SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.world.noise import seeded_noise
 
 NAMES = ("clinic", "insurer")
 N, EPSILON = 400, 100.0
@@ -52,53 +44,25 @@ def study(**changes: object) -> Study:
     return Study.model_validate(asked | changes, strict=False)
 
 
-@contextmanager
-def agents(hub: Hub, consortium: Consortium) -> Iterator[dict[str, Agent]]:
-    """Every party enrolled at the coordinator, its table registered."""
-    with ExitStack() as stack:
-        found = {}
-        for name, home in consortium.homes.items():
-            key = home.identity().signing_key
-            raw = key.verifying_key.raw.hex()
-            statement = Enrolment(
-                invite=hub.invited(name), name=name, signing_key=raw, sealing_key=home.sealing_key().hex()
-            )
-            document = SignedDocument(signing_key=raw, envelope=seal(statement, kind="enrolment", key=key))
-            assert hub.enrol(document).status_code == 201
-            found[name] = stack.enter_context(
-                compose_agent(
-                    home, transport=InProcess(hub.app), clock=hub.clock, draw=seeded_noise(list(name.encode()))
-                )
-            )
-        yield found
-
-
 def published(root: Path) -> ReleaseFiles:
     """A release of the toy: proposed, approved by the parties' own rules, uploaded, published."""
-    hub = Hub(f"sqlite:///{root / 'coordinator.sqlite'}", root / "hub")
+    consortium = Consortium(root)
+    hub = consortium.coordinator.hub
     everything = frozenset({"toy"})
     rule = AutoApproval(proposer=hub.key.fingerprint, mechanisms=everything, max_rho=100)
     policy = Policy(mechanisms=everything, max_epsilon=EPSILON, auto_approve=(rule,))
-    consortium = Consortium(root, FakeCoordinator(key=hub.key))
     for name in NAMES:
         consortium.add(name, policy=policy, epsilon_cap=2 * EPSILON)
         write_csv(consortium.table(name), rows_of(name, N))
+        with consortium.agent(name) as agent:
+            consortium.register(agent)
     consortium.pin_everybody()
     try:
-        with agents(hub, consortium) as running:
-            for agent in running.values():
-                consortium.register(agent)
-            spec = consortium.spec(mechanism="toy", n=N, epsilon=EPSILON, names=NAMES, now=hub.clock())
-            proposed = Proposed(spec, seal(spec, kind="spec", key=hub.key))
-            assert hub.propose(proposed).status_code == 201
-            for _ in range(3):
-                for agent in running.values():
-                    agent.step(lambda _, work: work())
-            hub.publisher.run_once()
-            assert hub.state(proposed) == "published"
-            got = {
-                kind: hub.http.get(f"/v1/releases/{proposed.id}/{kind}") for kind in ("manifest", "matrix", "moments")
-            }
+        release = consortium.propose(mechanism="toy", n=N, epsilon=EPSILON)
+        for name in (*NAMES, *NAMES):
+            consortium.step(name, draw=seeded_noise(list(name.encode())))
+        assert consortium.state(release) == "published"
+        got = {kind: hub.http.get(f"/v1/releases/{release}/{kind}") for kind in ("manifest", "matrix", "moments")}
         return ReleaseFiles(**{kind: answer.content for kind, answer in got.items()})
     finally:
         hub.close()

@@ -46,7 +46,7 @@ from commingle.shared.release.charge import (
     replay,
 )
 from commingle.shared.release.rounds import Refused
-from tests.party_agent.fake_coordinator import NOW
+from tests.world.tampering import NOW
 
 KEY = SigningKey(b"\x07" * 32)
 RELEASES = ("a" * 64, "b" * 64)

@@ -172,6 +172,7 @@ def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:
             assert party.loss.replace_one.rho >= party.loss.own.rho
 
 
+@pytest.mark.slow
 def test_stated_variances_are_those_of_the_opened_noise() -> None:
     """Variance of 3000 openings of noise alone, entry by entry: within 15 % (6 sigma, 64 entries: below 1e-6)."""
     spec = spec_of(THREE, n=2)

@@ -27,7 +27,6 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange, once
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.verification import verify_release
-from tests.noise import seeded_noise
 from tests.shared.mechanisms.moments.exchange.world import (
     KEYS,
     NAMES,
@@ -45,6 +44,7 @@ from tests.shared.mechanisms.moments.exchange.world import (
     spec_of,
     start,
 )
+from tests.world.noise import seeded_noise
 
 SPEC = spec_of()
 

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, BlockStatement, SignedDocument, open_spec
+from commingle.shared.documents.statements import Approval, open_spec
 from commingle.shared.dp.fixed_point import clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import Agreement, agreed, countersignature, transcript
@@ -31,12 +30,10 @@ from commingle.shared.mechanisms.moments.exchange.ring import Rows, rows_of, sub
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from tests.world.documents import HEAD, block_statement, manifest, signed_document
 
 Block = NDArray[np.int64]
-HEAD = "00" * 32
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 NAMES = ("clinic", "lab", "registry")
 KEYS = {name: SigningKey(sha256(name.encode()).digest()) for name in ("coordinator", "stranger", *NAMES)}
@@ -193,40 +190,29 @@ def redealt(world: World, seed: int) -> World:
 
 def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[str, str]) -> tuple[bytes, bytes, bytes]:
     """Manifest, matrix and moments that a coordinator would publish."""
-    document = world.spec.document
-    statements = {}
-    for party in document.parties:
-        plan, block = plan_block(document, party), blocks[party.name]
-        statements[party.name] = BlockStatement(
-            spec=world.spec.digest,
+    document, key = world.spec.document, KEYS["coordinator"]
+    statements = {
+        party.name: block_statement(
+            document,
+            party,
+            blocks[party.name],
+            release=world.spec.digest,
             approvals=world.exchange.approved,
-            party=party.name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(encode_block(block, plan.columns)).hexdigest(),
-            content_sha256=content_digest(block),
-            ledger_head=HEAD,
             transcript=transcripts.get(party.name),
-        )
+        )[1]
+        for party in document.parties
+    }
     integers = assemble(document, [blocks[name] for name in world.exchange.parties])
     matrix = encode_matrix(document, world.spec.digest, integers)
     moments = encode(second_moments(document, world.spec.digest, integers))
-    manifest = Manifest(
-        release=world.spec.digest,
-        spec=world.spec.envelope,
-        proposer_key=KEYS["coordinator"].verifying_key.raw.hex(),
+    said = manifest(
+        world.spec,
+        matrix,
+        moments,
+        rows=mechanism_of(document).rows(document),
+        proposer=key,
         approvals={name: found.envelope for name, found in world.exchange.approvals.items()},
         blocks={name: seal(said, kind="block", key=KEYS[name]) for name, said in statements.items()},
-        rows=mechanism_of(document).rows(document),
-        step=published_step(document),
-        columns=published_columns(document),
-        matrix_sha256=sha256(matrix).hexdigest(),
-        moments_sha256=sha256(moments).hexdigest(),
-        privacy=privacy_statement(document),
         published=document.created,
-        software="commingle test",
     )
-    key = KEYS["coordinator"]
-    signed = SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(manifest, kind="manifest", key=key))
-    return encode(signed), matrix, moments
+    return encode(signed_document(said, "manifest", key)), matrix, moments

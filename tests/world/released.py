@@ -1,29 +1,29 @@
 """A consortium in memory: honest parties, a published release, and a coordinator that serves it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import atexit
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import lru_cache
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from functools import cache, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.coordinator.store.rows import Facts, Files
+from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import encode
+from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
-    BlockStatement,
     SignedDocument,
     approval_set_digest,
     open_approvals,
@@ -34,17 +34,19 @@ from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
-from tests.noise import seeded_noise
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Round, State
+from tests.world.coordinator import Hub
+from tests.world.documents import HEAD, block_statement, manifest, signed_document
+from tests.world.noise import seeded_noise
+from tests.world.transport import InProcess
 
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 COORDINATOR = SigningKey(b"\xc0" * 32)
 STRANGER = SigningKey(b"\xee" * 32)
 PARTIES = {"clinic": SigningKey(b"\x01" * 32), "insurer": SigningKey(b"\x02" * 32)}
-HEAD = "00" * 32
 
 
 WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))  # clips nobody
@@ -134,17 +136,7 @@ def block_of(
     block = accumulator.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
     block = block + draw(plan.sigma, block.size).reshape(block.shape)
-    statement = BlockStatement(
-        spec=spec.digest,
-        approvals=relied_on,
-        party=party.name,
-        rows=plan.rows,
-        columns=plan.columns,
-        sigma=plan.sigma,
-        body_sha256=sha256(encode_block(block, plan.columns)).hexdigest(),
-        content_sha256=content_digest(block),
-        ledger_head=HEAD,
-    )
+    _, statement = block_statement(spec.document, party, block, release=spec.digest, approvals=relied_on)
     return block, seal(statement, kind="block", key=PARTIES[party.name])
 
 
@@ -156,33 +148,23 @@ def publish(
 ) -> ReleaseFiles:
     parquet = encode_matrix(spec.document, spec.digest, matrix)
     moments = encode(second_moments(spec.document, spec.digest, matrix))
-    manifest = Manifest(
-        release=spec.digest,
-        spec=spec.envelope,
-        proposer_key=COORDINATOR.verifying_key.raw.hex(),
+    said = manifest(
+        spec,
+        parquet,
+        moments,
+        rows=len(matrix),
+        proposer=COORDINATOR,
         approvals=approvals,
         blocks=blocks,
-        rows=len(matrix),
-        step=published_step(spec.document),
-        columns=published_columns(spec.document),
-        matrix_sha256=sha256(parquet).hexdigest(),
-        moments_sha256=sha256(moments).hexdigest(),
-        privacy=privacy_statement(spec.document),
         published=NOW,
-        software="tests",
     )
-    return ReleaseFiles(signed(manifest, COORDINATOR), parquet, moments)
-
-
-def signed(manifest: Manifest, key: SigningKey) -> bytes:
-    envelope = seal(manifest, kind="manifest", key=key)
-    return encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+    return ReleaseFiles(encode(signed_document(said, "manifest", COORDINATOR)), parquet, moments)
 
 
 def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:
     """The same release, its manifest signed by another key."""
-    manifest = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
-    return ReleaseFiles(signed(manifest, key), files.matrix, files.moments)
+    said = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
+    return ReleaseFiles(encode(signed_document(said, "manifest", key)), files.matrix, files.moments)
 
 
 def flipped(data: bytes, at: int = -20) -> bytes:
@@ -200,8 +182,13 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 @dataclass
-class FakeCoordinator:
-    """The read side of a coordinator's HTTP interface. `instead` answers in its place where it is set."""
+class ServingCoordinator:
+    """The real coordinator application over files that were published, or made up.
+
+    Attributes:
+        files: by the id under which they are served, whatever they hold; unpublished: ids of releases in their round.
+        instead: answers in its place where it is set.
+    """
 
     files: dict[str, ReleaseFiles] = field(default_factory=dict)
     unpublished: list[str] = field(default_factory=list)
@@ -211,7 +198,7 @@ class FakeCoordinator:
     requests: list[str] = field(default_factory=list)
 
     @classmethod
-    def serving(cls, *releases: tuple[str, ReleaseFiles]) -> "FakeCoordinator":
+    def serving(cls, *releases: tuple[str, ReleaseFiles]) -> "ServingCoordinator":
         return cls(files=dict(releases))
 
     @property
@@ -222,76 +209,48 @@ class FakeCoordinator:
         self.requests.append(request.url.path)
         if self.instead is not None:
             return self.instead(request)
-        match request.url.path.strip("/").split("/"):
-            case ["v1", "coordinator"]:
-                return httpx.Response(200, json=self.identity())
-            case ["v1", "releases"]:
-                return self.page(request.url.params)
-            case ["v1", "releases", release, name] if release in self.files and name in {
-                "manifest",
-                "matrix",
-                "moments",
-            }:
-                data: bytes = getattr(self.files[release], name)
-                return httpx.Response(200, content=data, headers={"etag": f'"{sha256(data).hexdigest()}"'})
-            case ["v1", "releases", release, _] if release in self.unpublished:
-                return problem(409, "not-published", "the release is collecting")
-        return problem(404, "unknown-release")
+        listed = request.url.path == "/v1/releases"
+        if listed:
+            limit = min(self.page_size, int(request.url.params.get("limit", "100")))
+            request = httpx.Request(request.method, request.url.copy_set_param("limit", limit))
+        hub = _serving(tuple(self.files.items()), tuple(self.unpublished), self.key)
+        answer = InProcess(hub.app).handle_request(request)
+        if not listed or not answer.is_success:
+            return answer
+        page = answer.json()
+        return httpx.Response(200, json=page | {"items": [{**i, "added_by_a_newer_version": 1} for i in page["items"]]})
 
     def identity(self) -> dict[str, str]:
-        key = self.key.verifying_key
-        return {"name": "hub", "signing_key": key.raw.hex(), "fingerprint": key.fingerprint, "software": "tests"}
-
-    def page(self, params: httpx.QueryParams) -> httpx.Response:
-        listed = sorted(self.files) if params.get("state", "published") == "published" else sorted(self.unpublished)
-        start = int(params.get("cursor", "0"))
-        end = start + min(self.page_size, int(params.get("limit", "100")))
-        following = str(end) if end < len(listed) else None
-        return httpx.Response(200, json={"items": [summary(i) for i in listed[start:end]], "next": following})
+        identity: dict[str, str] = self.answer(httpx.Request("GET", "http://hub/v1/coordinator")).json()
+        return identity
 
 
-def summary(release: str) -> dict[str, object]:
-    return {
-        "id": release,
-        "study": "charges [bold]",
-        "mechanism": "rmgm",
-        "state": "published",
-        "reason": None,
-        "created": NOW.isoformat(),
-        "expires": NOW.isoformat(),
-        "n": 2000,
-        "k": 400,
-        "epsilon": 1e4,
-        "delta": 1e-5,
-        "parties": [{"name": name, "approved": True, "uploaded": True} for name in PARTIES],
-        "added_by_a_newer_version": 1,
-    }
+@cache
+def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str, ...], key: SigningKey) -> Hub:
+    """One for all tests that serve the same: nobody changes anything there."""
+    folder = TemporaryDirectory()
+    hub = Hub(f"sqlite:///{folder.name}/coordinator.sqlite", Path(folder.name), key=key)
+    atexit.register(folder.cleanup)
+    atexit.register(hub.close)
+    blobs = hub.coordinator.blobs
+    with hub.store.write() as tx:
+        for release in reversed(unpublished):  # listed are the newest first
+            _add(tx, release, published()[1], State.COLLECTING)
+        for release, found in reversed(files):
+            _add(tx, release, found, State.PUBLISHED)
+            stored = Files(blobs.put(found.manifest), blobs.put(found.matrix), blobs.put(found.moments))
+            tx.releases.save(release, Round(frozenset(PARTIES), NOW, State.PUBLISHED), stored)
+    return hub
 
 
-@contextmanager
-def on_a_socket(coordinator: FakeCoordinator, *, cut_bytes: int = 0) -> Iterator[str]:
-    """The fake behind a real HTTP server; `cut_bytes` are left out at the end of every body. Gives its URL."""
-
-    class Answerer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            response = coordinator.answer(httpx.Request("GET", f"http://fake{self.path}"))
-            self.send_response(response.status_code)
-            self.send_header("content-type", response.headers.get("content-type", "application/octet-stream"))
-            self.send_header("content-length", str(len(response.content)))
-            self.end_headers()
-            self.wfile.write(response.content[: len(response.content) - cut_bytes])
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answerer) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+def _add(tx: Transaction, release: str, files: ReleaseFiles, state: State) -> None:
+    published_as = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
+    spec = decode(ReleaseSpec, published_as.spec.payload_bytes)
+    said = {name.name: getattr(spec, name.name) for name in fields(Facts) if name.name != "id"}
+    tx.releases.add(
+        Facts(id=release, **said), spec=published_as.spec, proposer_key=published_as.proposer_key, parties=[*PARTIES]
+    )
+    tx.releases.save(release, Round(frozenset(PARTIES), spec.expires, state))
 
 
 def html(_: httpx.Request) -> httpx.Response:

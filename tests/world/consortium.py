@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from commingle.coordinator.decisions import reject
 from numpy.typing import NDArray
 
 from commingle.party_agent.agent import Agent
@@ -25,14 +26,18 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import Store
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
-from tests.party_agent.fake_coordinator import NOW, URL, FakeCoordinator
+from commingle.shared.runtime.request_signing import RequestSigner
+from tests.world.documents import HEAD, enrolment
+from tests.world.tampering import URL, TamperedCoordinator
 
 N = 40
 LINKAGE = b"\x11" * 32
@@ -104,9 +109,20 @@ class Consortium:
     """Homes of all parties under one directory and the coordinator they are enrolled with."""
 
     root: Path
-    coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
+    coordinator: TamperedCoordinator = field(init=False)
     homes: dict[str, Home] = field(default_factory=dict)
-    clock_shows: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.coordinator = TamperedCoordinator(self.root / "coordinator")
+
+    @property
+    def clock_shows(self) -> datetime:
+        """Everybody's time."""
+        return self.coordinator.clock.now
+
+    @clock_shows.setter
+    def clock_shows(self, now: datetime) -> None:
+        self.coordinator.clock.now = now
 
     def add(self, name: str, *, policy: Policy = AUTOMATIC, epsilon_cap: float = 10.0) -> Home:
         home = Home(self.root / name)
@@ -146,7 +162,7 @@ class Consortium:
         whitenings: dict[str, Whitening] | None = None,
         schemas: dict[str, tuple[Attribute, ...]] | None = None,
         names: tuple[str, ...] | None = None,
-        now: datetime = NOW,
+        now: datetime | None = None,
     ) -> ReleaseSpec:
         names = names or tuple(self.homes)
         members = {
@@ -178,11 +194,41 @@ class Consortium:
             members=members,
             proposer=(proposer or self.coordinator.key).fingerprint,
             seed=sha256(title.encode()).digest(),
-            now=now,
+            now=now or self.clock_shows,
         )
 
-    def propose(self, **choices: Any) -> str:
-        return self.coordinator.propose(self.spec(**choices))
+    def enrol_everybody(self) -> None:
+        """Every party is a member of the coordinator's directory, of whom it is not one yet."""
+        hub = self.coordinator.hub
+        for name, home in self.homes.items():
+            with hub.store.read() as tx:
+                if tx.members.get(name) is not None:
+                    continue
+            key = home.identity().signing_key
+            assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key=home.sealing_key().hex())).is_success
+
+    def propose(self, *, key: SigningKey | None = None, **choices: Any) -> str:
+        """Propose a release, by the coordinator or whose key that is."""
+        self.enrol_everybody()
+        return self.coordinator.propose(self.spec(proposer=key, **choices), key=key)
+
+    def plant(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
+        """Let the coordinator show a proposal that it would have refused."""
+        envelope = seal(spec, kind="spec", key=key or self.coordinator.key)
+        return self.coordinator.disguise(self.propose(title="what is there instead"), envelope)
+
+    def withdraw(self, release: str, party: str) -> None:
+        """A party says no, or ends the round."""
+        no = Rejection(spec=release, party=party, reason="operator", created=self.clock_shows, ledger_head=HEAD)
+        signed = seal(no, kind="rejection", key=self.homes[party].identity().signing_key)
+        reject(self.coordinator.hub.coordinator, release, party, signed)
+
+    @contextmanager
+    def client(self, name: str) -> Iterator[CoordinatorClient]:
+        """A party's signed calls to the coordinator."""
+        key, audience = self.homes[name].identity().signing_key, self.coordinator.key.fingerprint
+        with self.coordinator.client(RequestSigner(key, audience=audience, clock=self.coordinator.clock)) as http:
+            yield CoordinatorClient(http)
 
     @contextmanager
     def agent(
@@ -194,14 +240,13 @@ class Consortium:
         home: Home | None = None,
         store: Store | None = None,
     ) -> Iterator[Agent]:
-        """As `party_agent.compose` puts one together, over the fake coordinator."""
+        """As `party_agent.compose` puts one together."""
         home = home or self.homes[name]
         settings, identity = home.settings(), home.identity()
         assert settings.coordinator is not None
         store = store or Store(home.database)
         try:
-            with self.coordinator.client() as http:
-                client = CoordinatorClient(http)
+            with self.client(name) as client:
                 ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
                 yield Agent(
                     home=home,
@@ -223,7 +268,7 @@ class Consortium:
                         entropy=secrets.token_bytes,
                     ),
                     jobs=Jobs(),
-                    clock=lambda: self.clock_shows,
+                    clock=self.coordinator.clock,
                     draw=draw or Noise(),
                 )
         finally:
@@ -239,7 +284,7 @@ class Consortium:
             return agent.ledger.charge(release)
 
     def state(self, release: str) -> str:
-        return self.coordinator.releases[release].round.state
+        return self.coordinator.found(release).state
 
 
 def strictly(_: str, work: Callable[[], None]) -> None:
@@ -261,4 +306,3 @@ def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consor
 def soon(consortium: Consortium, *, hours: float) -> None:
     """Time passes for everybody."""
     consortium.clock_shows += timedelta(hours=hours)
-    consortium.coordinator.now = consortium.clock_shows

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import finalize
 
 import httpx
 import numpy as np
@@ -27,11 +30,8 @@ from commingle.shared.documents.statements import (
     Approval,
     ApprovalRequest,
     BlockStatement,
-    Enrolment,
     Rejection,
     RejectionReason,
-    Rotation,
-    RotationRequest,
     SignedDocument,
     approval_set_digest,
     open_approval,
@@ -41,15 +41,14 @@ from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import discrete_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
-from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.request_signing import RequestSigner
-from tests.services.in_process import InProcess
+from tests.world.documents import HEAD, START, block_statement, enrolment
+from tests.world.transport import InProcess
 
-START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ROWS = 40
 LINKAGE = b"only the parties know this"
-HEAD = "0" * 64
 ATTRIBUTES: Mapping[str, list[dict[str, Any]]] = {
     "clinic": [
         {"kind": "numeric", "name": "age", "lower": 0.0, "upper": 100.0},
@@ -106,10 +105,7 @@ class Honest:
     subjects: Sequence[str] = tuple(f"subject-{i:03}" for i in range(ROWS))
 
     def enrolment(self, text: str, *, key: SigningKey | None = None) -> SignedDocument:
-        signer = key or self.key
-        raw = signer.verifying_key.raw.hex()
-        document = Enrolment(invite=text, name=self.name, signing_key=raw, sealing_key=self.sealing_key)
-        return SignedDocument(signing_key=raw, envelope=seal(document, kind="enrolment", key=signer))
+        return enrolment(text, self.name, key or self.key, sealing_key=self.sealing_key)
 
     def approval(
         self, proposed: Proposed, *, key: SigningKey | None = None, head: str = HEAD, about: str | None = None
@@ -148,17 +144,8 @@ class Honest:
         noise = discrete_gaussian(plan.sigma, plan.rows * len(plan.columns))
         integers = accumulator.total() + noise.reshape(plan.rows, len(plan.columns))
         opened = {p.name: open_approval(approvals[p.name], p, spec=proposed.id) for p in spec.parties}
-        body = encode_block(integers, plan.columns)
-        statement = BlockStatement(
-            spec=proposed.id,
-            approvals=approval_set_digest(opened),
-            party=self.name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(body).hexdigest(),
-            content_sha256=content_digest(integers),
-            ledger_head=HEAD,
+        body, statement = block_statement(
+            spec, share, integers, release=proposed.id, approvals=approval_set_digest(opened)
         )
         return self.signed(body, statement.model_copy(update=changes))
 
@@ -168,16 +155,6 @@ class Honest:
 
 def key_of(name: str) -> SigningKey:
     return SigningKey(sha256(name.encode()).digest())
-
-
-def rotation(
-    old: SigningKey, new: SigningKey, *, party: str = "clinic", by: tuple[SigningKey, SigningKey] | None = None
-) -> RotationRequest:
-    document = Rotation(
-        party=party, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=START
-    )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in by or (old, new))
-    return RotationRequest(by_old=by_old, by_new=by_new)
 
 
 @dataclass
@@ -191,7 +168,9 @@ class Hub:
     blobs: Blobs | None = None
 
     def __post_init__(self) -> None:
+        _prepare(self.url)
         self.store = open_store(self.url)
+        finalize(self, self.store.close)  # where a test leaves it to the garbage collector
         blobs = self.blobs or BlobDirectory(self.home / "blobs")
         self.coordinator = Coordinator("hub", self.key, self.store, blobs, self.clock)
         self.publisher = Publisher(self.coordinator)
@@ -295,6 +274,21 @@ class Hub:
     def kinds(self, proposed: Proposed) -> list[str]:
         items = self.http.get("/v1/events").json()["items"]
         return [item["kind"] for item in items if item["release"] == proposed.id]
+
+
+def _prepare(url: str) -> None:
+    """A new SQLite file starts as a copy of one whose tables were made before."""
+    kind, _, file = url.partition(":///")
+    if kind == "sqlite" and not (path := Path(file)).exists() and path.parent.is_dir():
+        path.write_bytes(_empty_database())
+
+
+@cache
+def _empty_database() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.sqlite"
+        open_store(f"sqlite:///{path}").close()
+        return path.read_bytes()
 
 
 def problem(answer: httpx.Response) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.statements import BlockStatement, open_spec
+from commingle.shared.documents.statements import open_spec
 from commingle.shared.dp.noise import discrete_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
@@ -28,9 +28,9 @@ from commingle.shared.mechanisms.moments.exchange.mask import (
 from commingle.shared.mechanisms.moments.exchange.ring import Rows, rows_of, subtracted
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.plan import plan_block
-from tests.coordinator.honest import HEAD, Block, Honest, Hub, Proposed, key_of
+from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of
+from tests.world.documents import block_statement
 
 OCTETS = "application/octet-stream"
 
@@ -64,8 +64,9 @@ class Exchanging:
     parties: Sequence[Honest]
     masks: dict[str, Mask] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def exchange(self) -> Exchange:
+        """Asked for once: approvals do not change."""
         spec = open_spec(self.proposed.envelope, [self.hub.key.verifying_key])
         return Exchange.of(spec, self.hub.approvals(self.proposed))
 
@@ -143,17 +144,12 @@ class Exchanging:
         hidden = mask(exchange, party=party.name, key=party.round_key(self.proposed), agreement=agreement)
         noise = mechanism_of(spec).noise(spec, party.share(self.proposed), sigma=plan.sigma, draw=discrete_gaussian)
         integers = submission(shares, hidden, noise)
-        body = encode_block(integers, plan.columns)
-        statement = BlockStatement(
-            spec=self.proposed.id,
+        body, statement = block_statement(
+            spec,
+            party.share(self.proposed),
+            integers,
+            release=self.proposed.id,
             approvals=exchange.approved,
-            party=party.name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(body).hexdigest(),
-            content_sha256=content_digest(integers),
-            ledger_head=HEAD,
             transcript=agreement.transcript,
         )
         return party.signed(body, statement.model_copy(update=changes))

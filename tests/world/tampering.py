@@ -1,0 +1,268 @@
+"""The real coordinator application in the power of an operator who may lie, forget, forge and overhear."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import httpx
+
+from commingle.coordinator.members import invite
+from commingle.coordinator.proposals import propose
+from commingle.coordinator.store.rows import ReleaseRow
+from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import open_spec
+from commingle.shared.mechanisms.moments.exchange.deal import deal
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
+from tests.world.coordinator import Hub, SetClock
+from tests.world.transport import Fault, InProcess, no_fault
+
+URL = "http://coordinator.test"
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+_HELD = {"/v1/parties": {"limit": "1"}, "/v1/releases": {"limit": "1"}, "/v1/events": {"wait_seconds": "0"}}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A release as the coordinator has it, read anew each time."""
+
+    hub: Hub
+    id: str
+
+    @property
+    def row(self) -> ReleaseRow:
+        with self.hub.store.read() as tx:
+            found = tx.releases.get(self.id)
+        assert found is not None
+        return found
+
+    @property
+    def spec(self) -> Envelope:
+        return self.row.spec
+
+    @property
+    def document(self) -> ReleaseSpec:
+        return decode(ReleaseSpec, self.spec.payload_bytes)
+
+    @property
+    def state(self) -> State:
+        return self.row.state
+
+    @property
+    def deal(self) -> Envelope | None:
+        return self.row.deal
+
+    @property
+    def approvals(self) -> dict[str, Envelope]:
+        return self._signed("approval")
+
+    @property
+    def alignments(self) -> dict[str, Envelope]:
+        return self._signed("alignment")
+
+    @property
+    def rejections(self) -> dict[str, Envelope]:
+        return self._signed("rejection")
+
+    @property
+    def blocks(self) -> dict[str, Envelope]:
+        return self._signed("statement")
+
+    @property
+    def masks(self) -> dict[str, Envelope]:
+        return self._signed("mask")
+
+    @property
+    def countersignatures(self) -> dict[str, Envelope]:
+        return self._signed("countersignature")
+
+    @property
+    def packages(self) -> dict[str, bytes]:
+        with self.hub.store.read() as tx:
+            return {party: tx.releases.package(self.id, party) or b"" for party in self.row.shares}
+
+    def body(self, party: str) -> bytes:
+        """The bytes of a party's block."""
+        digest = self.row.shares[party].body
+        assert digest is not None
+        with self.hub.coordinator.blobs.open(digest) as file:
+            return file.read()
+
+    def masked(self, party: str) -> bytes:
+        """A party's encrypted masked rows."""
+        with self.hub.coordinator.blobs.open_mask(self.id, self.masks[party].digest) as file:
+            return file.read()
+
+    def _signed(self, kind: str) -> dict[str, Envelope]:
+        signed = {name: getattr(share, kind) for name, share in self.row.shares.items()}
+        return {name: envelope for name, envelope in signed.items() if envelope is not None}
+
+
+@dataclass
+class TamperedCoordinator:
+    """Honest until a test tampers with it. Lists one item to a page, so that paging is always exercised.
+
+    Attributes:
+        before: asked before a request is handled; after: asked when it has been handled and committed.
+        shown: changes what is shown of a release; rewrite: what any other path is answered with.
+        requests: method and path of everything that was asked.
+        received: the bodies of every upload attempt that arrived, by party.
+    """
+
+    root: Path
+    key: SigningKey = field(default_factory=lambda: SigningKey(b"\xc0" * 32))
+    clock: SetClock = field(default_factory=lambda: SetClock(NOW))
+    before: Fault = no_fault
+    after: Fault = no_fault
+    shown: Callable[[dict[str, Any]], dict[str, Any]] = lambda view: view
+    rewrite: Callable[[str, Any], Any] = lambda _, answer: answer
+    requests: list[str] = field(default_factory=list)
+    received: dict[str, list[bytes]] = field(default_factory=dict)
+    _disguises: dict[str, tuple[str, Envelope]] = field(default_factory=dict)
+    _lock: RLock = field(default_factory=RLock)
+
+    @cached_property
+    def hub(self) -> Hub:
+        """Made when it is first asked for."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        return Hub(f"sqlite:///{self.root / 'coordinator.sqlite'}", self.root, self.clock, self.key)
+
+    @cached_property
+    def _transport(self) -> InProcess:
+        return InProcess(self.hub.app)
+
+    def client(self, auth: httpx.Auth | None = None) -> httpx.Client:
+        return httpx.Client(transport=httpx.MockTransport(self.handle), base_url=URL, auth=auth)
+
+    def invited(self, name: str) -> str:
+        """The text of an invite."""
+        return invite(self.hub.coordinator, party=name, lifetime=timedelta(hours=1))[0]
+
+    def propose(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
+        return self.propose_signed(seal(spec, kind="spec", key=key or self.key))
+
+    def propose_signed(self, envelope: Envelope) -> str:
+        return propose(self.hub.coordinator, envelope)[0].facts.id
+
+    def disguise(self, release: str, envelope: Envelope) -> str:
+        """From now on show a release as if that had been proposed, under its id."""
+        self._disguises[envelope.digest] = release, envelope
+        return envelope.digest
+
+    def found(self, release: str) -> Found:
+        return Found(self.hub, release)
+
+    def releases(self) -> list[str]:
+        """Ids of every release, the newest first."""
+        with self.hub.store.read() as tx:
+            return [item.facts.id for item in tx.releases.page(state=None, before=None, limit=200).items]
+
+    def exchange(self, release: str) -> Exchange:
+        """Of a release that everybody has approved."""
+        found = self.found(release)
+        return Exchange.of(open_spec(found.spec, [self.key.verifying_key]), found.approvals)
+
+    def work(self) -> None:
+        """Publish, deal and end whatever is due."""
+        with self._lock, _unharmed():
+            self.hub.publisher.run_once()
+
+    def deal_again(self, release: str) -> None:
+        """Put another deal in the place of the one that was made."""
+        dealt = deal(self.exchange(release), entropy=secrets.token_bytes)
+        self.replace_deal(release, seal(dealt.statement, kind="deal", key=self.key), dealt.packages)
+
+    def replace_deal(self, release: str, statement: Envelope, packages: Mapping[str, bytes]) -> None:
+        with self.hub.store.write() as tx:
+            tx.releases.drop_packages(release)
+            tx.releases.save_deal(release, statement, packages)
+
+    def replace_mask(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
+        self.hub.coordinator.blobs.put_mask(release, statement.digest, BytesIO(body))
+        with self.hub.store.write() as tx:
+            tx.releases.save_mask(release, party, statement)
+
+    def forget_exchange(self, release: str, party: str) -> None:
+        """As if restored from before the party's mask and countersignature."""
+        with self.hub.store.write() as tx:
+            tx.releases._save_share(release, party, mask=None, countersignature=None)
+
+    def relayed(self, recipient: str) -> dict[str, Envelope]:
+        """Sealed linkage keys for a member, by sender."""
+        with self.hub.store.read() as tx:
+            return {row.sender: parse_envelope(row.envelope.encode()) for row in tx.linkage.of(recipient)}
+
+    def relay(self, recipient: str, sender: str, envelope: Envelope) -> None:
+        """Put a sealed linkage key there unchecked."""
+        with self.hub.store.write() as tx:
+            tx.linkage.put(recipient, sender, self.clock(), envelope.to_json().decode())
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        method, path = request.method, request.url.path
+        self.requests.append(f"{method} {path}")
+        if (answer := self.before(request)) is not None:
+            return answer
+        self._overhear(request)
+        with self._lock, _unharmed():
+            response = self._honest_answer(request)
+            if method == "PUT" and response.is_success:
+                self.hub.publisher.run_once()
+        lie = self.after(request)
+        return response if lie is None else lie
+
+    def _honest_answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        disguised, _, rest = path.removeprefix("/v1/releases/").partition("/")
+        real, envelope = self._disguises.get(disguised, (disguised, None))
+        url, headers = request.url, request.headers.copy()
+        if request.method == "GET" and (path in _HELD or envelope):  # open to everybody: asked anew, unsigned
+            url = url.copy_with(path=path.replace(disguised, real) if envelope else path)
+            url = url.copy_merge_params(_HELD.get(path, {}))
+            headers.pop("signature", None), headers.pop("signature-input", None)
+        answer = self._transport.handle_request(
+            httpx.Request(request.method, url, headers=headers, content=request.content)
+        )
+        if request.method != "GET" or not answer.is_success or "json" not in answer.headers["content-type"]:
+            return answer
+        said = self._changed(path, answer.json(), rest=rest)
+        if envelope is not None:
+            said |= {"id": disguised, "spec": envelope.model_dump(mode="json")}
+        return httpx.Response(answer.status_code, json=said)
+
+    def _changed(self, path: str, said: Any, *, rest: str) -> Any:
+        if path == "/v1/releases":
+            names = {real: shown for shown, (real, _) in self._disguises.items()}
+            said["items"] = [item | {"id": names.get(item["id"], item["id"])} for item in said["items"]]
+        if path.startswith("/v1/releases/") and not rest:
+            return self.shown(said)
+        return self.rewrite(path, said)
+
+    def _overhear(self, request: httpx.Request) -> None:
+        if request.method == "PUT":
+            *_, what, party = request.url.path.split("/")
+            name = {"blocks": party, "masks": f"mask of {party}"}.get(what)
+            if name is not None:
+                self.received.setdefault(name, []).append(request.content)
+
+
+@contextmanager
+def _unharmed() -> Iterator[None]:
+    """Faults strike agents: the coordinator, which lives in the same process here, is left alone."""
+    strike = faults._armed.strike
+    faults.arm(lambda _: None)
+    try:
+        yield
+    finally:
+        faults.arm(strike)
