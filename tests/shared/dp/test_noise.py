@@ -69,7 +69,7 @@ def test_two_calls_and_neighbouring_draws_are_uncorrelated() -> None:
 def test_forked_processes_draw_different_noise() -> None:
     script = (
         "import os, sys\n"
-        "from shared.privacy.noise import discrete_gaussian\n"
+        "from commingle.shared.dp.noise import discrete_gaussian\n"
         "discrete_gaussian(10**9, 4)\n"
         "for _ in range(2):\n"
         "    pid = os.fork()\n"
