@@ -21,6 +21,9 @@ help: ## list the commands
 demo: .venv/.ready ## run a whole consortium on this machine and fit its release
 	$(BIN)/commingle simulate --out demo
 
+# the workers take the cores: threads of their arithmetic would only wait for each other
+test test-all test-slow: export OPENBLAS_NUM_THREADS := 1
+
 test: .venv/.ready ## the fast tests; everything at one path: make test T=tests/shared
 	$(BIN)/pytest $(if $(T),$(T),$(PARALLEL) -m "not slow")
 
