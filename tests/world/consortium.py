@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from commingle.coordinator.decisions import reject
 from numpy.typing import NDArray
 
+from commingle.coordinator.proposals import reject
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import DatasetRequest, Datasets
