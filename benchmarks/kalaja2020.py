@@ -3,8 +3,8 @@
 python -m benchmarks.kalaja2020 [--quick] [--data DIR] [--json FILE] [--pictures DIR]
 
 Add/remove neighbours, delta = min(1e-6, 1/n^2). The thesis takes means, deviations, maxima and ceilings from private
-rows, and so does this: benchmark only. The captions of its figures were not at hand; they are numbered in the order in
-which the design lists what it varies. Beyond them all combinations are run. Output is Markdown.
+rows, and so does this: benchmark only. The captions of its figures were not at hand; they are numbered in the order of
+docs/design/methods.md#unit-ball. Beyond them all combinations are run. Output is Markdown.
 """
 
 from collections.abc import Mapping, Sequence

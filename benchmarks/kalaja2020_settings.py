@@ -85,7 +85,7 @@ FIGURES: Mapping[str, Mapping[str, Setting]] = {
         "per_row_with_label": Setting(Into.PER_ROW_WITH_LABEL),
     },
 }
-"""In the order in which the design lists what the thesis varies."""
+"""In the order of docs/design/methods.md#unit-ball."""
 GRID = tuple(
     Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
     for into, intercept, c, method, calibration in product(

@@ -3,7 +3,7 @@
 python -m benchmarks.moments [--quick] [--data DIR] [--out DIR]
 
 Three parties, epsilon = 1 per party, delta = 1e-5, replace_one, zcdp; the split of `datasets.json`. Releases are drawn
-from their law, not run through the protocol. Writes moments.json, moments.md and moments.png to --out.
+from their law, not run through the protocol. Writes a page, its figures and a picture (moments.*) to --out.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The law of a moments release, drawn without running the protocol (moments.md, Privacy)."""
+"""The law of a moments release, drawn without running the protocol (docs/design/exchange.md#allocation)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -106,7 +106,7 @@ def moments_release(
 def rmgm_release(
     S: Array, shares: Sequence[PartyShare], k: int, random: np.random.Generator, *, epsilon: float, delta: float
 ) -> PreparedMoments:
-    """G of rmgm: its k rows behave like draws of N(0, S/k + V) (estimation.md, Second moments)."""
+    """G of rmgm: its k rows behave like draws of N(0, S/k + V) (docs/design/estimation.md#second-moments)."""
     attributes = tuple(a for party in shares for a in party.attributes)
     noise = [0.0]
     for party in shares:

@@ -1,7 +1,7 @@
 """What an agent does with each release it is named in. `step` is one look at everything; it can crash anywhere.
 
-Here it decides: budget is reserved before an approval is signed (protocol.md section 6). What follows once every party
-has approved is in `contribution`.
+Here it decides: budget is reserved before an approval is signed (docs/design/states.md#ordering-rules). What follows
+once every party has approved is in `contribution`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """What a party owes a release that every party has approved: from the debit over its rows to the uploaded block.
 
-Ordering rules (protocol.md section 6): every member's approval is verified before the debit; noise is drawn after the
-debit is on disk; a block is sent after it is on disk and recorded. Where the release needs one, the exchange with the
-other parties (`exchange`) lies between debit and noise. It can crash anywhere.
+Ordering rules (docs/design/states.md#ordering-rules): every member's approval is verified before the debit; noise is
+drawn after the debit is on disk; a block is sent after it is on disk and recorded. Where the release needs one, the
+exchange with the other parties (`exchange`) lies between debit and noise. It can crash anywhere.
 """
 
 from collections.abc import Callable

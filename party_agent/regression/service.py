@@ -1,8 +1,8 @@
 """A regression from request to signed result. It can crash anywhere; asked again, or by the agent's loop, it goes on.
 
-Ordering rules, as for blocks (protocol.md section 6): request and debit are one transaction; noise is drawn after it;
-the result is signed and recorded before anybody is shown it. A charge that is debited and has no result has let nothing
-out, so noise is drawn again under it. A recorded result is never computed again.
+Ordering rules, as for blocks (docs/design/states.md#ordering-rules): request and debit are one transaction; noise is
+drawn after it; the result is signed and recorded before anybody is shown it. A charge that is debited and has no result
+has let nothing out, so noise is drawn again under it. A recorded result is never computed again.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""More from the same moments: what costs no privacy beyond the release (estimation.md)."""
+"""More from the same moments: what costs no privacy beyond the release.
+
+See docs/design/estimation.md#more-from-the-same-moments.
+"""
 
 from commingle.services.analysis.components import PrincipalComponents, pca
 from commingle.services.analysis.nested import Comparison, compare

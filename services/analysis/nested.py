@@ -18,12 +18,14 @@ class Comparison(Result):
     """Wald's test that the terms which only the larger model has are all zero.
 
     Attributes:
-        larger, smaller: attributes of the models.
+        larger: attributes of the larger model.
+        smaller: those of the smaller one.
         terms: those tested.
         statistic: F; NaN where the larger model has no standard errors.
         degrees_of_freedom: of F, first and second.
         p_value: its tail.
-        r_squared_larger, r_squared_smaller: expected on the private table; None where it cannot be said.
+        r_squared_larger: expected of the larger model on the private table; None where it cannot be said.
+        r_squared_smaller: that of the smaller one.
         interval_for: whose coefficients are tested: those of the private table or of the population.
         warnings: those of the larger model.
     """

@@ -39,7 +39,8 @@ class TwoStageFit(Result):
 
     Attributes:
         fit: coefficients of endogenous and exogenous features; its diagnostics are empty.
-        endogenous, instruments: attributes.
+        endogenous: attributes.
+        instruments: attributes.
         first_stages: for each endogenous feature, whether the instruments explain it.
     """
 

@@ -15,6 +15,7 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
+from commingle.shared.registry import mechanism_of
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
@@ -127,7 +128,7 @@ class Fit(Result):
 
     def summary(self, *, epsilon: str | None = None, delta: str | None = None) -> str:
         """The fit as text, laid out as statsmodels does, with the privacy of the release if it is given."""
-        rows = "-" if self.mechanism == "moments" else str(self.rows)
+        rows = str(self.rows) if mechanism_of(self).of_rows else "-"
         header = [
             ("Target:", self.target, "Subjects (n):", str(self.n)),
             ("Estimator:", self.estimator, "Published rows (k):", rows),

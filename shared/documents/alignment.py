@@ -1,4 +1,4 @@
-"""Subjects in one order at every party, and a keyed digest that shows it (protocol.md section 1, alignment)."""
+"""Subjects in one order at every party, and a keyed digest that shows it (docs/design/encoding.md#alignment)."""
 
 import hmac
 import unicodedata

@@ -1,4 +1,4 @@
-"""Ed25519 signing keys and the fingerprints that name them (design: protocol.md section 7)."""
+"""Ed25519 signing keys and the fingerprints that name them (docs/design/documents.md#keys)."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The manifest: what a coordinator signs when it publishes (protocol.md sections 5 and 7)."""
+"""The manifest: what a coordinator signs when it publishes (docs/design/documents.md#manifest)."""
 
 from typing import Annotated, Literal
 

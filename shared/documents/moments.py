@@ -1,4 +1,4 @@
-"""Second moments of a release: all that fits need, computed once (estimation.md, second moments)."""
+"""Second moments of a release: all that fits need, computed once (docs/design/estimation.md#second-moments)."""
 
 from typing import Annotated, Literal
 

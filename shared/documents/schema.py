@@ -1,4 +1,7 @@
-"""Attribute schemas: public bounds and levels, and the affine encoding they define (protocol.md section 1)."""
+"""Attribute schemas: public bounds and levels, and the affine encoding they define.
+
+See docs/design/encoding.md#attributes.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self

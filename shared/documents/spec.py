@@ -1,4 +1,4 @@
-"""The release spec: everything public that defines a release (protocol.md section 7).
+"""The release spec: everything public that defines a release (docs/design/documents.md#spec).
 
 The bytes of the spec, as signed by the proposer, have a SHA-256 digest; that digest is the release's id and what every
 other document refers to.

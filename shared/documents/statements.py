@@ -1,4 +1,4 @@
-"""What parties sign about a release besides the spec (protocol.md sections 6 and 7).
+"""What parties sign about a release besides the spec (docs/design/documents.md#statements).
 
 The alignment statement is apart from the approval because approvals are published and alignment digests are not.
 """

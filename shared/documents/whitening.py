@@ -1,4 +1,4 @@
-"""A party's public whitening, as it travels in a spec (methods.md section D)."""
+"""A party's public whitening, as it travels in a spec (docs/design/encoding.md#whitening)."""
 
 from typing import Annotated, Self
 

@@ -1,4 +1,4 @@
-"""Zero-concentrated differential privacy as exact integers (design: protocol.md section 5).
+"""Zero-concentrated differential privacy as exact integers (docs/design/privacy.md#accounting).
 
 A loss rho is kept as an integer multiple of 2^-64, rounded up, so that sums over releases and parties are exact and
 never too small.

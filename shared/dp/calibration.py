@@ -1,4 +1,4 @@
-"""From (epsilon, delta) to zCDP and back (design: protocol.md section 4; vectors: reference/calibration.json)."""
+"""From (epsilon, delta) to zCDP and back (docs/design/privacy.md#calibration)."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -14,7 +14,10 @@ _GOLDEN = (sqrt(5) - 1) / 2
 _WIDTH = 1e-8  # the valley is flat: its depth is then exact to 1e-16
 _HALVINGS = 64
 _MARGIN = 2.0**-49
-"""Of the magnitudes of the terms of `epsilon_of_rho`: more than their sum is off (noise-and-accounting.md, 4.5)."""
+"""Of the magnitudes of the terms of `epsilon_of_rho`: more than their sum is off.
+
+See docs/proofs/noise-and-accounting.md, 4.5.
+"""
 
 
 class Calibration(StrEnum):

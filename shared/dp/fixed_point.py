@@ -1,4 +1,4 @@
-"""Fixed point and exact row clipping (design: protocol.md section 1).
+"""Fixed point and exact row clipping (docs/design/encoding.md#fixed-point, #row-clipping).
 
 Privacy: everything here is exact integer arithmetic, so the sensitivity bounds of `sensitivity` hold for the
 integers themselves and not merely up to rounding.

@@ -1,4 +1,4 @@
-"""Exact discrete Gaussian noise through OpenDP (design: protocol.md section 4).
+"""Exact discrete Gaussian noise through OpenDP (docs/design/privacy.md#noise).
 
 The one function of this room that is not pure: OpenDP seeds itself from the operating system at every call, so
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a

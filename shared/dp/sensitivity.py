@@ -1,4 +1,4 @@
-"""How far one subject can move one party's encoded rows (design: protocol.md section 2)."""
+"""How far one subject can move one party's encoded rows (docs/design/privacy.md#sensitivity)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

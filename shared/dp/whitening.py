@@ -1,4 +1,6 @@
-"""A public affine map of a party's integer rows, applied exactly before they are clipped (protocol.md section 1).
+"""A public affine map of a party's integer rows, applied exactly before they are clipped.
+
+See docs/design/encoding.md#whitening.
 
 Privacy asks nothing of the map: rows are clipped after it, and that alone bounds them (docs/proofs/sensitivity.md,
 section 3.6). Exactness makes the rows the same on every machine.

@@ -1,1 +1,1 @@
-"""From second moments to coefficients with honest errors: pure, no I/O (estimation.md)."""
+"""From second moments to coefficients with honest errors: pure, no I/O (docs/design/estimation.md)."""

@@ -1,4 +1,4 @@
-"""Covariances of coefficients, and what they are errors around (estimation.md, measurement_error).
+"""Covariances of coefficients, and what they are errors around (docs/design/estimation.md#covariance).
 
 A fit is b = H G_xy. With c = (-b, 1) the moment G_x. c of its own noise has some covariance Omega ("meat" below), and
 Cov(b) = H Omega H. A mechanism brings its own Omega (`method.FitMethod`).

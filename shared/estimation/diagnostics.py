@@ -21,7 +21,8 @@ class Diagnostics:
     Attributes:
         signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over what the mechanism holds it
             against: lambda_max(V_xx) of noisy rows, the bound t on the noise of noisy moments.
-        root: the l of estimation.md over features and target; None (infinite) without noise.
+        root: the l of docs/design/estimation.md#measurement_error over features and target; None (infinite) without
+            noise.
         feature_root: the same over the features alone: near 1 some direction is buried in noise.
         condition_number: of S_hat_xx; None if it is not positive definite.
         f_statistic, f_p_value: test of the release's own least squares against the constant.

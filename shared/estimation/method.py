@@ -28,7 +28,7 @@ class FitMethod(ABC):
 
     @abstractmethod
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:
-        """Omega, (p_x, p_x), the covariance of G_x. c; Cov(b) = H Omega H (estimation.md, measurement_error)."""
+        """Omega, (p_x, p_x), the covariance of G_x. c; Cov(b) = H Omega H (docs/design/estimation.md#covariance)."""
 
     @abstractmethod
     def population_factor(self, system: System, r: Residual, H: Array, omega: Array) -> float:

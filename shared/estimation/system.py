@@ -1,8 +1,8 @@
 """The moments of one regression, in the units in which it is solved.
 
-With an intercept these are the encoded units, in which the formulas of estimation.md are stated. Without one the
-model must have none in original units, so each column becomes original / scale = encoded + offset / scale. The exact
-intercept column makes that an affine change of basis which adds no noise: V stays what it is.
+With an intercept these are the encoded units, in which the formulas of docs/design/estimation.md#systems are stated.
+Without one the model must have none in original units, so each column becomes original / scale = encoded + offset /
+scale. The exact intercept column makes that an affine change of basis which adds no noise: V stays what it is.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class EntryNoise:
     basis: Array
 
     def covariance(self, direction: Array) -> Array:
-        """Cov(v), (p_x, p_x), of v = (T^T E T)_x. c for c = (-b, 1) (moments.md, Estimation).
+        """Cov(v), (p_x, p_x), of v = (T^T E T)_x. c for c = (-b, 1) (docs/design/estimation.md#covariance).
 
         With u = T c the entries of E u have Var = sum_l u_l^2 Var(E_kl) and Cov_km = u_k u_m Var(E_km).
         """

@@ -1,6 +1,6 @@
 """Errors of the projection.
 
-MixingError (a ValueError)    an argument outside the domain of protocol.md section 3
+MixingError (a ValueError)    an argument outside the domain of docs/design/mixing.md
 """
 
 

@@ -104,8 +104,8 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
 def noise_variance(design: ReleaseDesign) -> Array:
     """(p - 1,) variance of the noise in one published entry of each column but the intercept, in encoded units.
 
-    v = Delta^2 / (2 rho) of noisy rows, mixed or not (protocol.md section 4), before sigma is rounded up to an integer.
-    Noisy moments have another (`mechanisms.moments`).
+    v = Delta^2 / (2 rho) of noisy rows, mixed or not (docs/design/privacy.md#noise), before sigma is rounded up to an
+    integer. Noisy moments have another (`mechanisms.moments`).
 
     Raises:
         ParameterError: epsilon, delta or a row norm outside its domain.

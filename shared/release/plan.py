@@ -1,4 +1,7 @@
-"""What one party's block will look like and cost: known to everybody from the spec alone (protocol.md 4 and 5)."""
+"""What one party's block will look like and cost: known to everybody from the spec alone.
+
+See docs/design/privacy.md#noise.
+"""
 
 from dataclasses import dataclass
 

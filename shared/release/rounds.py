@@ -1,4 +1,4 @@
-r"""The states of a release and the moves between them, as pure functions (architecture.md, a release).
+r"""The states of a release and the moves between them, as pure functions (docs/design/states.md#release).
 
 proposed -> approved -> collecting -> published
         \-> rejected      \-> aborted / expired

@@ -1,4 +1,6 @@
-"""Checking a published release offline: who signed what, and that the matrix is what they signed (protocol.md 7).
+"""Checking a published release offline: who signed what, and that the matrix is what they signed.
+
+See docs/design/documents.md#verification.
 
 Nothing a coordinator says is believed: everything that follows from the spec is computed again, every signature is
 checked over the received bytes, and each party's columns are held against its own signature.

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import commingle
 
 
@@ -23,6 +25,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(commingle, "Releases")
 
 
+@pytest.mark.slow
 def test_importing_commingle_loads_neither_a_room_nor_a_library() -> None:
     script = "import sys, commingle, json; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

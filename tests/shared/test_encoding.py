@@ -1,4 +1,4 @@
-"""Encoding against integers worked out by hand (protocol.md section 1): q = trunc(x 2^15)."""
+"""Encoding against integers worked out by hand (docs/design/encoding.md#fixed-point): q = trunc(x 2^15)."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""From (epsilon, delta) to the noise of several Gaussian measurements (design: methods.md B, C).
+"""From (epsilon, delta) to the noise of several Gaussian measurements (docs/design/methods.md#calibration).
 
 Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke 2016 (zCDP).
 """

@@ -81,8 +81,9 @@ def regress(
 ) -> Estimate:
     """Privatised coefficients in encoded units, the intercept first.
 
-    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; noise-and-accounting.md, 5). Noise is
-    drawn once, after the debit that `charge` stands for and after the last row was read and the digest compared.
+    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 5).
+    Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the digest
+    compared.
 
     Args:
         table: the registered table, restricted to the target and then the features.

@@ -1,4 +1,4 @@
-"""The estimators of noisy moments: b = H S_hat_xy, nothing to subtract (moments.md, Estimation)."""
+"""The estimators of noisy moments: b = H S_hat_xy, nothing to subtract (docs/design/estimation.md#noisy-moments)."""
 
 import math
 

@@ -1,4 +1,7 @@
-"""How noisy moments are fitted: S_hat = S + E itself, E of known entry variances (moments.md, Estimation)."""
+"""How noisy moments are fitted: S_hat = S + E itself, E of known entry variances.
+
+See docs/design/estimation.md#noisy-moments.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Moments: S + E with E of public entry variances (moments.md, Estimation).
+"""Moments: S + E with E of public entry variances (docs/design/estimation.md#noisy-moments).
 
 Centred moments of (x, y), q features x and the label y, are n Sigma + K^T E K - e e^T / n exactly, with K = (-mean; I)
 and e the noise of the linear terms, row 0 of E. Standard errors are those of the learner's `ols`, in closed form. What

@@ -57,7 +57,9 @@ def _wald(system: System, c: Centred) -> float:
 
 
 def noise_bound(noise: EntryNoise, c: Centred) -> float:
-    """The t of moments.md: with probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
+    """With probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
+
+    See docs/design/estimation.md#noisy-moments.
 
     By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T.
     """

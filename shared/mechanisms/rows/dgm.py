@@ -1,4 +1,4 @@
-"""DGM: plain Gaussian noise on every row (protocol.md section 4). Released: Q + N, n x d."""
+"""DGM: plain Gaussian noise on every row (docs/design/mixing.md#plain-noise). Released: Q + N, n x d."""
 
 import numpy as np
 from numpy.typing import NDArray

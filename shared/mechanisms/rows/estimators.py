@@ -1,4 +1,4 @@
-"""The estimators of noisy rows but `shrunken`, which has a module of its own (estimation.md)."""
+"""The estimators of noisy rows but `shrunken`, which has a module of its own (docs/design/estimation.md)."""
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def measurement_error(system: System, signal: Signal) -> Array:
 
 
 def subtracted(system: System, signal: Signal) -> float:
-    """The a of estimation.md, min(1, l - 1/k) - p_x/k."""
+    """The a = min(1, l - 1/k) - p_x/k of docs/design/estimation.md#measurement_error."""
     k, p = system.rows, len(system.xy)
     return min(1.0, signal.root - 1 / k) - p / k
 

@@ -1,4 +1,6 @@
-"""rmgm and dgm: rows that behave like draws of a normal law with covariance S/rows + V (estimation.md).
+"""rmgm and dgm: rows that behave like draws of a normal law with covariance S/rows + V.
+
+See docs/design/estimation.md#second-moments.
 
 Everything is computed in a basis in which the features are uncorrelated and their noise is white: z = T^T x with
 T^T xx T = diag(lambda) and T^T V T = noise I, slopes beta with b = T beta. A published row then has feature variances
@@ -69,8 +71,8 @@ class RowPlanner(Planner):
     def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
         """Expected figures of the learner's `measurement_error` and `shrunken` on a release of this design.
 
-        The covariance is the large-sample one of estimation.md with rows - q - 2 for rows; around the table plain rows
-        have no part from the sampling of rows.
+        The covariance is that of docs/design/estimation.md#planning, with rows - q - 2 for rows; around the table plain
+        rows have no part from the sampling of rows.
         """
         T, p = _published(design, task)
         constant = _constant(p)
@@ -110,7 +112,7 @@ class RowPlanner(Planner):
         return least, min(design.n, _MOST_K, max(least, round(design.n ** (2 / 3))))
 
     def best_k(self, design: ReleaseDesign, task: RegressionTask) -> int | None:
-        """The k with the least summed variance of the standardised slopes (estimation.md, planning).
+        """The k with the least summed variance of the standardised slopes (docs/design/estimation.md#planning).
 
         Cov(b) = (k / (k - q - 2)) (A / k + B + C k): few rows lose information (A), many rows drown in noise (C). With
         W = xx^-1, e = W V b and nu2 = v_y + b^T V b:

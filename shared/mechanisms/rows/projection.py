@@ -1,4 +1,4 @@
-"""The exact integer projection Y = S Q of protocol.md section 3, streamed over rows.
+"""The exact integer projection Y = S Q (docs/design/mixing.md#projection), streamed over rows.
 
 Exactness. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in whatever
 order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32
@@ -135,7 +135,7 @@ def project(seed: bytes, k: int, ranks: NDArray[np.integer], q: NDArray[np.integ
 
 
 def ones_projection(seed: bytes, k: int, n: int) -> NDArray[np.int64]:
-    """S 1 over ranks 0..n-1, (k,): the public intercept column of protocol.md section 8, free of noise."""
+    """S 1 over ranks 0..n-1, (k,): the public intercept column of docs/design/mixing.md#intercept, free of noise."""
     if n < 0:
         raise MixingError(f"there cannot be {n} subjects")
     projection = Projection(seed, k, 1)

@@ -1,4 +1,4 @@
-"""RMGM: random mixing, then Gaussian noise (Wu et al. 2022; protocol.md sections 3, 4 and 8).
+"""RMGM: random mixing, then Gaussian noise (Wu et al. 2022; docs/design/mixing.md).
 
 Released: S Q + N, k x d. Changing one subject moves one column's multiple of S, whose squared norm is k.
 """

@@ -85,6 +85,7 @@ def test_jobs_share_workers_and_keep_their_answers_apart(tmp_path: Path) -> None
     assert len(list((tmp_path / "logs").glob("*-commands.log"))) <= (os.cpu_count() or 1)
 
 
+@pytest.mark.slow
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         server = processes.start("server", ("nonsense",))
