@@ -1,11 +1,11 @@
-# The commands: make demo, make test, make test-all, make lint, make fix. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make test, make test-all, make lint, make fix, make docs. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
 PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: demo test test-all test-slow lint audit fix clean
+.PHONY: demo test test-all test-slow lint audit fix docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -47,5 +47,12 @@ fix: .venv/.ready ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.venv/.docs-ready: .venv/.ready
+	$(BIN)/uv sync --locked --quiet --inexact --group docs
+	@touch $@
+
+docs: .venv/.docs-ready ## build the documentation site in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf .venv demo dist
+	rm -rf .venv demo dist site

@@ -1,222 +1,49 @@
-"""`commingle party`: the composition root of the agent's process, and its operator's commands."""
-
-import os
-import signal
-from pathlib import Path
-from threading import Thread
-from typing import TextIO
+"""`commingle party`: the list of its commands. Each is loaded when it is asked for."""
 
 import click
-from pydantic import ValidationError
-from rich.console import Console
-from rich.markup import escape
 
-from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.compose import RunningAgent, ask, compose_agent, home_option
-from commingle.party_agent.data_cli import datasets, whiten
-from commingle.party_agent.decision_cli import approve, ledger, proposals, reject
-from commingle.party_agent.home import Home, PartySettings
-from commingle.party_agent.loop import Loop
-from commingle.party_agent.membership import enrol as enrol_party
-from commingle.party_agent.membership import rotate_key as rotate_party_key
-from commingle.party_agent.policy import Policy
-from commingle.party_agent.trust_cli import audit, doctor, linkage, token
-from commingle.shared.documents.model import explain
-from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import LazyGroup, emit, json_option
-from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import remove_durably, write_durably
-from commingle.shared.runtime.keyfiles import load_secret
-from commingle.shared.runtime.logging import configure_logging
-from commingle.shared.runtime.server import serve as serve_app
-from commingle.shared.runtime.settings import load_settings
-from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.cli import LazyGroup
 
-_JOIN_SECONDS = 5.0
-_LONGEST_INVITE = 1000
-_LAZY = {  # these load scipy
+_COMMANDS = {
+    "init": ("commingle.party_agent.home_cli", "Make a party's home: fresh keys, settings and policy."),
+    "enrol": ("commingle.party_agent.home_cli", "Join a consortium and pin its coordinator's key."),
+    "pin": (
+        "commingle.party_agent.home_cli",
+        "Trust fellow members' keys, after comparing their fingerprints over another channel.",
+    ),
+    "datasets": ("commingle.party_agent.data_cli", "Register the tables this party can contribute."),
+    "whiten": ("commingle.party_agent.data_cli", "Make a whitening matrix from PUBLIC rows."),
+    "serve": ("commingle.party_agent.serve_cli", "Run the agent: answer proposals, privatise, upload."),
+    "status": ("commingle.party_agent.home_cli", "Show who this agent is and how it is."),
+    "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
+    "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
+    "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
+    "ledger": ("commingle.party_agent.decision_cli", "Show charges and what is left of the budget."),
     "regress": (
         "commingle.party_agent.regression.cli",
         "Publish a private linear regression on this party's own rows.",
     ),
     "regressions": ("commingle.party_agent.regression.cli", "List regressions that were paid for, or show one."),
+    "linkage": (
+        "commingle.party_agent.trust_cli",
+        "Share the members' linkage key so that the coordinator cannot read it.",
+    ),
+    "token": ("commingle.party_agent.trust_cli", "Tokens of the local API for this party's own systems."),
+    "rotate-key": (
+        "commingle.party_agent.home_cli",
+        "Replace this party's signing and sealing key, with the agent stopped.",
+    ),
+    "audit": ("commingle.party_agent.trust_cli", "Hand this party's history to an auditor, or check somebody's."),
+    "doctor": (
+        "commingle.party_agent.trust_cli",
+        "Check home, ledger, data, disk and coordinator; say how to mend what is wrong.",
+    ),
 }
 
 
-@click.group(cls=LazyGroup, commands_at=_LAZY)
+@click.group(cls=LazyGroup, commands_at=_COMMANDS)
 def party() -> None:
     """Run and operate a party's agent, beside the party's own data."""
+    from commingle.shared.runtime.logging import configure_logging  # noqa: PLC0415 - help needs none
+
     configure_logging(service="party", level="warning")  # to standard error: output is for results
-
-
-for _command in (datasets, whiten, proposals, approve, reject, ledger, audit, linkage, doctor, token):
-    party.add_command(_command)
-
-
-@party.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
-@home_option
-@click.option("--name", required=True, help="Lower-case name, as the consortium will know it.")
-@click.option("--population", default="default", show_default=True, help="Whose data the budget is for.")
-@click.option("--epsilon-cap", type=float, default=10.0, show_default=True, help="The most it may ever lose.")
-@click.option("--delta-cap", type=float, default=1e-5, show_default=True)
-@click.option(
-    "--linkage-key",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The consortium's linkage key, made by the first member; left out, this member makes it.",
-)
-@click.option(
-    "--no-linkage-key", "receives", is_flag=True, help="A fellow member will send it: commingle party linkage send."
-)
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@json_option
-def init(
-    *,
-    home: Path,
-    name: str,
-    population: str,
-    epsilon_cap: float,
-    delta_cap: float,
-    linkage_key: Path | None,
-    receives: bool,
-    policy_file: Path | None,
-    as_json: bool,
-) -> None:
-    """Make a party's home: fresh keys, settings and policy."""
-    place = Home(home)
-    try:
-        settings = PartySettings(name=name, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap)
-    except ValidationError as error:
-        raise SettingsError(f"these settings cannot be used: {explain(error)}", remedy="See --help.") from None
-    policy = load_settings(Policy, policy_file) if policy_file else Policy()
-    if receives and linkage_key is not None:
-        raise click.UsageError("--linkage-key and --no-linkage-key exclude each other")
-    given = load_secret(linkage_key) if linkage_key else None
-    place.create(settings, policy=policy, linkage_key=given, receives_linkage_key=receives)
-    fingerprint = place.identity().signing_key.fingerprint
-
-    def text(console: Console) -> None:
-        console.print(f"Party [bold]{name}[/bold] is ready in {home}.\nKey fingerprint: {fingerprint}")
-        console.print("Read it to your fellow members over the telephone; they run:")
-        console.print(f"  commingle party pin --home … {name} {fingerprint}", soft_wrap=True)
-        if linkage_key is None and not receives:
-            console.print("This party holds the linkage key. Once the others are enrolled and pinned, send it to them:")
-            console.print(f"  commingle party linkage send --home {home}", soft_wrap=True)
-
-    emit({"home": str(home), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
-
-
-@party.command(
-    epilog="Example: commingle party enrol --home ./ward --coordinator https://c.example --invite-file invite.txt"
-)
-@home_option
-@click.option("--coordinator", "url", required=True, help="The coordinator's URL.")
-@click.option("--invite", help="The one-time invite its operator sent.")
-@click.option(
-    "--invite-file", type=click.File(errors="replace"), help="The same from a file, or from standard input: -"
-)
-@ca_option
-@json_option
-def enrol(
-    *, home: Path, url: str, invite: str | None, invite_file: TextIO | None, ca_file: Path | None, as_json: bool
-) -> None:
-    """Join a consortium and pin its coordinator's key."""
-    if (invite is None) == (invite_file is None):
-        raise click.UsageError("give either --invite or --invite-file")
-    given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
-    coordinator = enrol_party(Home(home), url=url, invite=given, ca_file=ca_file and ca_file.resolve())
-    fingerprint = coordinator.key.fingerprint
-    emit(
-        {"coordinator": url, "fingerprint": fingerprint},
-        as_json=as_json,
-        text=lambda console: console.print(f"Enrolled at {url}.\nIts key {fingerprint} is pinned."),
-    )
-
-
-def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Fingerprints by member, given as MEMBER FINGERPRINT … or as MEMBER=FINGERPRINT …."""
-    flat = [part for one in given for part in one.split("=")] if all("=" in one for one in given) else list(given)
-    pins = dict(zip(flat[::2], flat[1::2], strict=False))
-    if len(flat) % 2 or 2 * len(pins) != len(flat) or not all(pins):
-        raise click.BadParameter("give pairs: MEMBER FINGERPRINT or MEMBER=FINGERPRINT, each member once")
-    return pins
-
-
-@party.command(
-    epilog="\b\nExamples:\n  commingle party pin --home ./ward laboratory 3f7a…\n"
-    "  commingle party pin --home ./ward laboratory=3f7a… insurer=90bc…"
-)
-@home_option
-@click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
-@json_option
-def pin(*, home: Path, pins: dict[str, str], as_json: bool) -> None:
-    """Trust fellow members' keys, after comparing their fingerprints over another channel."""
-    pinned = Home(home).pin_all(pins)
-    emit(
-        {"pinned": dict(pinned)},
-        as_json=as_json,
-        text=lambda console: console.print(f"{', '.join(pinned)} pinned.", markup=False),
-    )
-
-
-@party.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
-@home_option
-@click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
-@json_option
-def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
-    """Replace this party's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
-    with compose_agent(Home(home)) as agent:
-        name, fingerprint = agent.identity.name, rotate_party_key(agent, abandon_open=abandon_open)
-    emit(
-        {"name": name, "fingerprint": fingerprint},
-        as_json=as_json,
-        text=lambda console: console.print(
-            f"The new key's fingerprint: {fingerprint}\nRead it to your fellow members; until they have run\n"
-            f"  commingle party pin --home … {name} {fingerprint}\nnew proposals wait at theirs.",
-            soft_wrap=True,
-        ),
-    )
-
-
-@party.command(epilog="Example: commingle party serve --home ./ward")
-@home_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where the local API listens.")
-@click.option("--port", default=8100, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
-@json_option
-def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) -> None:
-    """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
-    del as_json  # the announcement is JSON either way
-    configure_logging(service="party_agent", level=log_level)
-    faults.arm_from(os.environ)
-    place = Home(home)
-    if place.next_key.exists():  # the coordinator may know the next key already, and only that one
-        raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
-    with compose_agent(place) as agent:
-        loop = Loop(agent)
-        thread = Thread(target=loop.run, kwargs={"on_halt": lambda: os.kill(os.getpid(), signal.SIGTERM)}, daemon=True)
-
-        def started(url: str) -> None:
-            write_durably(place.running, RunningAgent(url=url).model_dump_json().encode())
-            thread.start()
-
-        try:
-            serve_app(create_app(LocalApi(agent, place.token(), loop)), host=host, port=port, on_listening=started)
-        finally:
-            remove_durably(place.running)  # another process may listen there next, and would be sent our token
-            loop.finish(thread, seconds=_JOIN_SECONDS)
-        if loop.halted is not None:
-            raise loop.halted
-
-
-@party.command()
-@home_option
-@json_option
-def status(*, home: Path, as_json: bool) -> None:
-    """Show who this agent is and how it is."""
-    value = ask(Home(home), "GET", "/v1/status")
-
-    def text(console: Console) -> None:
-        for key, said in value.items():
-            console.print(f"{key.replace('_', ' ')}: {escape(str(said))}", soft_wrap=True)
-
-    emit(value, as_json=as_json, text=text)

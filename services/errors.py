@@ -4,7 +4,6 @@ ServicesError
 ├── ReleaseDirectoryError    a directory that does not hold a release, or cannot be written
 ├── UnknownReleaseError      the coordinator has no release of that id
 ├── NotPublishedError        the release exists, its matrix does not yet or never will
-├── MissingExtraError        an optional library is not installed
 ├── BusyError                too many requests of a learner wait for the coordinator
 ├── CursorError              not a cursor of the coordinator's list
 ├── TableError               a table that nothing can be planned or simulated on
@@ -40,22 +39,6 @@ class NotPublishedError(ServicesError):
     """The release exists, its matrix does not yet or never will."""
 
     code = "not-published"
-
-
-class MissingExtraError(ServicesError):
-    """An optional library is not installed.
-
-    Attributes:
-        package: its name.
-        extra: the extra of `commingle` that brings it.
-    """
-
-    code = "missing-extra"
-
-    def __init__(self, package: str, *, extra: str) -> None:
-        self.package = package
-        self.extra = extra
-        super().__init__(f"{package} is not installed", remedy=f'Install it with: pip install "commingle[{extra}]"')
 
 
 class BusyError(ServicesError):

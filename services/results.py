@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.errors import MissingExtraError
+from commingle.shared.errors import MissingExtraError
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"

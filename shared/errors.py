@@ -38,3 +38,19 @@ class DataError(CommingleError):
     """Rows that do not fit their schema. Column and counts only, never a value."""
 
     code = "data"
+
+
+class MissingExtraError(CommingleError):
+    """An optional library is not installed.
+
+    Attributes:
+        package: its name.
+        extra: the extra of `commingle` that brings it.
+    """
+
+    code = "missing-extra"
+
+    def __init__(self, package: str, *, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"{package} is not installed", remedy=f'Install it with: pip install "commingle[{extra}]"')

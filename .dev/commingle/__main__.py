@@ -9,11 +9,14 @@ from commingle.shared.runtime.cli import CONTEXT, LazyGroup, run
 
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
-    "plan": ("commingle.services.planning.cli", "Say what a release will be worth."),
-    "fit": ("commingle.services.client.fit_cli", "Fit a published release."),
-    "verify": ("commingle.services.client.verify_cli", "Check a published release offline."),
+    "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
+    "fit": ("commingle.services.client.fit_cli", "Verify a published release and fit a linear model on it."),
+    "verify": (
+        "commingle.services.client.verify_cli",
+        "Check a published release offline: who signed what, and that the matrix is what they signed.",
+    ),
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
-    "party": ("commingle.party_agent.cli", "Run and operate a party's agent."),
+    "party": ("commingle.party_agent.cli", "Run and operate a party's agent, beside the party's own data."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),
 }
 

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from commingle.coordinator.errors import StorageError
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.errors import SettingsError
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
@@ -96,7 +97,10 @@ def check_url(url: str) -> URL:
 
 def _postgres_engine(url: URL) -> Engine:
     limits = f"-c lock_timeout={_WAIT_SECONDS}s -c statement_timeout={2 * _WAIT_SECONDS}s"
-    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": limits}, **_POOL)
+    try:
+        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": limits}, **_POOL)
+    except ModuleNotFoundError:
+        raise MissingExtraError("psycopg", extra="postgresql") from None
 
 
 def _sqlite_engine(url: URL) -> Engine:

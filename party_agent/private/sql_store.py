@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pydantic import Field
-from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
 from commingle.shared.encoding import Cells
+from commingle.shared.errors import MissingExtraError
+
+if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
+    from sqlalchemy import Engine
 
 _ROWS_AT_ONCE = 1 << 15
 
@@ -33,6 +35,9 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     Raises:
         SourceError: the database or the query does not work; database messages are not repeated, they may quote rows.
     """
+    from sqlalchemy import text  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
     if "\0" in unquote(source.url) + source.query + source.order_by:
         raise SourceError("the database URL or the query holds a NUL character", remedy="Give it without.")
     engine = _engine(source.url)
@@ -56,9 +61,18 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
         engine.dispose()
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str) -> "Engine":
+    from sqlalchemy import create_engine  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
+
     try:
         return create_engine(url)
+    except ModuleNotFoundError as error:
+        if error.name == "psycopg":
+            raise MissingExtraError("psycopg", extra="postgresql") from None
+        raise SourceError(
+            "the database's driver is not installed", remedy=f"Install {error.name} beside commingle."
+        ) from None
     except (ArgumentError, NoSuchModuleError, ImportError, ValueError):
         raise SourceError(
             "the database URL cannot be used",

@@ -10,11 +10,11 @@ from scipy.special import ndtri
 
 from commingle.services.analysis.errors import PenaltyError
 from commingle.services.analysis.moments import Covariance, estimate
-from commingle.services.errors import MissingExtraError
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.terms import Values, term_matrix
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import expected_r_squared
 from commingle.shared.estimation.estimator import Signal

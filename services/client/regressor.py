@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.services.client.release import Release
-from commingle.services.errors import MissingExtraError
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 

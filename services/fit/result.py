@@ -12,6 +12,7 @@ from scipy.special import stdtr, stdtrit
 from commingle.services.fit.terms import Values, public_ranges, term_matrix
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
@@ -149,7 +150,10 @@ class Fit(Result):
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
         if ax is None:
-            from matplotlib import pyplot as plt  # noqa: PLC0415 - slow to import and only plots need it
+            try:
+                from matplotlib import pyplot as plt  # noqa: PLC0415 - optional, and slow to import
+            except ImportError:
+                raise MissingExtraError("matplotlib", extra="plot") from None
 
             height = _MARGIN_INCHES + _ROW_INCHES * len(self.terms)
             _, ax = plt.subplots(figsize=(_WIDTH_INCHES, height), dpi=110, layout="constrained")

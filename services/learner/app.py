@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from commingle.services.errors import (
     BusyError,
     CursorError,
-    MissingExtraError,
     NotPublishedError,
     UnknownReleaseError,
 )
@@ -26,7 +25,7 @@ from commingle.services.results import Result
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.estimation.errors import EstimationError, RowsError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan

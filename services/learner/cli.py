@@ -3,13 +3,7 @@
 from pathlib import Path
 
 import click
-import structlog
 
-from commingle.services.client.remote import ReleaseClient
-from commingle.services.learner.app import create_app
-from commingle.services.learner.source import ReleaseSource
-from commingle.shared.runtime.logging import configure_logging
-from commingle.shared.runtime.server import serve as run
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
 from commingle.shared.runtime.tokens import read_token, token_option
 
@@ -47,6 +41,15 @@ def serve(
     port: int,
 ) -> None:
     """Serve fits over HTTP until told to stop."""
+    # help needs none of these, and they take a second to load
+    import structlog  # noqa: PLC0415
+
+    from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415
+    from commingle.services.learner.app import create_app  # noqa: PLC0415
+    from commingle.services.learner.source import ReleaseSource  # noqa: PLC0415
+    from commingle.shared.runtime.logging import configure_logging  # noqa: PLC0415
+    from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
+
     configure_logging(service="learner")
     if coordinator_key is None:
         structlog.get_logger().warning(

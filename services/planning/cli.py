@@ -17,6 +17,7 @@ from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import DEFAULT_MECHANISM, Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Forecast, Plan, Point
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, design_of
@@ -71,7 +72,10 @@ def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any)
 
 
 def _write(out: Path, made: Plan) -> None:
-    from commingle.services.planning.picture import draw  # noqa: PLC0415 - matplotlib loads slowly
+    try:
+        from commingle.services.planning.picture import draw  # noqa: PLC0415 - optional, and slow to import
+    except ImportError:
+        raise MissingExtraError("matplotlib", extra="plot") from None
 
     try:
         out.mkdir(parents=True, exist_ok=True)

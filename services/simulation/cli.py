@@ -5,19 +5,10 @@ from typing import Any
 
 import click
 
-from commingle.services.simulation.dataset import Dataset, cohort
-from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.services.simulation.progress import open_stages
-from commingle.services.simulation.releases import Terms, plan_releases
-from commingle.services.simulation.report import show
-from commingle.services.simulation.run import simulate as run
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import MECHANISMS, sketched_names
+from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
-
-_DEMO_EPSILONS = (1.0, 10.0)
-_DEFAULT_PARTIES = 3
 
 
 @click.command(
@@ -67,59 +58,16 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     A coordinator, an agent for every party and a learner run as processes of their own and talk HTTP. A fifth of the
     rows is held out, and every private fit is judged on it beside the fit without privacy and the mean.
     """
-    terms = _terms(options)
-    dataset = _dataset(options, seed=seed)
+    # help needs none of these, and they take seconds to load
+    from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
+    from commingle.services.simulation.progress import open_stages  # noqa: PLC0415
+    from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
+    from commingle.services.simulation.report import show  # noqa: PLC0415
+    from commingle.services.simulation.run import simulate as run  # noqa: PLC0415
+
+    terms = terms_from(options)
+    dataset = dataset_from(options, seed=seed)
     planned = plan_releases(dataset, terms)
     with open_stages() as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages)
     emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))
-
-
-def _dataset(options: dict[str, Any], *, seed: int) -> Dataset:
-    parties = _parties(options["parties"])
-    if options["table"] is None and not isinstance(parties, Path):
-        for name in ("target", "parties", "features", "subject_id", "schema"):
-            if options[name] is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
-        return cohort(seed=seed)
-    if options["target"] is None:
-        raise click.UsageError("Say with --target which column is to be predicted.")
-    features = options["features"]
-    return prepare(
-        Wanted(
-            table=options["table"],
-            target=options["target"],
-            parties=parties,
-            features=None if features is None else tuple(name for name in features.split(",") if name.strip()),
-            schema=options["schema"],
-            subject_id=options["subject_id"],
-        )
-    )
-
-
-def _parties(text: str | None) -> int | Path:
-    if text is None:
-        return _DEFAULT_PARTIES
-    try:
-        number = int(text)
-    except ValueError:
-        return Path(text)
-    if number < 1:
-        raise click.BadParameter("there must be at least one party", param_hint="--parties")
-    return number
-
-
-def _terms(options: dict[str, Any]) -> Terms:
-    demo = options["table"] is None and options["target"] is None
-    mechanisms = options["mechanisms"] or (tuple(MECHANISMS) if demo else (DEFAULT_MECHANISM,))
-    with_k = sketched_names()
-    if options["k"] is not None and not set(with_k) & set(mechanisms):
-        raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
-    return Terms(
-        mechanisms=mechanisms,
-        epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
-        delta=options["delta"],
-        k=options["k"],
-        row_norm=options["row_norm"],
-        adjacency=Adjacency(options["adjacency"]),
-    )

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import cpu_count
 from pathlib import Path
@@ -12,14 +12,13 @@ from typing import Any
 from commingle.services.errors import OutputError
 from commingle.services.simulation.consortium import Context, Folders, start, write_party_files
 from commingle.services.simulation.dataset import Dataset, holdout
-from commingle.services.simulation.evaluate import fit_all, reference
-from commingle.services.simulation.picture import Panel, draw
+from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
 from commingle.services.simulation.processes import Processes, stop_on_signals
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
 from commingle.services.simulation.report import full_report, release_report
-from commingle.services.simulation.rounds import publish
-from commingle.shared.errors import CommingleError
+from commingle.services.simulation.rounds import Outcome, publish
+from commingle.shared.errors import CommingleError, MissingExtraError
 
 
 def simulate(
@@ -49,9 +48,9 @@ def simulate(
     for outcome in outcomes:
         outcome.release.save(out / outcome.planned.folder)
     with stages.stage("picture", "Drawing coefficients.png"):
-        panels = [Panel.of(o.release.spec, scored, judge) for o, (scored, _) in zip(outcomes, fits, strict=True)]
         title = f"{dataset.target}: private slopes beside the fit without privacy"
-        draw(out / "coefficients.png", title=title, terms=judge.terms, ols=judge.slopes * judge.unit, panels=panels)
+        scored = [fitted for fitted, _ in fits]
+        _draw(out / "coefficients.png", title, judge, [*zip(outcomes, scored, strict=True)], stages)
     report = full_report(
         dataset,
         [release_report(o, scored, unfit, judge) for o, (scored, unfit) in zip(outcomes, fits, strict=True)],
@@ -62,6 +61,19 @@ def simulate(
     )
     (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
     return report
+
+
+def _draw(
+    path: Path, title: str, judge: Reference, releases: Sequence[tuple[Outcome, list[ScoredFit]]], stages: Stages
+) -> None:
+    try:
+        from commingle.services.simulation.picture import Panel, draw  # noqa: PLC0415 - optional, and slow to import
+    except ImportError:
+        missing = MissingExtraError("matplotlib", extra="plot")
+        stages.notice(f"no picture is drawn: {missing}. {missing.remedy}")
+        return
+    panels = [Panel.of(outcome.release.spec, scored, judge) for outcome, scored in releases]
+    draw(path, title=title, terms=judge.terms, ols=judge.slopes * judge.unit, panels=panels)
 
 
 def _write_studies(planned: tuple[Planned, ...], dataset: Dataset, out: Path) -> list[Path]:

@@ -28,6 +28,8 @@ from tests.world.documents import START
 from tests.world.exchange import OCTETS, dealt
 from tests.world.transport import InProcess
 
+pytestmark = pytest.mark.slow  # every caller at every endpoint
+
 CLINIC, REGISTRY = Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))
 PARTIES = (CLINIC, REGISTRY)
 

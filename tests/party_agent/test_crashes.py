@@ -479,6 +479,7 @@ class FusedStore(Store):
             raise CrashError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before commit", "after commit"])
 @pytest.mark.parametrize("cut_at", range(1, 8))
 def test_power_cut_at_any_transaction_of_a_round_loses_no_charge(

@@ -169,6 +169,7 @@ def round_with_power_cuts(pair: Consortium, nth: int) -> tuple[str, list[str]]:
     return release, strike.reached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nth", range(1, REACHES + 1))
 def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium, nth: int) -> None:
     release, reached = round_with_power_cuts(pair, nth)

@@ -7,8 +7,8 @@ import pytest
 
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.analysis.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
-from commingle.services.errors import MissingExtraError
 from commingle.services.fit import PreparedMoments
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     ConfidenceError,

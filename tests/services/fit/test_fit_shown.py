@@ -10,9 +10,9 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection
 
-from commingle.services.errors import MissingExtraError
 from commingle.services.fit import Fit, FitRequest, fit
 from commingle.services.results import ResultColumn, ResultTable
+from commingle.shared.errors import MissingExtraError
 from tests.shared.estimation.tables import TERMS, make_table, noiseless
 
 TABLE = make_table(300)

@@ -27,10 +27,10 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.slow
 def test_command_line_loads_no_room_but_shared() -> None:
     script = (
-        "import sys, commingle.__main__\n"
+        "import sys, json, commingle.__main__\n"
         "from click.testing import CliRunner\n"
         "assert CliRunner().invoke(commingle.__main__.commingle, ['--help']).exit_code == 0\n"
-        "print(sorted({m.split('.')[1] for m in sys.modules if m.startswith('commingle.')}))\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
     )
     done = run("-c", script)
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,8 @@ from commingle.party_agent.private.regression.sufficient import (
 )
 from tests.party_agent.private.regression.cases import privacy, with_row
 
+pytestmark = pytest.mark.slow  # thousands of runs of every method
+
 DELTA = 1e-3
 _ALPHA = 1e-6
 

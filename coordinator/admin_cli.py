@@ -1,0 +1,204 @@
+"""Commands of the coordinator's operator: its home, its server, its members and their tokens."""
+
+import json
+import os
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+import click
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from commingle.coordinator.access import Scope, create_token, revoke_token
+from commingle.coordinator.cli import examples
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
+from commingle.coordinator.http.app import create_app
+from commingle.coordinator.members import invite as issue_invite
+from commingle.coordinator.members import revoke as revoke_party
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.store.database import check_url
+from commingle.coordinator.trust_cli import home_option
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import Name, explain
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.keyfiles import create_secret
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.server import serve as serve_app
+from commingle.shared.runtime.tls import ServerTls, tls_options
+
+
+def _name(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        return TypeAdapter(Name).validate_python(value)
+    except ValidationError:
+        raise click.BadParameter("up to 63 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit") from None
+
+
+@click.command(epilog=examples("init --home hub", "init --home hub --database-url-file /run/secrets/database-url"))
+@home_option
+@click.option("--name", default="coordinator", show_default=True, help="What people call it.")
+@click.option(
+    "--database-url", help="postgresql://USER:PASSWORD@HOST/DATABASE; SQLite in the home directory if absent."
+)
+@click.option(
+    "--database-url-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file that holds the database URL; read at every start.",
+)
+@click.option(
+    "--blob-directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
+)
+@json_option
+def init(
+    *,
+    home: Path,
+    name: str,
+    database_url: str | None,
+    database_url_file: Path | None,
+    blob_directory: Path | None,
+    as_json: bool,
+) -> None:
+    """Create a coordinator: settings and a signing key in HOME."""
+    if database_url is not None and database_url_file is not None:
+        raise click.UsageError("--database-url and --database-url-file exclude each other")
+    if database_url is not None:
+        check_url(database_url)
+    given = {
+        "name": name,
+        "database_url": database_url,
+        "database_url_file": database_url_file and str(database_url_file.resolve()),
+        "blob_directory": blob_directory and str(blob_directory.resolve()),
+    }
+    text = json.dumps({key: value for key, value in given.items() if value is not None}, indent=2)
+    try:
+        CoordinatorSettings.model_validate_json(text)
+    except ValidationError as error:
+        raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
+    at = CoordinatorHome(home)
+    if at.signing_key.exists():
+        raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
+    write_durably(at.settings, text.encode() + b"\n")
+    key = SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
+    emit(
+        {"home": str(home), "name": name, "fingerprint": key.fingerprint},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        ),
+    )
+
+
+@click.command(epilog=examples("serve --home hub"))
+@home_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
+@tls_options
+def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
+    """Serve HTTP until told to stop."""
+    configure_logging(service="coordinator")
+    faults.arm_from(os.environ)
+    with open_coordinator(home, patient=True) as hub:
+        feed = Feed(hub.store)
+        serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, tls=tls, on_stopping=feed.stop)
+
+
+@click.command(epilog=examples("invite --home hub --party clinic-a"))
+@home_option
+@click.option("--party", required=True, callback=_name, help="The name the party will have.")
+@click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
+@json_option
+def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
+    """Issue a one-time invite for one party; hand it over confidentially."""
+    with open_coordinator(home) as hub:
+        text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
+    emit(
+        {"party": party, "invite": text, "expires": expires.isoformat()},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{text}\nfor {party}, until {expires:%Y-%m-%d %H:%M} UTC", highlight=False, markup=False, soft_wrap=True
+        ),
+    )
+
+
+@click.command(epilog=examples("revoke --home hub --party clinic-a"))
+@home_option
+@click.option("--party", required=True, callback=_name, help="The member that is to be one no longer.")
+@json_option
+def revoke(*, home: Path, party: str, as_json: bool) -> None:
+    """End a membership: open releases that name the party end, nothing it signs is taken any more."""
+    with open_coordinator(home) as hub:
+        ended = revoke_party(hub, party)
+    emit(
+        {"party": party, "ended": list(ended)},
+        as_json=as_json,
+        text=lambda console: console.print(f"{party} is revoked; {len(ended)} open releases ended."),
+    )
+
+
+@click.group(epilog=examples("token create --home hub --name learner --scope read", "token list --home hub"))
+def token() -> None:
+    """Bearer tokens for operators and learners."""
+
+
+@token.command("create", epilog=examples("token create --home hub --name learner --scope read --expires-days 90"))
+@home_option
+@click.option("--name", required=True, callback=_name, help="What it is for.")
+@click.option(
+    "--scope",
+    type=click.Choice(get_args(Scope)),
+    required=True,
+    help="read: everything that can be read; operate: that, and proposing signed specs.",
+)
+@click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
+@json_option
+def create(*, home: Path, name: str, scope: Scope, expires_days: float | None, as_json: bool) -> None:
+    """Make a token. It is shown once; only its digest is kept."""
+    lifetime = None if expires_days is None else timedelta(days=expires_days)
+    with open_coordinator(home) as hub:
+        text = create_token(hub, name=name, scope=scope, lifetime=lifetime)
+    emit(
+        {"name": name, "scope": scope, "token": text},
+        as_json=as_json,
+        text=lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True),
+    )
+
+
+@token.command("list", epilog=examples("token list --home hub"))
+@home_option
+@json_option
+def list_tokens(*, home: Path, as_json: bool) -> None:
+    """List tokens, without their secrets."""
+    with open_coordinator(home) as hub, hub.store.read() as tx:
+        found = tx.access.tokens()
+    shown = [{key: value for key, value in asdict(row).items() if key != "digest"} for row in found]
+
+    def text(console: Console) -> None:
+        table = Table("name", "scope", "created", "expires", "revoked")
+        for row in shown:
+            table.add_row(*(f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value for value in row.values()))
+        console.print(table)
+
+    emit({"items": shown}, as_json=as_json, text=text)
+
+
+@token.command("revoke", epilog=examples("token revoke --home hub --name learner"))
+@home_option
+@click.option("--name", required=True, callback=_name)
+@json_option
+def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
+    """Let nobody in with a token any more."""
+    with open_coordinator(home) as hub:
+        revoke_token(hub, name)
+    emit({"name": name}, as_json=as_json, text=lambda console: console.print(f"Token {name} is revoked."))

@@ -1,0 +1,68 @@
+"""From the options of `commingle simulate` to the dataset and the terms of its releases."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from commingle.services.simulation.dataset import Dataset, cohort
+from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.releases import Terms
+from commingle.shared.documents.study import DEFAULT_MECHANISM
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.registry import MECHANISMS, sketched_names
+
+_DEMO_EPSILONS = (1.0, 10.0)
+_DEFAULT_PARTIES = 3
+
+
+def dataset_from(options: dict[str, Any], *, seed: int) -> Dataset:
+    """The built-in cohort, or the table that is named. Raises UsageError, TableError, SpecError."""
+    parties = _parties(options["parties"])
+    if options["table"] is None and not isinstance(parties, Path):
+        for name in ("target", "parties", "features", "subject_id", "schema"):
+            if options[name] is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
+        return cohort(seed=seed)
+    if options["target"] is None:
+        raise click.UsageError("Say with --target which column is to be predicted.")
+    features = options["features"]
+    return prepare(
+        Wanted(
+            table=options["table"],
+            target=options["target"],
+            parties=parties,
+            features=None if features is None else tuple(name for name in features.split(",") if name.strip()),
+            schema=options["schema"],
+            subject_id=options["subject_id"],
+        )
+    )
+
+
+def _parties(text: str | None) -> int | Path:
+    if text is None:
+        return _DEFAULT_PARTIES
+    try:
+        number = int(text)
+    except ValueError:
+        return Path(text)
+    if number < 1:
+        raise click.BadParameter("there must be at least one party", param_hint="--parties")
+    return number
+
+
+def terms_from(options: dict[str, Any]) -> Terms:
+    """Mechanisms, budgets and row norm of the releases. Raises UsageError."""
+    demo = options["table"] is None and options["target"] is None
+    mechanisms = options["mechanisms"] or (tuple(MECHANISMS) if demo else (DEFAULT_MECHANISM,))
+    with_k = sketched_names()
+    if options["k"] is not None and not set(with_k) & set(mechanisms):
+        raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
+    return Terms(
+        mechanisms=mechanisms,
+        epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
+        delta=options["delta"],
+        k=options["k"],
+        row_norm=options["row_norm"],
+        adjacency=Adjacency(options["adjacency"]),
+    )
