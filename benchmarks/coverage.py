@@ -33,7 +33,7 @@ from benchmarks.release_law import (
 from benchmarks.tables import DATA
 from benchmarks.wu2022_real import load, party_sizes, release_spec
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 

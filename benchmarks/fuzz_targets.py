@@ -17,10 +17,15 @@ from benchmarks.fuzz_exchange import Exchanged
 from benchmarks.fuzz_target import Target, signed, unforged
 from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
-from commingle.shared.documents.moments import SecondMoments
-from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, parse_attributes
+from commingle.shared.documents.schema import (
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+    parse_attributes,
+)
 from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
@@ -35,7 +40,6 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.errors import CommingleError
 from commingle.shared.registry import mechanism_named
 from commingle.shared.release.block import content_digest, decode_block, encode_block

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.linear_model import LinearRegression
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 
 ATTRIBUTES = 30

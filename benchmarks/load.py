@@ -47,8 +47,8 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.settings import system_clock
 
 _HEAD = "0" * 64
 _ROWS, _COLUMNS = 2_000, 10

@@ -44,7 +44,7 @@ from commingle.shared.mechanisms.moments.exchange.submission import mask, share,
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.settings import system_clock
 
 _ROWS, _COLUMNS = 2_000, 5
 _HEAD = "0" * 64

@@ -31,7 +31,7 @@ from benchmarks.exchanged import Integers, Masking, approved
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import Table
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.noise import Sampler, discrete_gaussian

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from commingle.services.fit import PreparedMoments
 from commingle.services.simulation.dataset import PartyShare
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.dp.calibration import rho_of_epsilon

@@ -29,7 +29,7 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.services.planning.public_table import encode
 from commingle.services.simulation.dataset import PartyShare
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.calibration import Calibration

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit

@@ -28,10 +28,9 @@ from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.rows import RawBatch
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of

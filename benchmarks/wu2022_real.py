@@ -25,7 +25,7 @@ from benchmarks.release_law import (
 from benchmarks.tables import columns
 from benchmarks.wu2022_methods import DELTA, GRID, dgm_ols, noise_variances, ols
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty

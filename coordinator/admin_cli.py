@@ -27,8 +27,7 @@ from commingle.shared.documents.model import Name, explain
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.keyfiles import create_secret
+from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
 from commingle.shared.runtime.tls import ServerTls, tls_options

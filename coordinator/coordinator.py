@@ -14,7 +14,7 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument, open_spec
 from commingle.shared.release.audit import CoordinatorAudit
 from commingle.shared.release.rounds import Event, Refused, Round, advance
-from commingle.shared.runtime.clock import Clock
+from commingle.shared.runtime.settings import Clock
 
 _RELEASE = re.compile("[0-9a-f]{64}")
 

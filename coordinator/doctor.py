@@ -13,7 +13,7 @@ from commingle.coordinator.store.database import Database, check_url
 from commingle.coordinator.store.store import Store
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
-from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, json_of
 from commingle.shared.runtime.settings import load_settings
 from commingle.shared.runtime.tls import trust

@@ -11,10 +11,9 @@ from pydantic import Field, SecretStr
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.store.store import open_store
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.keyfiles import load_signing_key
-from commingle.shared.runtime.settings import Settings, load_settings
+from commingle.shared.runtime.files import load_signing_key
+from commingle.shared.runtime.settings import Settings, load_settings, system_clock
 
 
 class CoordinatorSettings(Settings):

@@ -27,11 +27,10 @@ from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.cli import emit, json_option
-from commingle.shared.runtime.clock import system_clock
-from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, model_of, pages, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
-from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.tls import ca_option, trust
 from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
 

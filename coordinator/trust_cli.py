@@ -11,11 +11,10 @@ from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.documents.model import encode
 from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
-from commingle.shared.runtime.audit_file import NOT_COMPARED, read_history
 from commingle.shared.runtime.cli import emit, json_option
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.doctor import report
-from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.files import NOT_COMPARED, read_history, write_durably
+from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import ca_option
 
 _FOR_EVERYONE = 0o644

@@ -22,9 +22,9 @@ from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.party_agent.regression.requests import Requests
-from commingle.shared.documents.alignment import alignment_digest
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError
+from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (

@@ -24,11 +24,10 @@ from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
-from commingle.shared.runtime.clock import Clock, system_clock
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import check, json_of, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
-from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.settings import Clock, load_settings, system_clock
 from commingle.shared.runtime.tls import trust
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0

@@ -39,7 +39,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.clock import Clock
+from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()

@@ -16,8 +16,14 @@ from commingle.party_agent.store import Store
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import remove_durably, write_durably
-from commingle.shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
+from commingle.shared.runtime.files import (
+    create_secret,
+    load_secret,
+    load_signing_key,
+    remove_durably,
+    sealing_public_key,
+    write_durably,
+)
 from commingle.shared.runtime.settings import Settings, load_settings
 
 _FINGERPRINT_DIGITS = 64

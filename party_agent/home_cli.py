@@ -16,7 +16,7 @@ from commingle.party_agent.policy import Policy
 from commingle.shared.documents.model import explain
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.keyfiles import load_secret
+from commingle.shared.runtime.files import load_secret
 from commingle.shared.runtime.settings import load_settings
 from commingle.shared.runtime.tls import ca_option
 

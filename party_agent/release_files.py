@@ -13,8 +13,7 @@ from pathlib import Path
 from commingle.party_agent.errors import LostError
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.runtime.errors import KeyFileError
-from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.keyfiles import create_secret, load_secret
+from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 
 
 @dataclass(frozen=True, slots=True)

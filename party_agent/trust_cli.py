@@ -17,11 +17,10 @@ from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import verify_party_audit
-from commingle.shared.runtime.audit_file import NOT_COMPARED, read_history
 from commingle.shared.runtime.cli import emit, json_option
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.doctor import report
-from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.files import NOT_COMPARED, read_history, write_durably
+from commingle.shared.runtime.settings import system_clock
 
 _FOR_EVERYONE = 0o644
 _name_option = click.option("--name", required=True, help="What it is for.")

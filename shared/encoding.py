@@ -12,9 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commingle.shared.documents.alignment import canonical_subject
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.linkage import canonical_subject
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.dp.fixed_point import FRACTION_BITS, clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT
 from commingle.shared.errors import DataError

@@ -8,7 +8,7 @@ CommingleError                  a fault with a stable code, a message for people
 ├── coordinator.errors
 └── services.errors
 
-Faults of a caller inside the house are plain ValueErrors (`shared.mechanisms.errors.MixingError`). Expected refusals (a
+Faults of a caller inside the house are plain ValueErrors (`MixingError`). Expected refusals (a
 budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """
 
@@ -54,3 +54,7 @@ class MissingExtraError(CommingleError):
         self.package = package
         self.extra = extra
         super().__init__(f"{package} is not installed", remedy=f'Install it with: pip install "commingle[{extra}]"')
+
+
+class MixingError(ValueError):
+    """An argument lies outside the domain for which the projection is defined and exact."""

@@ -37,7 +37,7 @@ from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RequestSignatureError
-from commingle.shared.runtime.metrics import CountRequests
+from commingle.shared.runtime.middleware import CountRequests
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 _STATUSES: Mapping[type[CommingleError], int] = {

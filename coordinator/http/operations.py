@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.store.store import Store
-from commingle.shared.runtime.metrics import RequestMetrics
+from commingle.shared.runtime.middleware import RequestMetrics
 
 
 class CoordinatorMetrics(RequestMetrics):

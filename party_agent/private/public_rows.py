@@ -10,8 +10,7 @@ from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.table import encode_public
 from commingle.shared.documents.regression import PublicSecondMoments
-from commingle.shared.documents.schema import Attribute
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 

@@ -14,7 +14,7 @@ from commingle.services.fit.result import Fit
 from commingle.services.results import Result, ResultTable
 from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import Diagnostics
-from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.estimator import inverse
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import FitRequest, IntervalFor
 from commingle.shared.estimation.system import System, build_system

@@ -11,8 +11,8 @@ from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS, Fit
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option
-from commingle.shared.runtime.tokens import read_token, token_option
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
     from commingle.services.client.remote import ReleaseClient

@@ -3,7 +3,7 @@
 import numpy as np
 
 from commingle.services.fit.result import Fit
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute
 from commingle.shared.estimation.covariance import covariance, residual
 from commingle.shared.estimation.diagnostics import diagnose

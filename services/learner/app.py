@@ -31,7 +31,7 @@ from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.runtime.errors import RemoteError, UnreachableError
-from commingle.shared.runtime.metrics import CountRequests, RequestMetrics
+from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
 
 _STATUSES: dict[type[CommingleError], int] = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
-from commingle.shared.runtime.tokens import read_token, token_option
 
 _TIMEOUT_SECONDS = 10.0
 

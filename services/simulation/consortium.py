@@ -19,7 +19,7 @@ from commingle.services.simulation.processes import Processes
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
 from commingle.services.tables.reading import Table
-from commingle.shared.runtime.keyfiles import create_secret
+from commingle.shared.runtime.files import create_secret
 
 _FORMATS = (".parquet", ".csv")
 

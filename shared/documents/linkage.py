@@ -1,10 +1,13 @@
-"""Handing the linkage key from member to member through a coordinator that cannot read it (docs/adr/0008).
+"""Alignment by the linkage key, and handing that key over through a coordinator that cannot read it (docs/adr/0008).
 
 The sealing key of a member counts only under that member's signature, the signature only under a key that was pinned.
 Ordering rule: open the identity of the recipient before sealing to it, and the message's envelope before its box.
 """
 
+import hmac
 import json
+import unicodedata
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -83,3 +86,23 @@ def sealing_info(*, sender: VerifyingKey, recipient: VerifyingKey, sealing_key: 
 def check_value(linkage_key: bytes) -> str:
     """A few digits by which members can hear that they have the same key; they say nothing about 32 random bytes."""
     return sha256(_CONTEXT + b"/check" + linkage_key).hexdigest()[:_CHECK_DIGITS]
+
+
+_ALIGNMENT_CONTEXT = b"commingle/v1/alignment"
+
+
+def canonical_subject(identifier: str) -> bytes:
+    """NFC-normalised, stripped UTF-8: what subjects are sorted and compared by."""
+    return unicodedata.normalize("NFC", identifier).strip().encode()
+
+
+def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, sorted_ids: Iterable[bytes]) -> str:
+    """HMAC-SHA256(linkage key, context || spec digest || n || length-prefixed sorted ids), hex.
+
+    n is 8 bytes, each length 4 bytes, big-endian. The coordinator, which has no linkage key, can compare digests but
+    cannot test a guess about who is in the list.
+    """
+    mac = hmac.new(linkage_key, _ALIGNMENT_CONTEXT + bytes.fromhex(spec_digest) + subjects.to_bytes(8, "big"), sha256)
+    for identifier in sorted_ids:
+        mac.update(len(identifier).to_bytes(4, "big") + identifier)
+    return mac.hexdigest()

@@ -1,4 +1,4 @@
-"""Attribute schemas: public bounds and levels, and the affine encoding they define.
+"""Attribute schemas: public bounds and levels, the affine encoding they define, and a public whitening of it.
 
 See docs/design/encoding.md#attributes.
 """
@@ -10,7 +10,9 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import WireModel, explain
+from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Geometry
+from commingle.shared.dp.whitening import IntegerMap
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
@@ -145,3 +147,34 @@ def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, .
 def _require_distinct(levels: tuple[str, ...]) -> None:
     if len(set(levels)) != len(levels):
         raise ValueError("levels must differ")
+
+
+class Whitening(WireModel):
+    """z = matrix (x - centre) of a party's encoded columns x, made from public rows.
+
+    Attributes:
+        centre: d encoded values.
+        matrix: d rows of d.
+    """
+
+    centre: Annotated[tuple[Annotated[float, Field(ge=-1, le=1)], ...], Field(min_length=1, max_length=256)]
+    matrix: tuple[tuple[float, ...], ...]
+
+    @model_validator(mode="after")
+    def _can_be_applied_and_undone(self) -> Self:
+        try:
+            self.integer_map()
+        except ParameterError as error:
+            raise ValueError(error.diagnostics()) from None
+        return self
+
+    def integer_map(self) -> IntegerMap:
+        """The exact map that agents apply and learners undo."""
+        return IntegerMap.of(self.matrix, self.centre)
+
+    def columns(self, encoded: tuple[EncodedColumn, ...]) -> tuple[EncodedColumn, ...]:
+        """The published columns: mixtures of the encoded ones, each named after the one in its place.
+
+        A name of an attribute has no bracket, so no other column has such a name.
+        """
+        return tuple(EncodedColumn(f"whitened[{c.name}]", f"whitened[{c.label}]", 0.0, 1.0) for c in encoded)

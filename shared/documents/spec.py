@@ -14,8 +14,7 @@ from pydantic_core import PydanticKnownError
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
-from commingle.shared.documents.schema import Attribute, EncodedColumn, encoded_columns
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import Count, Name, WireModel, explain
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
     MAX_COLUMNS,
     MAX_PARTIES,
@@ -19,7 +19,6 @@ from commingle.shared.documents.spec import (
     ReleaseSpec,
     Title,
 )
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency

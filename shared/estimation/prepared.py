@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.schema import Attribute, EncodedColumn, encoded_columns
+from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.plan import plan_blocks

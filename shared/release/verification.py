@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.moments import SecondMoments
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     SignedDocument,

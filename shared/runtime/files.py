@@ -1,11 +1,18 @@
-"""Files that are either there in full or not at all, also after a power cut."""
+"""Files that are there in full or not at all, also after a power cut; keys only their owner reads; histories."""
 
 import os
+import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol, TypeVar
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
 
 
 def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600) -> None:
@@ -43,3 +50,85 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_SECRET_BYTES = 32
+_OTHERS = 0o077
+
+
+def create_secret(path: Path) -> bytes:
+    """32 fresh bytes from the operating system, stored at `path`.
+
+    Raises:
+        KeyFileError: a file is there already; keys are never overwritten.
+    """
+    if path.exists():
+        raise KeyFileError(f"{path} exists already", remedy="Use it, or move it away to start with new keys.")
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    write_durably(path, secret.hex().encode() + b"\n")
+    return secret
+
+
+def load_secret(path: Path) -> bytes:
+    """The 32 bytes stored at `path`.
+
+    Raises:
+        KeyFileError: missing, malformed or readable by others.
+    """
+    try:
+        text = path.read_bytes().strip()
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise KeyFileError(
+            f"cannot read the key file {path} ({error.strerror})", remedy="Run the init command first."
+        ) from None
+    if mode & _OTHERS:
+        raise KeyFileError(f"{path} can be read by others", remedy=f"Run: chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        secret = b""
+    if len(secret) != _SECRET_BYTES:
+        raise KeyFileError(f"{path} does not hold 64 hex digits", remedy="Restore the file from its backup.")
+    return secret
+
+
+def load_signing_key(path: Path) -> SigningKey:
+    """The Ed25519 key stored at `path`. Raises KeyFileError."""
+    return SigningKey(load_secret(path))
+
+
+def sealing_public_key(secret: bytes) -> bytes:
+    """The X25519 public key (32 bytes) of a sealing secret."""
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+NOT_COMPARED = "The key was not compared with one you know: give --key."
+
+
+class _History(Protocol):
+    @property
+    def signer(self) -> str: ...
+
+
+History = TypeVar("History", bound=_History)
+
+
+def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | None) -> History:
+    """The history in a file, verified, and signed with the key of that fingerprint where one is given.
+
+    Raises:
+        SettingsError: the file cannot be read.
+        VerificationError, SignatureError, DocumentError: the history does not hold, or is somebody else's.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
+    history = verify(data)
+    if key is not None and history.signer != key.strip().lower():
+        raise VerificationError(
+            f"the history is signed with key {history.signer[:16]}, not with the one expected",
+            remedy="Compare fingerprints with whose history it is over another channel.",
+        )
+    return history

@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.middleware import RequestIds
 from commingle.shared.runtime.remote import PROBLEM_TYPE
-from commingle.shared.runtime.request_ids import RequestIds
 
 PROBLEM_JSON = "application/problem+json"
 _MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string", "remedy": "string"}

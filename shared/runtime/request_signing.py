@@ -24,8 +24,8 @@ from http_message_signatures import (
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
-from commingle.shared.runtime.clock import Clock, system_clock
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
+from commingle.shared.runtime.settings import Clock, system_clock
 
 WINDOW = timedelta(seconds=300)
 _LABEL = "commingle"

@@ -1,8 +1,11 @@
-"""Reading small JSON files of settings, strictly."""
+"""What a process is given: settings in strict JSON files, bearer tokens in files, and the clock."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+import click
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from commingle.shared.documents.model import explain
@@ -32,3 +35,35 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
         ) from None
     except ValidationError as error:
         raise SettingsError(f"{path}: {explain(error)}", remedy="Correct the file and start again.") from None
+
+
+token_option = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a bearer token, for coordinators where reading is not public.",
+)
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token in a file; None where no file is given.
+
+    Raises:
+        SettingsError: the file cannot be read or holds something else.
+    """
+    if path is None:
+        return None
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read the token in {path} ({error})", remedy="Check the path.") from None
+    if not text.isascii() or not text.isprintable() or not text or " " in text:
+        raise SettingsError(f"{path} does not hold a token", remedy="It holds the token alone, on one line.")
+    return text
+
+
+Clock = Callable[[], datetime]
+
+
+def system_clock() -> datetime:
+    """Now, in UTC, to the second: what documents carry."""
+    return datetime.now(UTC).replace(microsecond=0)

@@ -10,7 +10,7 @@ import pytest
 from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome
 from commingle.shared.release.verification import verify_release
-from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.settings import system_clock
 from tests.coordinator.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of
 

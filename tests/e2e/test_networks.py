@@ -17,9 +17,9 @@ import pytest
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
-from commingle.shared.runtime.clock import system_clock
-from commingle.shared.runtime.keyfiles import load_signing_key
+from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority, ConnectProxy
 

@@ -14,7 +14,7 @@ from commingle.party_agent.private.table import Table
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.alignment import canonical_subject
+from commingle.shared.documents.linkage import canonical_subject
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec

@@ -18,12 +18,12 @@ from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import Table
-from commingle.shared.documents.alignment import alignment_digest
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
@@ -35,7 +35,6 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package

@@ -12,7 +12,7 @@ import pytest
 
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.loop import Loop
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import (

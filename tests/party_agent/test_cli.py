@@ -16,7 +16,7 @@ import pytest
 from commingle.__main__ import main
 from commingle.party_agent.home import Home
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
-from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator

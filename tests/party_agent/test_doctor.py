@@ -12,8 +12,8 @@ import pytest
 from commingle.__main__ import main
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
+from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
 from tests.world.tampering import URL
 from tests.world.transport import on_a_socket

@@ -10,8 +10,8 @@ from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.membership import enrol
 from commingle.party_agent.policy import Policy
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.runtime.clock import system_clock
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from commingle.shared.runtime.settings import system_clock
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import answering, on_a_socket

@@ -18,7 +18,7 @@ from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
 from commingle.shared.documents.model import decode
-from commingle.shared.runtime.clock import system_clock
+from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import LINKAGE, Consortium, consortium_of
 from tests.world.tampering import NOW, URL
 from tests.world.transport import on_a_socket

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from commingle.shared.documents.alignment import alignment_digest
 from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.linkage import alignment_digest
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.statements import AlignmentStatement, BlockStatement
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.release.block import check_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block

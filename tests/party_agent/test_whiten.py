@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commingle.__main__ import main
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.dp.whitening import IntegerMap
 
 SCHEMA = [

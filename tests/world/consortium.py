@@ -28,11 +28,16 @@ from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.documents.spec import MechanismName, ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
 from commingle.shared.runtime.request_signing import RequestSigner

@@ -20,9 +20,9 @@ from commingle.coordinator.http.app import create_app
 from commingle.coordinator.members import invite
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import open_store
-from commingle.shared.documents.alignment import alignment_digest
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (

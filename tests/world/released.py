@@ -20,7 +20,7 @@ from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
@@ -30,7 +30,6 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of

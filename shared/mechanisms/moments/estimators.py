@@ -7,8 +7,7 @@ from scipy.special import chdtri
 
 from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
-from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal
-from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import System
 from commingle.shared.mechanisms.moments.signal import entries_of, noise_bound

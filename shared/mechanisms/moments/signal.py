@@ -6,8 +6,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtrc
 
-from commingle.shared.estimation.estimator import FAILURE, Signal
-from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.estimator import FAILURE, Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import Centred, EntryNoise, System, centre
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal
-from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import System
 from commingle.shared.mechanisms.rows.shrunken import shrunken

@@ -6,8 +6,7 @@ import numpy as np
 
 from commingle.shared.estimation.covariance import Residual
 from commingle.shared.estimation.diagnostics import Diagnostics, biased, useless
-from commingle.shared.estimation.estimator import Errors, Signal
-from commingle.shared.estimation.linear_algebra import largest_eigenvalue
+from commingle.shared.estimation.estimator import Errors, Signal, largest_eigenvalue
 from commingle.shared.estimation.method import FitMethod
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor

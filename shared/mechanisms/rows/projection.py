@@ -16,7 +16,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.errors import MixingError
 from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, SignStream, checked_ranks
 
 MAX_ABS_ENTRY = 2**15

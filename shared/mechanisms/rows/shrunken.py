@@ -12,8 +12,7 @@ from scipy.linalg import eigh
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from commingle.shared.estimation.errors import SingularError
-from commingle.shared.estimation.estimator import Signal
-from commingle.shared.estimation.linear_algebra import inverse
+from commingle.shared.estimation.estimator import Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import Centred, System
 from commingle.shared.mechanisms.rows.belief import Belief, Directions, Label, shrinkage

@@ -6,8 +6,7 @@ import numpy as np
 from scipy.special import fdtrc
 
 from commingle.shared.estimation.errors import SingularError
-from commingle.shared.estimation.estimator import FAILURE, Signal
-from commingle.shared.estimation.linear_algebra import largest_eigenvalue
+from commingle.shared.estimation.estimator import FAILURE, Signal, largest_eigenvalue
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import Centred, System, centre
 

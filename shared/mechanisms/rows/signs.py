@@ -14,7 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.errors import MixingError
 
 SEED_BYTES = 32
 BLOCK_BITS = 128

@@ -13,9 +13,8 @@ from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.table import Table
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.mechanisms.rows.signs import sign_bits
 from commingle.shared.release.plan import plan_block

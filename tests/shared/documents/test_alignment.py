@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.alignment import alignment_digest, canonical_subject
+from commingle.shared.documents.linkage import alignment_digest, canonical_subject
 
 KEY = b"a key known to the parties only"
 SPEC = "ab" * 32

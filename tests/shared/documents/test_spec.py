@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import DocumentError, SpecError
-from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
-from commingle.shared.documents.moments import SecondMoments
 from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import (

@@ -7,9 +7,9 @@ import pytest
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
-from commingle.shared.documents.whitening import Whitening
 from commingle.shared.errors import CommingleError
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)

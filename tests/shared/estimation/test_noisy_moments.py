@@ -7,7 +7,7 @@ import pytest
 import statsmodels.api as sm
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit, fit_prepared
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation import errors
 from commingle.shared.estimation.system import EntryNoise, build_system, centre

@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commingle.shared.documents.schema import CategoricalAttribute
-from commingle.shared.documents.whitening import Whitening
+from commingle.shared.documents.schema import CategoricalAttribute, Whitening
 from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.forecast.curves import plan

@@ -7,8 +7,14 @@ import pytest
 
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
-from commingle.shared.runtime.files import remove_durably, write_durably
-from commingle.shared.runtime.keyfiles import create_secret, load_secret, load_signing_key, sealing_public_key
+from commingle.shared.runtime.files import (
+    create_secret,
+    load_secret,
+    load_signing_key,
+    remove_durably,
+    sealing_public_key,
+    write_durably,
+)
 from commingle.shared.runtime.settings import Settings, load_settings
 
 

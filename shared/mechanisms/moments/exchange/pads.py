@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.errors import MixingError
 from commingle.shared.mechanisms.moments.exchange.ring import Words
 
 SECRET_BYTES = 32

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.errors import MixingError
 from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, ones_projection, project
 from commingle.shared.mechanisms.rows.signs import sign_bits
 

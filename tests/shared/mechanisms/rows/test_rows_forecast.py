@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.moments import SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.forecast.forecast import relative_error, with_best_k

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.mechanisms.errors import MixingError
+from commingle.shared.errors import MixingError
 from commingle.shared.mechanisms.rows.signs import SignStream, sign_bits
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "sign_stream.json"
