@@ -32,8 +32,7 @@ from commingle.shared.mechanisms.moments.exchange.mask import (
     check_commitment,
     open_secret,
 )
-from commingle.shared.mechanisms.moments.exchange.pads import Pad
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_of, subtracted
+from commingle.shared.mechanisms.moments.exchange.ring import Pad, Rows, Words, rows_of, subtracted
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange

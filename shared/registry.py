@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # for type checkers alone: the floors below mechanisms ask to
     from commingle.shared.mechanisms.interface import Mechanism
 
 MECHANISMS: dict[str, str] = {
-    "rmgm": "commingle.shared.mechanisms.rows.rmgm:RMGM",
-    "dgm": "commingle.shared.mechanisms.rows.dgm:DGM",
+    "rmgm": "commingle.shared.mechanisms.rows.block:RMGM",
+    "dgm": "commingle.shared.mechanisms.rows.block:DGM",
     "moments": "commingle.shared.mechanisms.moments.block:MOMENTS",
 }
 

@@ -8,8 +8,7 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.cache import ReleaseCache
-from commingle.services.client.files import ReleaseFiles, fingerprint
+from commingle.services.client.files import ReleaseCache, ReleaseFiles, fingerprint
 from commingle.services.client.release import Release
 from commingle.services.errors import NotPublishedError, UnknownReleaseError
 from commingle.shared.documents.errors import ProtocolError, VerificationError

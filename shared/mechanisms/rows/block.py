@@ -1,13 +1,17 @@
-"""What rmgm and dgm share: blocks are (mixed) rows plus independent noise of one scale."""
+"""rmgm and dgm: blocks are mixed or plain rows, plus independent noise of one scale."""
 
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, row_sensitivity
+from commingle.shared.mechanisms.rows.projection import Projection, ones_projection
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -36,3 +40,77 @@ def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:
         part = matrix[start : start + _ROWS_AT_ONCE] * step
         total += part.T @ part
     return total
+
+
+class Dgm(RowMechanism):
+    """Plain Gaussian noise on every row: Q + N, n x d (docs/design/mixing.md#plain-noise)."""
+
+    fit_address = "commingle.shared.mechanisms.rows.fit:PLAIN_ROWS"
+    planner_address = "commingle.shared.mechanisms.rows.forecast:PLAIN_ROWS"
+
+    def rows(self, spec: ReleaseSpec) -> int:
+        """One per subject."""
+        return spec.n
+
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        """A subject's row stands in the block once."""
+        return row_sensitivity(spec, party, adjacency)
+
+    def step(self, spec: ReleaseSpec) -> float:  # noqa: ARG002 - the same question is put to every mechanism
+        """1 / 2^f."""
+        return 1 / SCALE
+
+    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+        """Ones, in steps."""
+        return np.full(spec.n, SCALE, np.int64)
+
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
+        """The rows themselves."""
+        return Placement(n=spec.n, d=columns)
+
+
+DGM = Dgm()
+
+
+class Rmgm(RowMechanism):
+    """Random mixing, then Gaussian noise: S Q + N, k x d (Wu et al. 2022; docs/design/mixing.md).
+
+    Changing one subject moves one column's multiple of S, whose squared norm is k.
+    """
+
+    sketched = True
+    fit_address = "commingle.shared.mechanisms.rows.fit:MIXED_ROWS"
+    planner_address = "commingle.shared.mechanisms.rows.forecast:MIXED_ROWS"
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        """That k is missing or impossible, besides."""
+        width = len(spec.columns)
+        found = super().problems(spec)
+        if spec.k is None:
+            found.append("rmgm needs k, the number of rows of the projection")
+        elif not width < spec.k <= spec.n:
+            found.append(f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}")
+        return found
+
+    def rows(self, spec: ReleaseSpec) -> int:
+        """The spec's k."""
+        return spec.k or 0
+
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        """||S e_i||^2 = k times that of one row."""
+        return self.rows(spec) * row_sensitivity(spec, party, adjacency)
+
+    def step(self, spec: ReleaseSpec) -> float:
+        """1 / (sqrt(k) 2^f)."""
+        return 1 / (sqrt(self.rows(spec)) * SCALE)
+
+    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+        """B 1 in steps: 2^f S 1."""
+        return ones_projection(bytes.fromhex(spec.seed), self.rows(spec), spec.n) * SCALE
+
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Projection:
+        """The seeded Bernoulli projection."""
+        return Projection(seed=bytes.fromhex(spec.seed), k=self.rows(spec), d=columns)
+
+
+RMGM = Rmgm()

@@ -10,7 +10,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.estimator import CONSTANT, Estimator
 from commingle.shared.estimation.method import FitMethod
 from commingle.shared.mechanisms.interface import Placement
-from commingle.shared.mechanisms.rows.dgm import Dgm
+from commingle.shared.mechanisms.rows.block import Dgm
 from commingle.shared.planning.design import ReleaseDesign
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask

@@ -11,8 +11,7 @@ from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.population import uniform_law
-from commingle.shared.planning.task import Assumptions, task_of
+from commingle.shared.planning.task import Assumptions, task_of, uniform_law
 from tests.shared.forecast.designs import design, mixed, numeric
 
 

@@ -16,8 +16,7 @@ from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.mechanisms.moments.block import places
 from commingle.shared.mechanisms.moments.exchange.documents import DealPackage, DealStatement
-from commingle.shared.mechanisms.moments.exchange.pads import SECRET_BYTES, Pad
-from commingle.shared.mechanisms.moments.exchange.ring import Words, inner, side_by_side
+from commingle.shared.mechanisms.moments.exchange.ring import SECRET_BYTES, Pad, Words, inner, side_by_side
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey, seal_to
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from commingle.shared.mechanisms.moments.block import places
 from commingle.shared.mechanisms.moments.exchange.agreement import Agreement
 from commingle.shared.mechanisms.moments.exchange.deal import Hand
-from commingle.shared.mechanisms.moments.exchange.pads import Pad
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, added, inner, side_by_side
+from commingle.shared.mechanisms.moments.exchange.ring import Pad, Rows, Words, added, inner, side_by_side
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 

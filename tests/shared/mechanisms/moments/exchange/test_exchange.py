@@ -19,8 +19,7 @@ from commingle.shared.mechanisms.moments.exchange.agreement import agreed, count
 from commingle.shared.mechanisms.moments.exchange.deal import open_package
 from commingle.shared.mechanisms.moments.exchange.documents import open_deal, open_mask
 from commingle.shared.mechanisms.moments.exchange.mask import MaskReader, MaskSealer, MaskSecret, body_size, open_secret
-from commingle.shared.mechanisms.moments.exchange.pads import Pad
-from commingle.shared.mechanisms.moments.exchange.ring import inner, rows_of, subtracted
+from commingle.shared.mechanisms.moments.exchange.ring import Pad, inner, rows_of, subtracted
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey, seal_to
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange, once
