@@ -137,7 +137,13 @@ class Exchanged:
     def _answers(self) -> list[bytes]:
         """A release and a hand, as a coordinator shows them."""
         spec, deal = self.exchange.spec, seal(self.deal, kind="deal", key=self.keys["dealer"])
+        asked = spec.document.model_dump(mode="json", include={"study", "mechanism", "created", "expires", "n", "k"})
+        parties = [{"name": party.name, "approved": True, "uploaded": False} for party in spec.document.parties]
         view = {
+            **asked,
+            "epsilon": spec.document.epsilon,
+            "delta": spec.document.delta,
+            "parties": parties,
             "id": spec.digest,
             "state": "approved",
             "spec": spec.envelope.model_dump(),

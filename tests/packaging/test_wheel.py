@@ -35,7 +35,10 @@ def test_wheel_holds_one_package_with_every_module_and_its_type_marker(wheel: Pa
     tops = {name.split("/")[0] for name in names}
     assert tops - {"commingle"} == {top for top in tops if top.endswith(".dist-info")}
     tracked = {f"commingle/{p.relative_to(ROOT)}" for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")}
-    assert {name for name in names if name.endswith(".py")} == tracked | {"commingle/__init__.py"}
+    assert {name for name in names if name.endswith(".py")} == tracked | {
+        "commingle/__init__.py",
+        "commingle/__main__.py",
+    }
     assert "commingle/py.typed" in names
 
 

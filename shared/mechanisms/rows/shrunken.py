@@ -8,7 +8,6 @@ undoes the attenuation there, times what is left of a normal prior, times the pr
 import math
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from commingle.shared.estimation.errors import SingularError
@@ -64,6 +63,8 @@ def directions(system: System, c: Centred) -> Directions:
     1 - noise is off by about sqrt(2/m). Its prior is exponential about what features of variance FEATURE_VARIANCE
     would show, which shifts a normal posterior by -s^2 / mean, cut off to [0, 1].
     """
+    from scipy.linalg import eigh  # noqa: PLC0415 - loads slowly, and no other estimator needs it
+
     try:
         noise, basis = eigh(c.rows * c.V, c.X)
     except np.linalg.LinAlgError:
