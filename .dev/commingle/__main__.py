@@ -31,8 +31,9 @@ def commingle() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
-    # httpx loads a command line of its own, with rich and pygments, where these are installed: nothing here uses it
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # None makes an import fail, which it expects
+    # httpx and structlog load these where rich is installed, for a command line and tracebacks that nothing here uses
+    for unused in ("httpx._main", "rich.traceback"):
+        sys.modules.setdefault(unused, None)  # type: ignore[arg-type] # None makes an import fail, which both expect
     run(commingle, sys.argv[1:] if arguments is None else arguments)
 
 
