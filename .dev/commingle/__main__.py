@@ -31,9 +31,9 @@ def commingle() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
-    # httpx and structlog load these where rich is installed, for a command line and tracebacks that nothing here uses
-    for unused in ("httpx._main", "rich.traceback"):
-        sys.modules.setdefault(unused, None)  # type: ignore[arg-type] # None makes an import fail, which both expect
+    # httpx, structlog and pyarrow load these where they are installed, and no command uses them: seconds of every start
+    for unused in ("httpx._main", "rich.traceback", "pandas"):
+        sys.modules.setdefault(unused, None)  # type: ignore[arg-type] # None makes an import fail, which all expect
     run(commingle, sys.argv[1:] if arguments is None else arguments)
 
 
