@@ -37,7 +37,8 @@ if sys.platform == "linux":
 parent, server = json.loads(sys.argv[1])
 if os.getppid() != parent:
     sys.exit(1)
-from commingle.__main__ import main
+from commingle.__main__ import leave_out_unused, main
+leave_out_unused()
 for command in [server] if server else map(json.loads, sys.stdin):
     try:
         main(command)

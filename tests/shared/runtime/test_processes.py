@@ -175,3 +175,13 @@ def test_service_announces_its_address_serves_and_stops_when_told(
 @pytest.mark.slow
 def test_message_of_an_unexpected_fault_stays_out_of_the_log(service: tuple[dict[str, str], int, str, int]) -> None:
     assert "SENTINEL" not in service[2]
+
+
+@pytest.mark.slow
+def test_process_of_a_command_leaves_out_what_only_other_programs_use() -> None:
+    done = run(
+        "-c",
+        "from commingle.__main__ import leave_out_unused; leave_out_unused(); import pyarrow as pa, sys\n"
+        "import httpx, structlog; print(pa.array([1.5]).to_pylist(), 'pandas' in sys.modules)",
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[1.5] False"), done.stderr
