@@ -1,4 +1,4 @@
-"""Waiting for events without a thread each: woken by own commits, and a few looks a second for others'."""
+"""Waiting for events without a thread each: woken by own events, and a few looks a second for others'."""
 
 import asyncio
 from contextlib import suppress
@@ -10,7 +10,7 @@ _POLL_SECONDS = 0.2
 
 
 class Feed:
-    """The newest event's number, looked up after every commit of this process and otherwise every `_POLL_SECONDS`."""
+    """The newest event's number, looked up after every event of this process and otherwise every `_POLL_SECONDS`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -19,7 +19,7 @@ class Feed:
         self._looked = -_POLL_SECONDS
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.stopping = False
-        store.on_commit = self._wake
+        store.on_event = self._wake
 
     def stop(self) -> None:
         """Let everybody go who waits: the process is about to end."""

@@ -75,6 +75,8 @@ def compose_agent(
             f"{home.database} is missing",
             remedy="Restore the newest backup. A party never starts again with an empty ledger.",
         )
+    if draw is discrete_gaussian:
+        draw(1, 1)  # a sampler that does not work is told now and not after a debit
     store = Store(home.database)
     try:
         with calling(home, transport=transport, clock=clock) as client:

@@ -15,6 +15,7 @@ from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import Store
 from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode
 from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.mechanisms.moments.exchange.terms import once
@@ -181,7 +182,9 @@ class Ledger:
             charge = self._move(db, release, Redraw())
         if isinstance(charge, Refused):
             return charge
-        return Debit(release, charge.rho.units, charge.attempt, charge.approvals or "", table, charge.delta)
+        if charge.approvals is None:
+            raise LedgerError("a debit names no approvals", remedy=_RESTORE)
+        return Debit(release, charge.rho.units, charge.attempt, charge.approvals, table, charge.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
@@ -302,7 +305,10 @@ class Ledger:
             LedgerError: one of them was altered by something else than this agent.
         """
         self.entries()
-        told = replay(decode(LedgerEntry, body.encode()) for body in self.history()[0])
+        try:
+            told = replay(decode(LedgerEntry, body.encode()) for body in self.history()[0])
+        except DocumentError:
+            raise LedgerError("an entry of the ledger's chain is not one of this agent's", remedy=_RESTORE) from None
         with self._store.reading() as db:
             kept = {row["release"]: Charge(**_chain_facts(row)) for row in db.execute("SELECT * FROM charges")}
         if told != kept:

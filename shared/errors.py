@@ -2,8 +2,12 @@
 
 CommingleError                  a fault with a stable code, a message for people and a remedy
 ├── DataError                   rows that do not fit their schema, wherever they are encoded
+├── MissingExtraError           an optional library is not installed
 ├── shared.dp.errors            PrivacyError and what derives from it
 ├── shared.documents.errors     ProtocolError and what derives from it
+├── shared.planning.errors      PlanningError
+├── shared.estimation.errors    EstimationError and what derives from it
+├── shared.runtime.errors       RuntimeFaultError and what derives from it
 ├── party_agent.errors
 ├── coordinator.errors
 └── services.errors

@@ -1,7 +1,8 @@
 """What a coordinator answers: one set of models for who serves them and for who reads them.
 
 The coordinator only ever constructs these, so it serves every field declared here and no other. Whoever reads ignores
-what a newer coordinator adds, does without what may be absent, and believes nothing that is not signed.
+fields that a newer coordinator adds (not states), does without what may be absent, and believes nothing that is not
+signed.
 """
 
 from collections.abc import Mapping

@@ -13,10 +13,15 @@ from commingle.shared.release.rounds import State
 
 
 class Events:
-    """Events, within one transaction."""
+    """Events, within one transaction.
+
+    Attributes:
+        added: whether this transaction recorded one.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.added = False
 
     def add(
         self,
@@ -34,6 +39,7 @@ class Events:
         body = event_body(
             previous=previous, release=release, at=at, kind=kind, party=party, state=state, document=document
         )
+        self.added = True
         values = {"release": release, "at": at, "kind": kind, "party": party, "state": state, "document": document}
         self._connection.execute(insert(events).values(values | {"digest": link_digest(body)}))
 

@@ -41,13 +41,13 @@ class Store:
     """The memory over one database. Use `open_store`.
 
     Attributes:
-        on_commit: called after every writing transaction, on the thread that wrote.
+        on_event: called after every transaction that recorded an event, on the thread that wrote.
     """
 
     def __init__(self, database: Database, *, prepared: bool = True) -> None:
         self._database = database
         self._prepared = prepared
-        self.on_commit: Callable[[], None] = _nobody_waits
+        self.on_event: Callable[[], None] = _nobody_waits
 
     def prepare(self) -> None:
         """Bring the tables up to date, unless that was done. Raises StorageError."""
@@ -67,9 +67,11 @@ class Store:
         """One transaction, alone in writing; undone on any exception. Raises StorageError."""
         self._require_prepared()
         with self._database.writing() as connection:
-            yield _transaction(connection)
+            transaction = _transaction(connection)
+            yield transaction
             faults.reach("coordinator.committing")
-        self.on_commit()
+        if transaction.events.added:
+            self.on_event()
 
     def close(self) -> None:
         """Give every connection back."""

@@ -123,7 +123,8 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
             console.print(Text(f"  {name} was left out: {reason}", style="yellow"))
     spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
     console.print(f"\nSeconds: {spent}", highlight=False)
-    console.print(f"Report, picture and releases: {out}", highlight=False)
+    drawn = "Report, picture" if (out / "coefficients.png").exists() else "Report"
+    console.print(f"{drawn} and releases: {out}", highlight=False)
 
 
 def _title(release: dict[str, Any]) -> str:
