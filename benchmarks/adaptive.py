@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.release_law import drawn_gram, drawn_moments, noise_variances
 from benchmarks.tables import DATA, entries
 from commingle.services.fit import ESTIMATORS, PreparedMoments
-from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Terms, plan_releases
 from commingle.shared.documents.spec import ReleaseSpec
@@ -94,7 +94,7 @@ def is_tuning(table: str) -> bool:
     return sha256(table.partition("_")[0].encode()).digest()[0] % 2 == 0
 
 
-def encoded(dataset: Dataset) -> Array:
+def encoded(dataset: StudyTable) -> Array:
     """(N, p) what agents would mix, the intercept first."""
     rows = encode_rows(dataset.attributes, dataset.table.columns) / SCALE
     return np.column_stack([np.ones(len(rows)), rows])
@@ -109,7 +109,7 @@ def without_signal(S: Array, target: int) -> Array:
 
 
 def scores(
-    S: Array, test: Array, dataset: Dataset, spec: ReleaseSpec, *, draws: int, draw: np.random.Generator
+    S: Array, test: Array, dataset: StudyTable, spec: ReleaseSpec, *, draws: int, draw: np.random.Generator
 ) -> Iterator[list[float]]:
     """Test R^2 of every estimator, one list per draw; `test` is T^T T / m of the m held-out rows."""
     prepared = PreparedMoments.of(drawn_moments(spec, S, draw), spec.attributes)

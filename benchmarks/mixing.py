@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, project
+from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection
 from commingle.shared.mechanisms.rows.signs import SignStream
 
 SEED = bytes(range(32))
@@ -61,6 +61,13 @@ def run(n: int, k: int, d: int, *, repeats: int) -> Result:
         peak_bytes=_peak_bytes(n, k, d),
         peak_bytes_at_tenth=_peak_bytes(n // 10, k, d),
     )
+
+
+def project(seed: bytes, k: int, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Y = S Q in one call: ranks (m,), q (m, d), result (k, d)."""
+    projection = Projection(seed, k, q.shape[1])
+    projection.add(ranks, q)
+    return projection.total()
 
 
 def main(arguments: list[str] | None = None) -> None:

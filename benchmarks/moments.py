@@ -19,7 +19,7 @@ from benchmarks.moments_noise import Array, clipped, entry_variance, moments_rel
 from benchmarks.moments_picture import draw
 from benchmarks.tables import DATA, entry
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
-from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, reference
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.shared.encoding import encode_attribute
@@ -44,7 +44,7 @@ class Case:
     """One table, divided: encoded training rows (n, p) with the intercept first, and what fits are judged by."""
 
     name: str
-    dataset: Dataset
+    dataset: StudyTable
     rows: Array
     judge: Reference
 

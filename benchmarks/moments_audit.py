@@ -30,7 +30,7 @@ from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, centred, 
 from benchmarks.exchanged import Integers, Masking, approved
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
@@ -135,13 +135,13 @@ def entries(spec: ReleaseSpec, moments: SecondMoments) -> Floats:
     return gram[np.triu_indices(len(gram))]
 
 
-def table_of(rows: Integers, party: PartySpec, path: Path) -> Table:
+def table_of(rows: Integers, party: PartySpec, path: Path) -> PrivateTable:
     """A party's table: made-up rows and the last subject's, whose cells lie beyond the bounds: the agent clips them."""
     made_up = np.array([[(i % 7) / 7, (i % 5) / 5] for i in range(SUBJECTS - 1)])
     cells = np.vstack([made_up, 2 * rows])
     lines = [f"{subject},{a},{b}" for subject, (a, b) in enumerate(cells)]
     path.write_text("\n".join([f"id,{','.join(a.name for a in party.attributes)}", *lines]))
-    return Table(open_source(FileSource(path=str(path))), "id", party.attributes)
+    return PrivateTable(open_source(FileSource(path=str(path))), "id", party.attributes)
 
 
 def ready(epsilon: float, row: Integers) -> Ready:

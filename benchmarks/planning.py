@@ -23,6 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from benchmarks.mixing import project
 from benchmarks.moments_noise import entry_variance, noisy_moments
 from benchmarks.tables import DATA, entry
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
@@ -37,7 +38,7 @@ from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.forecast.forecast import forecast, with_best_k
-from commingle.shared.mechanisms.rows.projection import ones_projection, project
+from commingle.shared.mechanisms.rows.projection import ones_projection
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of

@@ -34,7 +34,7 @@ from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, 
 from benchmarks.moments_audit import audit_moments
 from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
@@ -65,16 +65,16 @@ def request(mechanism: Literal["rmgm", "dgm"], epsilon: float) -> BlockRequest:
     return BlockRequest(spec, party, plan_block(spec, party))
 
 
-def neighbours(folder: Path) -> Iterator[Table]:
+def neighbours(folder: Path) -> Iterator[PrivateTable]:
     """Two tables: the last subject's values are all 0 in one and all 1 in the other."""
     for value in (0, 1):
         path = folder / f"{value}.csv"
         rows = [f"{i},{(i % 7) / 7},{(i % 5) / 5}" for i in range(SUBJECTS - 1)] + [f"{SUBJECTS},{value},{value}"]
         path.write_text("id,a,b\n" + "\n".join(rows))
-        yield Table(open_source(FileSource(path=str(path))), "id", _ATTRIBUTES)
+        yield PrivateTable(open_source(FileSource(path=str(path))), "id", _ATTRIBUTES)
 
 
-def noiseless(table: Table, asked: BlockRequest) -> NDArray[np.int64]:
+def noiseless(table: PrivateTable, asked: BlockRequest) -> NDArray[np.int64]:
     """A table's block without noise, flat. Raises AssertionError where the product adds anything but noise to it."""
     charge = Debited("audit", asked.plan.charge.units, table.scan().digest)
 

@@ -3,7 +3,6 @@
 import hmac
 import secrets
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Literal
 
 from commingle.coordinator.coordinator import Coordinator, require_release
@@ -11,12 +10,13 @@ from commingle.coordinator.errors import (
     NameTakenError,
     ReplayedRequestError,
     RevokedError,
-    ScopeError,
     UnauthenticatedError,
     UnknownError,
 )
 from commingle.coordinator.store.rows import PartyRow, TokenRow
 from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.model import text_digest
+from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
 
 Scope = Literal["read", "operate"]
@@ -99,7 +99,7 @@ def create_token(coordinator: Coordinator, *, name: str, scope: Scope, lifetime:
         if tx.access.token(name=name) is not None:
             raise NameTakenError(f"there is a token named {name}", remedy="Choose another name.")
         expires = None if lifetime is None else now + lifetime
-        tx.access.add_token(TokenRow(name, _digest(text), scope, now, expires, None))
+        tx.access.add_token(TokenRow(name, text_digest(text), scope, now, expires, None))
     return text
 
 
@@ -149,7 +149,7 @@ def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
 
 def _require_token(coordinator: Coordinator, head: RequestHead, scope: Scope) -> None:
     kind, _, text = (head.header("authorization") or "").partition(" ")
-    digest = _digest(text.strip())
+    digest = text_digest(text.strip())
     with coordinator.store.read() as tx:
         token = tx.access.token(digest=digest) if kind.lower() == "bearer" else None
     # found by the digest of 256 random bits: there is nothing to be learned from how long the search takes
@@ -164,7 +164,3 @@ def _require_token(coordinator: Coordinator, head: RequestHead, scope: Scope) ->
 
 def _valid(token: TokenRow, now: datetime) -> bool:
     return token.revoked is None and (token.expires is None or now < token.expires)
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

@@ -4,7 +4,6 @@ CoordinatorError
 ├── UnauthenticatedError neither a signature nor a token where one is needed
 ├── ReplayedRequestError a signed request that was received before
 ├── RevokedError         the caller is not a member any more
-├── ScopeError           a token, or a signer, that is not meant for this
 ├── InviteError          an invite that does not let this party in
 ├── NameTakenError       the name or key is enrolled already, with something else
 ├── UnknownError         no such party or release
@@ -13,7 +12,6 @@ CoordinatorError
 ├── NotPublishedError    asked for a file of a release that is not published
 ├── NotDealtError        asked for what the release has not come to yet
 ├── CursorError          a paging cursor this coordinator did not give out
-├── TooLargeError        a body beyond its limit
 ├── TruncatedError       a body that ended early
 └── StorageError         the database or the blob directory does not work
     ├── LostBlobError       a file that was stored is not there any more
@@ -45,12 +43,6 @@ class RevokedError(CoordinatorError):
     """The member was revoked."""
 
     code = "revoked"
-
-
-class ScopeError(CoordinatorError):
-    """A token, or a signer, that is not meant for this."""
-
-    code = "scope"
 
 
 class InviteError(CoordinatorError):
@@ -99,12 +91,6 @@ class CursorError(CoordinatorError):
     """A paging cursor this coordinator did not give out."""
 
     code = "cursor"
-
-
-class TooLargeError(CoordinatorError):
-    """A body beyond its limit."""
-
-    code = "too-large"
 
 
 class TruncatedError(CoordinatorError):

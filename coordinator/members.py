@@ -3,7 +3,6 @@
 import re
 import secrets
 from datetime import datetime, timedelta
-from hashlib import sha256
 
 import structlog
 
@@ -13,7 +12,7 @@ from commingle.coordinator.store.rows import Invite, KeyRow, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import encode
+from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.statements import Enrolment, RotationRequest, SignedDocument, open_rotation
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
 
@@ -33,7 +32,7 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
     with coordinator.store.write() as tx:
         if tx.members.get(party) is not None:
             raise NameTakenError(f"{party} is enrolled already", remedy="Invite under another name.")
-        tx.members.add_invite(Invite(_digest(text), party, now, now + lifetime))
+        tx.members.add_invite(Invite(text_digest(text), party, now, now + lifetime))
     return text, now + lifetime
 
 
@@ -48,7 +47,7 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
         raise SignatureError(
             "the enrolment names another key than the one it is signed with", remedy="Enrol again from the agent."
         )
-    digest = _digest(document.invite)
+    digest = text_digest(document.invite)
     party = PartyRow(
         name=document.name,
         signing_key=document.signing_key,
@@ -145,10 +144,6 @@ def _check_free(tx: Transaction, party: PartyRow) -> None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
     if tx.members.key(party.fingerprint) is not None:
         raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
 
 
 def _end_releases(

@@ -15,7 +15,7 @@ from numpy.random import Generator, default_rng
 from commingle.party_agent.contribution import Contributor, data_digest
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
-from commingle.party_agent.home import Coordinator
+from commingle.party_agent.home import PinnedCoordinator
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.linkage import receive_linkage_key
@@ -60,7 +60,7 @@ _OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | Bloc
 class Agent(Contributor):
     """A party's agent, put together by `compose`: a contributor that decides what to contribute to."""
 
-    coordinator: Coordinator
+    coordinator: PinnedCoordinator
     generator: Callable[[], Generator] = default_rng  # seeded by the operating system
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:

@@ -16,9 +16,9 @@ from commingle.party_agent.errors import (
     ConflictError,
     DataError,
     LedgerError,
+    NotFoundError,
     SampleError,
     SourceError,
-    UnknownError,
 )
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.regression.requests import regression_line, regression_view
@@ -29,15 +29,17 @@ from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.runtime.errors import RemoteError, SettingsError
+from commingle.shared.runtime.errors import RemoteError, ScopeError, SettingsError, TooLargeError
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
 _STATUSES = {
-    UnknownError: 404,
+    ScopeError: 403,
+    NotFoundError: 404,
     ConflictError: 409,
+    TooLargeError: 413,
     DataError: 422,
     SourceError: 422,
     SampleError: 422,
@@ -71,18 +73,6 @@ class UnauthorisedError(AgentError):
     code = "unauthorised"
 
 
-class ScopeError(AgentError):
-    """A token that is not meant for this."""
-
-    code = "scope"
-
-
-class TooLargeError(AgentError):
-    """A body beyond its limit."""
-
-    code = "too-large"
-
-
 @dataclass(frozen=True, slots=True)
 class LocalApi:
     """What the API works on. `loop` is None where a command runs the API in its own process."""
@@ -101,7 +91,7 @@ def create_app(api: LocalApi) -> FastAPI:
         redoc_url=None,
         responses=PROBLEM_RESPONSES,
     )
-    install_problems(app, {**_STATUSES, UnauthorisedError: 401, ScopeError: 403, TooLargeError: 413})
+    install_problems(app, {**_STATUSES, UnauthorisedError: 401})
     app.include_router(_open_routes(api))
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_release_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
@@ -228,7 +218,7 @@ def _release_routes(api: LocalApi) -> APIRouter:
         """Progress on one release."""
         found = agent.jobs.get(release)
         if found is None:
-            raise UnknownError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
+            raise NotFoundError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
         return job_view(found)
 
     return router

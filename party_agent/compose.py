@@ -17,12 +17,12 @@ from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Datasets
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.exchange import Exchanges
-from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.home import Home, PinnedCoordinator
 from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import check, json_of, reaching
@@ -77,7 +77,7 @@ def compose_agent(
         )
     if draw is discrete_gaussian:
         draw(1, 1)  # a sampler that does not work is told now and not after a debit
-    store = Store(home.database)
+    store = AgentStore(home.database)
     try:
         with calling(home, transport=transport, clock=clock) as client:
             ledger = Ledger(store, cap=settings.cap, coordinator=coordinator.key.fingerprint)
@@ -125,7 +125,7 @@ def calling(
         yield CoordinatorClient(http)
 
 
-def _coordinator(home: Home) -> Coordinator:
+def _coordinator(home: Home) -> PinnedCoordinator:
     coordinator = home.settings().coordinator
     if coordinator is None:
         raise SettingsError(

@@ -26,7 +26,7 @@ from commingle.party_agent.private.digest import NO_TABLE, TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
 from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import Outbox
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -53,7 +53,7 @@ class Contributor:
     home: Home
     identity: Identity
     client: CoordinatorClient
-    store: Store
+    store: AgentStore
     ledger: Ledger
     datasets: Datasets
     proposals: Proposals

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.sources import FileSource, Source, open_source
-from commingle.party_agent.private.table import Progress, Table
-from commingle.party_agent.store import Store
+from commingle.party_agent.private.table import PrivateTable, Progress
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute
 
@@ -41,9 +41,9 @@ class Dataset(WireModel):
         """What the table contained when it was registered."""
         return TableDigest(self.subjects_digest, self.attribute_digests)
 
-    def table(self, attributes: tuple[Attribute, ...]) -> Table:
+    def table(self, attributes: tuple[Attribute, ...]) -> PrivateTable:
         """How to read some of its attributes."""
-        return Table(open_source(self.source), self.subject_id, attributes)
+        return PrivateTable(open_source(self.source), self.subject_id, attributes)
 
     def view(self) -> dict[str, Any]:
         """What the party's own people are shown: no digest, no password."""
@@ -56,7 +56,7 @@ class Dataset(WireModel):
 class Datasets:
     """The data sets of one agent."""
 
-    store: Store
+    store: AgentStore
 
     def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
         """Read the whole table once, validate it, and remember it.
@@ -72,7 +72,7 @@ class Datasets:
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
         if not replace and request.name in {dataset.name for dataset in self.all()}:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
-        scan = Table(open_source(request.source), request.subject_id, request.attributes).scan(progress)
+        scan = PrivateTable(open_source(request.source), request.subject_id, request.attributes).scan(progress)
         dataset = Dataset(
             name=request.name,
             source=request.source,
@@ -95,10 +95,10 @@ class Datasets:
         return decode(Dataset, row["body"].encode()) if row else None
 
     def get(self, name: str) -> Dataset:
-        """A data set that must exist. Raises UnknownError."""
+        """A data set that must exist. Raises NotFoundError."""
         dataset = self.find(name)
         if dataset is None:
-            raise UnknownError(f"there is no data set {name}", remedy="Register it: commingle party datasets add")
+            raise NotFoundError(f"there is no data set {name}", remedy="Register it: commingle party datasets add")
         return dataset
 
     def all(self) -> list[Dataset]:

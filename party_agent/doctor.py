@@ -11,7 +11,7 @@ import httpx
 from commingle.party_agent.compose import RunningAgent
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
-from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.home import Home, PinnedCoordinator
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode
@@ -125,7 +125,7 @@ def _agent(home: Home) -> str:
 
 
 def _coordinator(home: Home, now: datetime) -> str:
-    pinned: Coordinator | None = home.settings().coordinator
+    pinned: PinnedCoordinator | None = home.settings().coordinator
     if pinned is None:
         raise SettingsError("not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …")
     with httpx.Client(base_url=pinned.url, timeout=_TIMEOUT_SECONDS, verify=trust(pinned.ca_file)) as http:

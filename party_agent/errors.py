@@ -2,7 +2,7 @@
 
 AgentError
 ├── SourceError           the file or database cannot be read just now
-├── UnknownError          no such data set, proposal or job here
+├── NotFoundError         no such data set, proposal or job here
 ├── ConflictError         it exists already, or the agent is past the point where this could be done
 │   └── LostError         something that a release cannot be finished without is gone from the disk
 ├── LedgerError           the ledger refuses to continue
@@ -36,7 +36,7 @@ class DataChangedError(DataError):
     code = "data-changed"
 
 
-class UnknownError(AgentError):
+class NotFoundError(AgentError):
     """No such data set, proposal or job here."""
 
     code = "unknown"

@@ -12,10 +12,10 @@ import structlog
 
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError, LostError
-from commingle.party_agent.home import Coordinator, Identity
+from commingle.party_agent.home import Identity, PinnedCoordinator
 from commingle.party_agent.ledger import Debit, Ledger
 from commingle.party_agent.release_files import ExchangeFiles
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
@@ -81,9 +81,9 @@ class Exchanges:
     """The exchanges of one party."""
 
     identity: Identity
-    coordinator: Coordinator
+    coordinator: PinnedCoordinator
     client: CoordinatorClient
-    store: Store
+    store: AgentStore
     ledger: Ledger
     files: ExchangeFiles
     entropy: Callable[[int], bytes]

@@ -12,7 +12,7 @@ from pydantic import Field
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.ledger import Cap
 from commingle.party_agent.policy import Policy
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
@@ -29,7 +29,7 @@ from commingle.shared.runtime.settings import Settings, load_settings
 _FINGERPRINT_DIGITS = 64
 
 
-class Coordinator(Settings):
+class PinnedCoordinator(Settings):
     """The coordinator this party enrolled with, its key pinned.
 
     Attributes:
@@ -59,7 +59,7 @@ class PartySettings(Settings):
     population: Name = "default"
     epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    coordinator: Coordinator | None = None
+    coordinator: PinnedCoordinator | None = None
     former_keys: tuple[Hex32, ...] = ()
 
     @property
@@ -130,7 +130,7 @@ class Home:
             self.make_linkage_key()
         write_durably(self.root / "token", secrets.token_urlsafe(32).encode())
         self.save_policy(policy)
-        Store(self.database).close()
+        AgentStore(self.database).close()
         self.save_settings(settings)
 
     def settings(self) -> PartySettings:

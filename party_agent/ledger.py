@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.model import decode
 from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
-from commingle.shared.mechanisms.moments.exchange.terms import once
 from commingle.shared.release.charge import (
     GENESIS,
     Acknowledge,
@@ -104,7 +103,7 @@ class Debit:
 class Ledger:
     """The charges of one party under one coordinator."""
 
-    def __init__(self, store: Store, *, cap: Cap, coordinator: str) -> None:
+    def __init__(self, store: AgentStore, *, cap: Cap, coordinator: str) -> None:
         self._store = store
         self._coordinator = coordinator
         self.cap = cap
@@ -256,15 +255,16 @@ class Ledger:
         """Keep what the coordinator signed for a release, with its chain entry: the first, and never another.
 
         Raises:
-            ExchangeError: another one was received before.
+            ExchangeError: another one was received before. Two deals for one release could uncover rows: never answer.
         """
         with self._store.transaction() as db:
             held = db.execute(
                 "SELECT digest FROM signatures WHERE release = ? AND kind = ?", (release, kind)
             ).fetchone()
-            once(held and held["digest"], envelope.digest, what=kind)
             if held is None:
                 self._keep(db, "received", release, kind, envelope)
+            elif held["digest"] != envelope.digest:
+                raise ExchangeError(f"a second, different {kind} for one release", remedy="Propose a new release.")
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made, or what was received."""

@@ -15,7 +15,7 @@ import httpx
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home import Coordinator, Home
+from commingle.party_agent.home import Home, PinnedCoordinator
 from commingle.party_agent.linkage import publish_identity, signed_identity
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import seal
@@ -30,7 +30,7 @@ from commingle.shared.runtime.tls import trust
 _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 
 
-def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> Coordinator:
+def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> PinnedCoordinator:
     """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
 
     Raises:
@@ -45,7 +45,7 @@ def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> 
     with reaching(url), httpx.Client(base_url=url, verify=trust(ca_file)) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
-        coordinator = Coordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file)
+        coordinator = PinnedCoordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file)
         if hashlib.sha256(bytes.fromhex(shown.signing_key)).hexdigest() != match[1]:
             raise ConflictError(
                 f"{url} has another key than the invite names",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from sqlite3 import Row
 
-from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.policy import Finding
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
@@ -51,7 +51,7 @@ class Proposal:
 class Proposals:
     """The record."""
 
-    store: Store
+    store: AgentStore
 
     def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: str) -> Proposal:
         """Note a verified proposal and where it stands now."""
@@ -70,10 +70,10 @@ class Proposals:
             db.execute("UPDATE proposals SET findings = ? WHERE release = ?", (messages, release))
 
     def get(self, release: str) -> Proposal:
-        """One proposal. Raises UnknownError."""
+        """One proposal. Raises NotFoundError."""
         found = self._select("WHERE release = ?", release)
         if not found:
-            raise UnknownError("no such proposal", remedy="List them: commingle party proposals")
+            raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
         return found[0]
 
     def all(self) -> list[Proposal]:

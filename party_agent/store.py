@@ -42,7 +42,7 @@ ALTER TABLE regressions ADD COLUMN method TEXT;
 """What each version adds to the one before. An older ledger is brought up when it is opened, in one transaction."""
 
 
-class Store:
+class AgentStore:
     """One connection, one writer at a time, one process."""
 
     def __init__(self, path: Path) -> None:

@@ -7,14 +7,13 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Literal, get_args
 
 from pydantic import AwareDatetime, Field, RootModel
 
-from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
-from commingle.shared.documents.model import Digest
+from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Settings, load_settings
 
@@ -49,21 +48,21 @@ def create_token(home: Home, *, name: str, scopes: frozenset[Scope], lifetime: t
         raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
-    _save(home, {**known, name: LocalToken(digest=_digest(text), scopes=scopes, created=now, expires=expires)})
+    _save(home, {**known, name: LocalToken(digest=text_digest(text), scopes=scopes, created=now, expires=expires)})
     return text
 
 
 def revoke_token(home: Home, name: str) -> None:
-    """Let nobody in with it any more. Raises UnknownError."""
+    """Let nobody in with it any more. Raises NotFoundError."""
     known = local_tokens(home)
     if name not in known:
-        raise UnknownError(f"there is no token named {name}", remedy="commingle party token list")
+        raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
     _save(home, {other: token for other, token in known.items() if other != name})
 
 
 def scopes_of(home: Home, text: str, now: datetime) -> frozenset[Scope]:
     """What the bearer of this text may do; nothing where it is no valid token."""
-    digest, found = _digest(text), frozenset[Scope]()
+    digest, found = text_digest(text), frozenset[Scope]()
     for token in local_tokens(home).values():
         if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
             found = token.scopes
@@ -72,7 +71,3 @@ def scopes_of(home: Home, text: str, now: datetime) -> frozenset[Scope]:
 
 def _save(home: Home, tokens: dict[str, LocalToken]) -> None:
     write_durably(home.root / "tokens.json", _Tokens(tokens).model_dump_json(indent=2).encode())
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

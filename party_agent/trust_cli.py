@@ -10,7 +10,7 @@ from rich.table import Table
 
 from commingle.party_agent.compose import ask, calling, home_option
 from commingle.party_agent.doctor import examine_home
-from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
@@ -125,7 +125,7 @@ def receive(*, home: Path, sender: str | None, replace: bool, as_json: bool) -> 
         publish_identity(place, client)  # again, as the signing key may have been replaced since enrolment
         received = receive_linkage_key(place, client, coordinator=_fingerprint(place), sender=sender, replace=replace)
     if received is None:
-        raise UnknownError(
+        raise NotFoundError(
             "no pinned member has sent a linkage key", remedy="Pin the sender; it runs: commingle party linkage send"
         )
     emit(

@@ -3,9 +3,9 @@
 ServicesError
 ├── ReleaseDirectoryError    a directory that does not hold a release, or cannot be written
 ├── UnknownReleaseError      the coordinator has no release of that id
-├── NotPublishedError        the release exists, its matrix does not yet or never will
+├── UnpublishedError         the release exists, its matrix does not yet or never will
 ├── BusyError                too many requests of a learner wait for the coordinator
-├── CursorError              not a cursor of the coordinator's list
+├── UnknownCursorError       not a cursor of the coordinator's list
 ├── TableError               a table that nothing can be planned or simulated on
 └── OutputError              a directory that cannot be written to
 
@@ -35,7 +35,7 @@ class UnknownReleaseError(ServicesError):
     code = "unknown-release"
 
 
-class NotPublishedError(ServicesError):
+class UnpublishedError(ServicesError):
     """The release exists, its matrix does not yet or never will."""
 
     code = "not-published"
@@ -47,7 +47,7 @@ class BusyError(ServicesError):
     code = "busy"
 
 
-class CursorError(ServicesError):
+class UnknownCursorError(ServicesError):
     """Not a cursor of the coordinator's list."""
 
     code = "cursor"

@@ -114,6 +114,11 @@ def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def three_digits(value: float | None) -> str:
+    """Three digits, a dash for nothing."""
+    return "-" if value is None else f"{value:.3g}"
+
+
 def _row(texts: list[str], *, cell: str) -> str:
     first, *others = (escape(text) for text in texts)
     numbers = "".join(f'<{cell} style="{_NUMBER}">{text}</{cell}>' for text in others)

@@ -12,7 +12,7 @@ CommingleError                  a fault with a stable code, a message for people
 ├── coordinator.errors
 └── services.errors
 
-Faults of a caller inside the house are plain ValueErrors (`MixingError`). Expected refusals (a
+Faults of a caller inside Commingle are plain ValueErrors (`MixingError`). Expected refusals (a
 budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """
 

@@ -1,6 +1,6 @@
 """The mechanisms there are: what a release can be, one line each.
 
-A mechanism is a folder under `shared/mechanisms`; nothing else in the house knows its name. This module imports none of
+A mechanism is a folder under `shared/mechanisms`; nothing else knows its name. This module imports none of
 them, so that every floor may ask: a mechanism is loaded when it is first asked for, and what fits or forecasts its
 releases only when somebody does.
 """

@@ -1,4 +1,4 @@
-"""The `commingle` command: the one place that knows every room, by name, and loads the one that is asked for."""
+"""The `commingle` command: the one place that knows every package, by name, and loads the one that is asked for."""
 
 import sys
 from importlib.abc import MetaPathFinder

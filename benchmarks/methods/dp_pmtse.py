@@ -12,7 +12,7 @@ GUARANTEE = "One Gaussian measurement of a second moment; rho-zCDP under replace
 
 @dataclass(frozen=True, slots=True)
 class SecondMomentEstimate:
-    """What leaves the room.
+    """What is published.
 
     Attributes:
         transformed: d x d, of the transformed rows; near the identity where public and private rows are alike.

@@ -16,10 +16,8 @@ from commingle.coordinator.errors import (
     OtherBytesError,
     ReplayedRequestError,
     RevokedError,
-    ScopeError,
     StateError,
     StorageError,
-    TooLargeError,
     TruncatedError,
     UnauthenticatedError,
     UnknownError,
@@ -36,7 +34,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import RequestSignatureError
+from commingle.shared.runtime.errors import RequestSignatureError, ScopeError, TooLargeError
 from commingle.shared.runtime.middleware import CountRequests
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 

@@ -10,9 +10,9 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from commingle.coordinator.errors import TooLargeError, TruncatedError
+from commingle.coordinator.errors import TruncatedError
 from commingle.shared.documents.model import WireModel
-from commingle.shared.runtime.errors import RequestSignatureError
+from commingle.shared.runtime.errors import RequestSignatureError, TooLargeError
 from commingle.shared.runtime.request_signing import body_digest
 
 JSON_LIMIT = 4 << 20

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataChangedError
 from commingle.party_agent.private.digest import CommittedCharge
-from commingle.party_agent.private.table import Progress, Table
+from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
@@ -33,7 +33,7 @@ class BlockRequest:
 
 
 def privatise(
-    table: Table,
+    table: PrivateTable,
     request: BlockRequest,
     *,
     charge: CommittedCharge,
@@ -65,7 +65,7 @@ def privatise(
 
 
 def mask_rows(
-    table: Table,
+    table: PrivateTable,
     request: BlockRequest,
     *,
     charge: CommittedCharge,
@@ -96,7 +96,9 @@ def mask_rows(
     return words
 
 
-def _mix_rows(table: Table, request: BlockRequest, *, charge: CommittedCharge, progress: Progress) -> NDArray[np.int64]:
+def _mix_rows(
+    table: PrivateTable, request: BlockRequest, *, charge: CommittedCharge, progress: Progress
+) -> NDArray[np.int64]:
     """What the mechanism makes of the rows, not private yet (rows x columns integers).
 
     Raises:

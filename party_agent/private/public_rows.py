@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawReader
-from commingle.party_agent.private.table import encode_public
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
+from commingle.shared.encoding import encode_rows
 
 Array = NDArray[np.float64]
 _ROUNDING = 1e-12
@@ -53,7 +53,7 @@ def make_whitening(
         DataError: rows that do not fit the schema, or fewer than two.
         ParameterError: the result would be too large or too near to singular; a larger ridge helps.
     """
-    q = encode_public(read, attributes)
+    q = _encode(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
         raise DataError(f"{len(q)} public rows say nothing about a covariance", remedy="Give more public rows.")
     x = q / SCALE
@@ -81,6 +81,12 @@ def _condition(rows: NDArray[np.int64]) -> float | None:
     return float(values[-1] / values[0]) if values[0] > _ROUNDING * values[-1] else None
 
 
+def _encode(read: RawReader, attributes: tuple[Attribute, ...]) -> NDArray[np.int64]:
+    """Every row (m x width integers), without subjects, order or digest."""
+    batches = [encode_rows(attributes, batch.columns) for batch in read([a.name for a in attributes])]
+    return np.vstack(batches) if batches else np.empty((0, 1), np.int64)
+
+
 def public_moments(
     read: RawReader, target: Attribute, features: tuple[Attribute, ...], *, row_norm: float | None
 ) -> PublicSecondMoments:
@@ -89,7 +95,7 @@ def public_moments(
     Raises:
         DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
     """
-    q = encode_public(read, (target, *features))
+    q = _encode(read, (target, *features))
     if len(q) == 0 or not q[:, 0].any():
         raise DataError(
             "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."

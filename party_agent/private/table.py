@@ -13,7 +13,7 @@ from commingle.party_agent.errors import DataChangedError, DataError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.rows import EncodedBatch, RawReader
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.encoding import Cells, canonical_ids, encode_attribute, encode_rows
+from commingle.shared.encoding import Cells, canonical_ids, encode_attribute
 
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""
@@ -30,7 +30,7 @@ class TableScan:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PrivateTable:
     """How to read a registered table."""
 
     read: RawReader
@@ -110,20 +110,10 @@ class Ranks:
         return (value.as_py() for value in self.sorted_ids)
 
 
-def encode_public(read: RawReader, attributes: Sequence[Attribute]) -> NDArray[np.int64]:
-    """Every row of a source (m x width integers), for PUBLIC rows: without subjects, order or digest.
-
-    Raises:
-        DataError: rows that do not fit the schema.
-    """
-    batches = [encode_rows(attributes, batch.columns) for batch in read([a.name for a in attributes])]
-    return np.vstack(batches) if batches else np.empty((0, 1), np.int64)
-
-
 class _Reading:
     """One pass over a table, with the digests of what went by."""
 
-    def __init__(self, table: Table, progress: Progress) -> None:
+    def __init__(self, table: PrivateTable, progress: Progress) -> None:
         self._table = table
         self._progress = progress
         self._subjects = sha256()

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from commingle.party_agent.compose import ask, home_option
-from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.sources import FileSource, open_source
@@ -123,7 +123,7 @@ def regressions(*, home: Path, regression: str | None, finish: bool, out: Path |
         return
     matching = [item["id"] for item in items if item["id"].startswith(regression)]
     if len(matching) != 1:
-        raise UnknownError(
+        raise NotFoundError(
             f"{len(matching)} regressions have an id that begins so", remedy="List them: commingle party regressions"
         )
     value = ask(place, "GET", f"/v1/regressions/{matching[0]}")
@@ -135,7 +135,7 @@ def regressions(*, home: Path, regression: str | None, finish: bool, out: Path |
 def _find_dataset(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int]:
     known = {item["name"]: item for item in ask(place, "GET", "/v1/datasets")["items"]}
     if dataset not in known:
-        raise UnknownError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
+        raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
     return parse_attributes(json.dumps(known[dataset]["attributes"]).encode()), int(known[dataset]["n"])
 
 

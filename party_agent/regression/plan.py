@@ -17,7 +17,7 @@ from commingle.party_agent.private.regression.methods import (
     PublicMethod,
 )
 from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.party_agent.private.regression.regress import RegressionTask
+from commingle.party_agent.private.regression.regress import PrivateRegression
 from commingle.party_agent.regression.outlook import Choice, Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod, RegressionPrivacy, RegressionRequest
@@ -41,7 +41,7 @@ class RegressionPlan:
         outlook: None for methods that are not predicted.
     """
 
-    task: RegressionTask
+    task: PrivateRegression
     name: RegressionMethod
     reason: str
     outlook: Outlook | None
@@ -105,7 +105,7 @@ def plan_regression(
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")
     privacy = Privacy(request.epsilon, request.delta, calibration=_calibration(method, request.calibration))
-    task = RegressionTask(
+    task = PrivateRegression(
         method=method,
         privacy=privacy,
         loss=method.loss(privacy),
@@ -153,7 +153,7 @@ def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None
 def _design(
     request: RegressionRequest, features: tuple[Attribute, ...], public: PublicMoments | None, n: int
 ) -> RegressionDesign:
-    bound = RegressionTask.bound_of(len(features), request.row_norm)
+    bound = PrivateRegression.bound_of(len(features), request.row_norm)
     if public is None or request.public is None:
         moment = assumed_moment(features, request.row_norm)
         return RegressionDesign(moment, _UNIFORM * request.label_bound**2, n, bound, request.label_bound)

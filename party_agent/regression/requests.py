@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from sqlite3 import Connection
 from typing import Any, get_args
 
-from commingle.party_agent.errors import UnknownError
+from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.ledger import ChargeRecord
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.statements import SignedDocument
@@ -32,7 +32,7 @@ class Regression:
 class Requests:
     """The record, in the ledger's file."""
 
-    store: Store
+    store: AgentStore
 
     def add(self, db: Connection, request: RegressionRequest, *, method: RegressionMethod, created: datetime) -> None:
         """Note a request and the method it is debited for, in the transaction that debits its charge."""
@@ -41,11 +41,11 @@ class Requests:
         db.execute("INSERT INTO regressions (id, created, request, method) VALUES (?, ?, ?, ?)", row)
 
     def get(self, identifier: str) -> RegressionRequest:
-        """One of them. Raises UnknownError."""
+        """One of them. Raises NotFoundError."""
         with self.store.reading() as db:
             row = db.execute("SELECT request FROM regressions WHERE id = ?", (identifier,)).fetchone()
         if row is None:
-            raise UnknownError("no such regression", remedy="List them: commingle party regressions")
+            raise NotFoundError("no such regression", remedy="List them: commingle party regressions")
         return decode(RegressionRequest, row["request"])
 
     def debited_for(self, identifier: str) -> Collection[RegressionMethod]:

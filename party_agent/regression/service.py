@@ -22,7 +22,7 @@ from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_regression, plan_regression
 from commingle.party_agent.regression.requests import Regression, Requests
 from commingle.shared import __version__
@@ -57,7 +57,7 @@ class Regressions:
         Raises:
             ConflictError: something speaks against it, in words naming the rule; nothing was spent then. Or it was
                 given up before.
-            UnknownError, SpecError, ParameterError: it makes no sense; nothing was spent.
+            NotFoundError, SpecError, ParameterError: it makes no sense; nothing was spent.
             DataChangedError: the table is not the one that was registered. Where that shows after the debit, the
                 charge stays.
         """
@@ -76,7 +76,7 @@ class Regressions:
             _one_table_in_memory.release()
 
     def get(self, identifier: str) -> Regression:
-        """One that was paid for. Raises UnknownError."""
+        """One that was paid for. Raises NotFoundError."""
         request = self.requests.get(identifier)
         envelope = self.agent.ledger.signature(identifier, KIND)
         document = None
@@ -109,7 +109,7 @@ class Regressions:
         faults.reach("party.regression.stored")
         return self.get(request.id)
 
-    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: Table) -> Debit:
+    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: PrivateTable) -> Debit:
         """Refuse, or pay. The table is read once before, so that a changed one costs nothing."""
         self._require_nothing_against(self._examine(request, plan))
         self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
@@ -164,7 +164,7 @@ class Regressions:
                 remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
             )
 
-    def _estimate(self, identifier: str, plan: RegressionPlan, table: Table, debit: Debit) -> Estimate:
+    def _estimate(self, identifier: str, plan: RegressionPlan, table: PrivateTable, debit: Debit) -> Estimate:
         agent = self.agent
         agent.jobs.begin(identifier, Stage.PRIVATISING, total=plan.task.n)
         progress = agent.jobs.progress(identifier)

@@ -10,7 +10,7 @@ import httpx
 
 from commingle.services.client.files import ReleaseCache, ReleaseFiles, fingerprint
 from commingle.services.client.release import Release
-from commingle.services.errors import NotPublishedError, UnknownReleaseError
+from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.release.verification import open_manifest
@@ -119,7 +119,7 @@ class ReleaseClient:
         """Download a release, or take it from the cache, and verify it either way.
 
         Raises:
-            UnknownReleaseError, NotPublishedError: there is nothing to fetch.
+            UnknownReleaseError, UnpublishedError: there is nothing to fetch.
             RemoteError: the coordinator does not answer, or not as one.
             VerificationError, SignatureError, DocumentError: what it serves does not hold.
         """
@@ -168,7 +168,7 @@ class ReleaseClient:
                     f"{self.base_url} has no release {release_id[:16]}…", remedy="Check the id and the address."
                 ) from None
             if error.status == _CONFLICT:
-                raise NotPublishedError(str(error), remedy=error.remedy) from None
+                raise UnpublishedError(str(error), remedy=error.remedy) from None
             raise
 
     def _verified(self, release_id: str, files: ReleaseFiles) -> Release:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from commingle.services.fit.terms import Values, public_ranges, term_matrix
-from commingle.services.results import Result, ResultColumn, ResultTable, json_value
+from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import Diagnostics
@@ -135,7 +135,7 @@ class Fit(Result):
             ("Estimator:", self.estimator, "Published rows (k):", rows),
             ("Mechanism:", self.mechanism, "Df residuals:", str(self.degrees_of_freedom)),
             ("Epsilon:", epsilon or "not given", "Expected R-squared:", _r_squared(self.diagnostics)),
-            ("Delta:", delta or "not given", "Signal to noise:", _number(self.diagnostics.signal_to_noise)),
+            ("Delta:", delta or "not given", "Signal to noise:", three_digits(self.diagnostics.signal_to_noise)),
         ]
         rule = "=" * _TEXT_WIDTH
         lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
@@ -189,10 +189,6 @@ def _text_rows(fit: Fit) -> list[str]:
         for first, *texts in lines
     )
     return [head, "-" * _TEXT_WIDTH, *rows]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def _r_squared(found: Diagnostics) -> str:

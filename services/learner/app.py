@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commingle.services.errors import (
     BusyError,
-    CursorError,
-    NotPublishedError,
+    UnknownCursorError,
     UnknownReleaseError,
+    UnpublishedError,
 )
 from commingle.services.fit import Fit, FitRequest, fit_prepared
 from commingle.services.learner.memory import LoadedRelease
@@ -39,8 +39,8 @@ _STATUSES: dict[type[CommingleError], int] = {
     PlanningError: 422,
     PrivacyError: 422,
     UnknownReleaseError: 404,
-    NotPublishedError: 409,
-    CursorError: 422,
+    UnpublishedError: 409,
+    UnknownCursorError: 422,
     MissingExtraError: 501,
     BusyError: 503,
     UnreachableError: 503,

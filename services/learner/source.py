@@ -7,7 +7,7 @@ from http import HTTPStatus
 from threading import BoundedSemaphore
 
 from commingle.services.client.remote import ReleaseClient
-from commingle.services.errors import BusyError, CursorError
+from commingle.services.errors import BusyError, UnknownCursorError
 from commingle.services.learner.memory import LoadedRelease, ReleaseMemory
 from commingle.services.learner.views import ReleaseItem, ReleaseList
 from commingle.shared.documents.errors import ProtocolError
@@ -66,7 +66,7 @@ class ReleaseSource:
         """What the coordinator publishes; what was kept, in one page, while it is away.
 
         Raises:
-            CursorError: the coordinator did not give that cursor.
+            UnknownCursorError: the coordinator did not give that cursor.
             BusyError, RemoteError: it cannot be asked, or answers nonsense.
         """
         try:
@@ -78,7 +78,7 @@ class ReleaseSource:
         except RemoteProblemError as error:
             if cursor is None or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
-            raise CursorError(str(error), remedy=error.remedy) from None
+            raise UnknownCursorError(str(error), remedy=error.remedy) from None
         items = [ReleaseItem.of_summary(summary) for summary in page.items]
         return ReleaseList(items=items, next=page.next, source="coordinator")
 

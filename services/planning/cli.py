@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commingle.services.errors import OutputError
+from commingle.services.results import three_digits
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import DEFAULT_MECHANISM, Study
@@ -152,7 +153,7 @@ def _show(plan: Plan, console: Console) -> None:
 def _terms(f: Forecast) -> Table:
     table = _table(f"Expected standard errors of a fit of {f.target}", "term", "encoded", "original units")
     for term in f.terms:
-        table.add_row(Text(term.term), _number(term.encoded), _number(term.original))
+        table.add_row(Text(term.term), three_digits(term.encoded), three_digits(term.original))
     return table
 
 
@@ -162,7 +163,7 @@ def _curve(over: str, points: Sequence[Point], value: Callable[[Point], str]) ->
     table = _table(f"Over {over}", *dict.fromkeys((over, *given)))
     for p in points:
         k = [] if over == "k" else ["-" if p.k is None else f"{p.k:,}"]
-        cells = (_number(p.r_squared), _number(p.r_squared_constant), _number(p.relative_error))
+        cells = (three_digits(p.r_squared), three_digits(p.r_squared_constant), three_digits(p.relative_error))
         table.add_row(value(p), *k, *cells, "yes" if p.useful else "no", style=None if p.useful else "dim")
     return table
 
@@ -173,7 +174,3 @@ def _table(title: str, first: str, *others: str) -> Table:
     for heading in others:
         table.add_column(heading, justify="right")
     return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"

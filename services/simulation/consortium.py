@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from commingle.services.simulation.dataset import Dataset, PartyShare
+from commingle.services.simulation.dataset import PartyShare, StudyTable
 from commingle.services.simulation.parties import SUBJECT_ID
 from commingle.services.simulation.processes import Processes
 from commingle.services.simulation.progress import Stages
@@ -68,7 +68,7 @@ class Consortium:
     learner: str
 
 
-def write_party_files(dataset: Dataset, training: Table, folders: Folders, *, seed: int) -> None:
+def write_party_files(dataset: StudyTable, training: Table, folders: Folders, *, seed: int) -> None:
     """Give each party a file with its own columns of the training rows and its own schema."""
     for number, party in enumerate(dataset.parties):
         folder = folders.party(party.name)
@@ -90,7 +90,7 @@ def write_party_table(path: Path, table: Table, *, draw: np.random.Generator) ->
         pa.parquet.write_table(written, path)
 
 
-def start(dataset: Dataset, allowance: Allowance, context: Context) -> Consortium:
+def start(dataset: StudyTable, allowance: Allowance, context: Context) -> Consortium:
     """Bring a consortium up, as far as ready for proposals.
 
     Raises:

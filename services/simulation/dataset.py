@@ -48,7 +48,7 @@ class PartyShare:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dataset:
+class StudyTable:
     """Rows that fit their attributes.
 
     Attributes:
@@ -85,7 +85,7 @@ def holdout(n: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return shuffled[: training_size(n)], shuffled[training_size(n) :]
 
 
-def cohort(*, seed: int, subjects: int = SUBJECTS) -> Dataset:
+def cohort(*, seed: int, subjects: int = SUBJECTS) -> StudyTable:
     """That many made-up patients; the same seed gives the same ones."""
     draw = np.random.default_rng(seed)
     age = draw.uniform(20, 90, subjects)
@@ -135,7 +135,7 @@ def cohort(*, seed: int, subjects: int = SUBJECTS) -> Dataset:
     identifiers = np.char.add("patient-", np.char.zfill(np.arange(1, subjects + 1).astype(str), 6))
     shares = tuple(PartyShare(name, attributes) for name, attributes in _CLINICS.items())
     cells = {name: pa.array(values) for name, values in columns.items()}
-    return Dataset(Table(identifiers, cells), shares, TARGET)
+    return StudyTable(Table(identifiers, cells), shares, TARGET)
 
 
 def _levels(draw: np.random.Generator, levels: Sequence[str], shares: Sequence[float], count: int) -> NDArray[np.str_]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.fit import ESTIMATORS
-from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.encoding import as_numbers, encode_attribute
@@ -90,7 +90,7 @@ class Reference:
         return np.array([np.nan if value is None else value for value in given]) * self.unit
 
 
-def reference(dataset: Dataset, training: Table, held_out: Table) -> Reference:
+def reference(dataset: StudyTable, training: Table, held_out: Table) -> Reference:
     """Least squares on clipped training rows; of several equally good fits the shortest in standardised slopes."""
     x, y = design(training, dataset.features), response(training, dataset, clip=True)
     centre, spread = x.mean(axis=0), x.std(axis=0)
@@ -117,7 +117,7 @@ def design(table: Table, attributes: tuple[Attribute, ...]) -> Numbers:
     return np.hstack([_terms(table, attribute) for attribute in attributes])
 
 
-def response(table: Table, dataset: Dataset, *, clip: bool) -> Numbers:
+def response(table: Table, dataset: StudyTable, *, clip: bool) -> Numbers:
     """The target in original units, (n,); a binary one is the indicator of its second level."""
     [attribute] = (a for a in dataset.attributes if a.name == dataset.target)
     if isinstance(attribute, NumericAttribute) and not clip:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from commingle.services.simulation.dataset import Dataset, cohort
+from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Terms
 from commingle.shared.documents.study import DEFAULT_MECHANISM
@@ -16,7 +16,7 @@ _DEMO_EPSILONS = (1.0, 10.0)
 _DEFAULT_PARTIES = 3
 
 
-def dataset_from(options: dict[str, Any], *, seed: int) -> Dataset:
+def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
     """The built-in cohort, or the table that is named. Raises UsageError, TableError, SpecError."""
     parties = _parties(options["parties"])
     if options["table"] is None and not isinstance(parties, Path):

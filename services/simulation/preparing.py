@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.dataset import Dataset, PartyShare
+from commingle.services.simulation.dataset import PartyShare, StudyTable
 from commingle.services.simulation.errors import PartiesError
 from commingle.services.simulation.parties import Holding, Loaded, keep_columns, load, read_parties, split_evenly
 from commingle.services.tables.reading import Table, no_such_column, usable_name
@@ -43,7 +43,7 @@ class Wanted:
     subject_id: str | None = None
 
 
-def prepare(wanted: Wanted) -> Dataset:
+def prepare(wanted: Wanted) -> StudyTable:
     """Read, divide and check.
 
     Raises:
@@ -58,7 +58,7 @@ def prepare(wanted: Wanted) -> Dataset:
     columns = {name: conform(attribute, loaded.source.table.columns[name]) for name, attribute in attributes.items()}
     table, incomplete = _complete(Table(loaded.source.table.subjects, columns), attributes, target)
     shares = tuple(PartyShare(h.party, tuple(attributes[name] for name in h.columns)) for h in holdings)
-    return Dataset(table, shares, target, (*loaded.notices, *notices, *incomplete))
+    return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete))
 
 
 def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import product
 
 from pydantic import ValidationError
 
-from commingle.services.simulation.dataset import Dataset, training_size
+from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
@@ -66,7 +66,7 @@ class Allowance:
     mechanisms: tuple[MechanismName, ...]
 
 
-def plan_releases(dataset: Dataset, terms: Terms) -> tuple[Planned, ...]:
+def plan_releases(dataset: StudyTable, terms: Terms) -> tuple[Planned, ...]:
     """One release of the training rows per mechanism and epsilon.
 
     Raises:
@@ -101,7 +101,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     )
 
 
-def _study(dataset: Dataset, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
+def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
     shares = [
         {"name": p.name, "dataset": DATASET, "attributes": p.attributes, "row_norm": terms.row_norm}
         for p in dataset.parties
@@ -122,7 +122,7 @@ def _study(dataset: Dataset, terms: Terms, *, mechanism: MechanismName, epsilon:
         raise SpecError(f"such a release is not possible: {explain(error)}", remedy="Correct the options.") from None
 
 
-def _stand_ins(dataset: Dataset) -> Mapping[str, Member]:
+def _stand_ins(dataset: StudyTable) -> Mapping[str, Member]:
     return {
         p.name: Member(*(sha256(f"{what} {p.name}".encode()).hexdigest() for what in "ab")) for p in dataset.parties
     }

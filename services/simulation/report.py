@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.rounds import Outcome
 from commingle.shared.documents.schema import encoded_columns
@@ -44,7 +44,7 @@ def release_report(
 
 
 def full_report(
-    dataset: Dataset,
+    dataset: StudyTable,
     releases: list[dict[str, Any]],
     reference: Reference,
     *,

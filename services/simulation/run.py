@@ -11,7 +11,7 @@ from typing import Any
 
 from commingle.services.errors import OutputError
 from commingle.services.simulation.consortium import Context, Folders, start, write_party_files
-from commingle.services.simulation.dataset import Dataset, holdout
+from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
 from commingle.services.simulation.processes import Processes, stop_on_signals
 from commingle.services.simulation.progress import Stages
@@ -22,7 +22,7 @@ from commingle.shared.errors import CommingleError, MissingExtraError
 
 
 def simulate(
-    dataset: Dataset, planned: tuple[Planned, ...], *, out: Path, seed: int, keep: bool, stages: Stages
+    dataset: StudyTable, planned: tuple[Planned, ...], *, out: Path, seed: int, keep: bool, stages: Stages
 ) -> dict[str, Any]:
     """Run everything and write `out`; the report.
 
@@ -76,7 +76,7 @@ def _draw(
     draw(path, title=title, terms=judge.terms, ols=judge.slopes * judge.unit, panels=panels)
 
 
-def _write_studies(planned: tuple[Planned, ...], dataset: Dataset, out: Path) -> list[Path]:
+def _write_studies(planned: tuple[Planned, ...], dataset: StudyTable, out: Path) -> list[Path]:
     schema = [attribute.model_dump(mode="json") for attribute in dataset.attributes]
     (out / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
     paths = []
@@ -107,5 +107,5 @@ def _work_folder(out: Path, *, keep: bool) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _threads(dataset: Dataset) -> int:
+def _threads(dataset: StudyTable) -> int:
     return max(1, (cpu_count() or 1) // len(dataset.parties))

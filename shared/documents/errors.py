@@ -59,3 +59,9 @@ class VerificationError(ProtocolError):
     """A published release that does not hold together."""
 
     code = "verification"
+
+
+def require(holds: bool, otherwise: str, *, remedy: str) -> None:
+    """Refuse what does not hold. Raises VerificationError."""
+    if not holds:
+        raise VerificationError(otherwise, remedy=remedy)

@@ -15,7 +15,7 @@ PROTECTS = (
 TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
 
 
-class Loss(WireModel):
+class StatedLoss(WireModel):
     """One loss, as rho and as epsilon at the release's delta."""
 
     rho: float
@@ -25,8 +25,8 @@ class Loss(WireModel):
 class ScopedLoss(WireModel):
     """A loss in the release's own adjacency and under replace_one, the unit of every ledger."""
 
-    own: Loss
-    replace_one: Loss
+    own: StatedLoss
+    replace_one: StatedLoss
 
 
 class PartyLoss(WireModel):

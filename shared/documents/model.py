@@ -1,6 +1,7 @@
 """Wire models: frozen, strict, nothing unknown allowed. Signed documents are bytes, models are a view of them."""
 
 import json
+from hashlib import sha256
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -19,6 +20,11 @@ class WireModel(BaseModel):
     """A document or a part of one as it travels."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def text_digest(text: str) -> str:
+    """SHA-256 of a text, hex."""
+    return sha256(text.encode()).hexdigest()
 
 
 Model = TypeVar("Model", bound=WireModel)

@@ -6,13 +6,14 @@ comes from a private row but through the noise that the charge paid for.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from math import isclose
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel, decode, encode
@@ -31,6 +32,7 @@ _Encoded = Annotated[float, Field(ge=-1, le=1)]
 KIND = "regression"
 _TOLERANCE = 1e-9
 _REMEDY = "Do not use it; ask the party for the document again."
+_require = partial(require, remedy=_REMEDY)
 
 
 class PublicSecondMoments(WireModel):
@@ -242,8 +244,3 @@ def _require_promise(result: RegressionResult) -> None:
     )
     _require(by_proof or by_rho, "the guarantee does not follow from the loss")
     _require(privacy.epsilon <= request.epsilon * (1 + _TOLERANCE), "it cost more epsilon than was asked for")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise VerificationError(otherwise, remedy=_REMEDY)

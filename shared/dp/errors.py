@@ -1,4 +1,4 @@
-"""What the privacy room refuses.
+"""Parameters and values that would void a guarantee.
 
 PrivacyError
 ├── ParameterError          epsilon, delta, rho, row_norm or a size outside its domain

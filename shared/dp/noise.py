@@ -1,6 +1,6 @@
 """Exact discrete Gaussian noise through OpenDP (docs/design/privacy.md#noise).
 
-The one function of this room that is not pure: OpenDP seeds itself from the operating system at every call, so
+The one function of this package that is not pure: OpenDP seeds itself from the operating system at every call, so
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
 `Sampler`, which is how tests of everything around it stay deterministic.
 """

@@ -9,13 +9,14 @@ signed by whose history it is.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Literal
 
 from pydantic import AwareDatetime
 
 from commingle.shared.documents.dsse import Envelope, open_envelope
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.model import Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.regression import RegressionResult
@@ -47,6 +48,7 @@ from commingle.shared.release.rounds import Refused
 from commingle.shared.release.verification import PublishedRelease
 
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
+_require = partial(require, remedy=_REMEDY)
 _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
     "approval": Approval,
     "block": BlockStatement,
@@ -339,8 +341,3 @@ def _check_document(
     before = place.get(document.ledger_head, signed_at) < signed_at
     _require(before, f"a signed {kind} names a ledger head that the chain never had")
     return document
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise VerificationError(otherwise, remedy=_REMEDY)

@@ -6,7 +6,7 @@ See docs/design/privacy.md#noise.
 from dataclasses import dataclass
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.manifest import Loss, PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss
+from commingle.shared.documents.manifest import PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss, StatedLoss
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import calibrated_rho
@@ -74,8 +74,8 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     plans = plan_blocks(spec)
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
-        def loss(rho: Rho) -> Loss:
-            return Loss(rho=rho.rounded_up, epsilon=rho.epsilon(spec.delta))
+        def loss(rho: Rho) -> StatedLoss:
+            return StatedLoss(rho=rho.rounded_up, epsilon=rho.epsilon(spec.delta))
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 

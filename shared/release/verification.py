@@ -8,6 +8,7 @@ checked over the received bytes, and each party's columns are held against its o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from math import isclose
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Verified
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import decode
@@ -33,6 +34,7 @@ from commingle.shared.release.matrix import decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 _REMEDY = "Do not use this release; ask its coordinator and parties which bytes they signed."
+_require = partial(require, remedy=_REMEDY)
 _TOLERANCE = 1e-9
 _Rows = Sequence[Sequence[float]]
 
@@ -207,8 +209,3 @@ def _findings(manifest: Verified[Manifest], spec: Verified[ReleaseSpec], *, trus
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
     )
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise VerificationError(otherwise, remedy=_REMEDY)

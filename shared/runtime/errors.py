@@ -6,6 +6,8 @@ RuntimeFaultError
 ├── PortInUseError       the address to listen on is taken
 ├── RequestSignatureError   a request that is not signed as it must be
 │   └── ClockSkewError      signed too long before or after now
+├── ScopeError           a token, or a signer, that is not meant for this
+├── TooLargeError        a body beyond its limit
 └── RemoteError          talking to another process failed
     ├── UnreachableError     nobody answered; trying again later may help
     ├── NonsenseError        something answered, but not a Commingle service
@@ -49,6 +51,18 @@ class ClockSkewError(RequestSignatureError):
     """A request that was signed too long before or after now."""
 
     code = "clock-skew"
+
+
+class ScopeError(RuntimeFaultError):
+    """A token, or a signer, that is not meant for this."""
+
+    code = "scope"
+
+
+class TooLargeError(RuntimeFaultError):
+    """A body beyond its limit."""
+
+    code = "too-large"
 
 
 class RemoteError(RuntimeFaultError):

@@ -10,7 +10,7 @@ import numpy as np
 
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
@@ -23,7 +23,7 @@ from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.rows.signs import sign_bits
+from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.planning.design import design_of
 from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_block
@@ -71,7 +71,7 @@ def arithmetic() -> dict[str, Any]:
     """Signs, clipping, coarsening and whitening of rows at the ends."""
     ends = np.array([[SCALE, -SCALE], [-SCALE, 1], [0, 0], [-1, 3], [12_345, -23_456]], np.int64)
     return {
-        "signs": sign_bits(world.secret("signs"), np.array([0, 1, 2**40]), 300).tobytes().hex(),
+        "signs": SignStream(world.secret("signs")).packed(np.array([0, 1, 2**40]), 300).tobytes().hex(),
         "clipped": {str(norm): integers(clip_rows(ends, squared_row_limit(norm))) for norm in (0.5, 1.0, 1.2)},
         "coarse": integers(coarsen(ends, 14)),
         "whitened": integers(world.WHITENING.integer_map().rows(ends)),
@@ -153,7 +153,7 @@ def regression(method: RegressionMethod) -> dict[str, Any]:
         nonce="00" * 32,
     )
     plan = plan_regression(request, attributes, world.N)
-    table = Table(world.read, "id", attributes)
+    table = PrivateTable(world.read, "id", attributes)
     charge = world.Charge(request.id, table.scan().digest)
     found = regress(
         table, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)

@@ -14,7 +14,7 @@ from commingle.coordinator.store.store import open_store
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.linkage import signed_identity
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import LinkageKeyMessage, check_value, sealing_info
@@ -177,7 +177,7 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
     """Chain, heads and signed export of a party that approved, was debited, drew again, withdrew and regressed."""
     made = world.release("rmgm", drawn)
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "ledger.sqlite")
+        store = AgentStore(Path(folder) / "ledger.sqlite")
         try:
             book = Ledger(store, cap=Cap("patients", 1e9, 1e-3), coordinator=COORDINATOR.fingerprint)
             approve_and_upload(store, book, made)
@@ -209,7 +209,7 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
     }
 
 
-def approve_and_upload(store: Store, book: Ledger, made: world.Made) -> None:
+def approve_and_upload(store: AgentStore, book: Ledger, made: world.Made) -> None:
     """The clinic's share of the rmgm release, drawn twice."""
     spec, name = made.spec.digest, "clinic"
     with store.transaction() as db:
@@ -225,7 +225,7 @@ def approve_and_upload(store: Store, book: Ledger, made: world.Made) -> None:
     assert book.acknowledge(spec)
 
 
-def withdraw_and_regress(store: Store, book: Ledger) -> None:
+def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
     """A release given up before its debit, one after it, a received deal, and a regression with a delta."""
     before, after = world.signed_spec("dgm").digest, world.signed_spec("moments").digest
     result = regression()

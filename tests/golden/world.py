@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
@@ -139,9 +139,9 @@ def read(names: Sequence[str]) -> Iterator[RawBatch]:
         yield RawBatch(part, min(20, N - start))
 
 
-def table(party: str) -> Table:
+def table(party: str) -> PrivateTable:
     """The columns of one party."""
-    return Table(read, "id", ATTRIBUTES[party])
+    return PrivateTable(read, "id", ATTRIBUTES[party])
 
 
 @dataclass(frozen=True, slots=True)

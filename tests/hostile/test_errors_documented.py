@@ -16,7 +16,7 @@ from commingle.shared.errors import CommingleError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 WITHOUT_CLASS = {"request": 422, "not-ready": 503}
-AGENT = {**agent._STATUSES, agent.UnauthorisedError: 401, agent.ScopeError: 403, agent.TooLargeError: 413}
+AGENT = {**agent._STATUSES, agent.UnauthorisedError: 401}
 
 
 def section(title: str) -> str:

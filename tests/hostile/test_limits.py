@@ -10,13 +10,14 @@ import pytest
 from fastapi import FastAPI, Request
 
 from commingle import ReleaseClient
-from commingle.coordinator.errors import TooLargeError, TruncatedError
+from commingle.coordinator.errors import TruncatedError
 from commingle.coordinator.http.bodies import Body
 from commingle.party_agent.app import LocalApi
 from commingle.party_agent.app import create_app as agent_app
 from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
+from commingle.shared.runtime.errors import TooLargeError
 from commingle.shared.runtime.problem import install_problems
 from tests.world.consortium import BY_HAND, consortium_of
 from tests.world.coordinator import Hub, key_of, problem

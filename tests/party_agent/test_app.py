@@ -38,14 +38,14 @@ def consortium(tmp_path: Path) -> Consortium:
 
 
 @pytest.fixture
-def desk(consortium: Consortium) -> Iterator[LocalApi]:
+def local(consortium: Consortium) -> Iterator[LocalApi]:
     with consortium.agent("clinic") as agent:
         yield LocalApi(agent, TOKEN, None)
 
 
 @pytest.fixture
-def api(desk: LocalApi) -> Iterator[httpx.Client]:
-    with httpx.Client(transport=InProcess(create_app(desk)), base_url="http://agent", headers=AUTHORISED) as client:
+def api(local: LocalApi) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent", headers=AUTHORISED) as client:
         yield client
 
 
@@ -66,7 +66,7 @@ def is_problem(response: httpx.Response, status: int, code: str) -> bool:
     )
 
 
-def test_every_route_under_v1_asks_for_the_token(desk: LocalApi, api: httpx.Client) -> None:
+def test_every_route_under_v1_asks_for_the_token(local: LocalApi, api: httpx.Client) -> None:
     paths = api.get("/openapi.json").json()["paths"]
     routes = [
         (m.upper(), path.replace("{release}", RELEASE).replace("{regression}", RELEASE))
@@ -77,7 +77,7 @@ def test_every_route_under_v1_asks_for_the_token(desk: LocalApi, api: httpx.Clie
     assert len(private) >= 10
     assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
     wrong = ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer ä"]
-    with httpx.Client(transport=InProcess(create_app(desk)), base_url="http://agent") as stranger:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as stranger:
         for method, path in private:
             assert is_problem(stranger.request(method, path), 401, "unauthorised")
             for header in wrong:
@@ -87,10 +87,10 @@ def test_every_route_under_v1_asks_for_the_token(desk: LocalApi, api: httpx.Clie
             assert stranger.get(path).json() == {"status": "ok"}
 
 
-def test_status_says_who_this_is(api: httpx.Client, desk: LocalApi) -> None:
+def test_status_says_who_this_is(api: httpx.Client, local: LocalApi) -> None:
     said = api.get("/v1/status").json()
     assert said["name"] == "clinic"
-    assert said["fingerprint"] == desk.agent.identity.signing_key.fingerprint
+    assert said["fingerprint"] == local.agent.identity.signing_key.fingerprint
     assert (said["running"], said["trouble"]) == (False, None)
 
 
@@ -161,23 +161,23 @@ def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client
 
 
 def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
-    api: httpx.Client, desk: LocalApi, consortium: Consortium
+    api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     whitening = Whitening(centre=(0.0, 0.5), matrix=((4.0, 0.0), (0.0, 0.5)))
     consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
     others = Whitening(centre=(0.0,), matrix=((4.0,),))
     consortium.propose(title="of others", row_norm=1.0, whitenings={"insurer": others})
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
     assert items["of others"]["whitening"] is None
 
 
 def test_proposals_are_shown_with_cost_and_findings_and_decided(
-    api: httpx.Client, desk: LocalApi, consortium: Consortium
+    api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert {item["decision"] for item in items.values()} == {"waiting"}
     one = items["one"]
@@ -193,12 +193,12 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
 
 
 def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
-    api: httpx.Client, desk: LocalApi, consortium: Consortium
+    api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     promise = {"useful": True, "sentences": ["Wonderfully useful."]}
     consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
     release = consortium.propose()
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     shown = api.get(f"/v1/proposals/{release}").json()
     expected = forecast_of(consortium.coordinator.found(release).document)
     assert expected is not None
@@ -209,19 +209,19 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
 
 
 def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
-    api: httpx.Client, desk: LocalApi, consortium: Consortium
+    api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     release = consortium.propose()
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     consortium.coordinator.before = unreachable("PUT", "/approvals/")
     assert is_problem(api.put(f"/v1/proposals/{release}/approval"), 502, "unreachable")
     assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
 
 
-def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
+def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     assert api.get("/v1/ledger").json()["charges"] == []
     release = consortium.propose()
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     said = api.get("/v1/ledger").json()
     assert said["cap"]["epsilon"] == 10.0
@@ -231,30 +231,30 @@ def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, desk: LocalA
     assert (charge["release"], charge["state"], charge["dataset"]) == (release, "reserved", "main")
 
 
-def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
+def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
-    with desk.agent.store.transaction() as db:
+    with local.agent.store.transaction() as db:
         db.execute("UPDATE entries SET body = '{}' WHERE seq = 1")
     assert is_problem(api.get("/v1/ledger"), 500, "ledger")
 
 
-def test_jobs_show_progress_and_errors(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
+def test_jobs_show_progress_and_errors(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
     assert api.get("/v1/jobs").json() == {"items": []}
     assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     assert api.get(f"/v1/jobs/{release}").json() == {
         "release": release, "stage": "approved", "done": 40, "total": 40, "error": None,
     }  # fmt: skip
-    desk.agent.jobs.fail(release, "a reason")
+    local.agent.jobs.fail(release, "a reason")
     assert api.get("/v1/jobs").json()["items"][0]["error"] == "a reason"
 
 
-def test_unexpected_fault_is_a_problem_without_its_message(desk: LocalApi) -> None:
-    app = create_app(desk)
+def test_unexpected_fault_is_a_problem_without_its_message(local: LocalApi) -> None:
+    app = create_app(local)
 
     @app.get("/v1/broken")
     def broken() -> None:
@@ -266,7 +266,7 @@ def test_unexpected_fault_is_a_problem_without_its_message(desk: LocalApi) -> No
     assert "SENTINEL" not in response.text
 
 
-def test_no_response_tells_a_secret(api: httpx.Client, desk: LocalApi, consortium: Consortium) -> None:
+def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     path = consortium.root / "password-hunter2.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE t (subject, age, bmi)")
@@ -279,11 +279,11 @@ def test_no_response_tells_a_secret(api: httpx.Client, desk: LocalApi, consortiu
     refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
     assert is_problem(refused, 422, "source")
     release = consortium.propose()
-    desk.agent.step(strictly)
+    local.agent.step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
     said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
-    home = desk.agent.home
+    home = local.agent.home
     secrets = {
         "password": "hunter2",
         "token": TOKEN,
@@ -291,14 +291,14 @@ def test_no_response_tells_a_secret(api: httpx.Client, desk: LocalApi, consortiu
         "linkage key": home.linkage_key().hex(),
         "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
         "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
-        "subjects": desk.agent.datasets.get("main").subjects_digest,
-        "rows": desk.agent.datasets.get("main").attribute_digests["age"],
+        "subjects": local.agent.datasets.get("main").subjects_digest,
+        "rows": local.agent.datasets.get("main").attribute_digests["age"],
     }
     assert [name for name, secret in secrets.items() if secret in said] == []
 
 
-def test_desk_does_not_show_its_token(desk: LocalApi) -> None:
-    assert TOKEN not in repr(desk)
+def test_local_api_does_not_show_its_token(local: LocalApi) -> None:
+    assert TOKEN not in repr(local)
 
 
 def test_openapi_describes_the_registration(api: httpx.Client) -> None:

@@ -19,7 +19,7 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError, DataChangedError, SourceError
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.release_files import Outbox
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import Rejection
@@ -459,7 +459,7 @@ class Fuse:
     blown: bool = False
 
 
-class FusedStore(Store):
+class FusedStore(AgentStore):
     """A store behind a fuse."""
 
     def __init__(self, path: Path, fuse: Fuse) -> None:
@@ -471,7 +471,7 @@ class FusedStore(Store):
         self._fuse.left -= 1
         now = self._fuse.left == 0
         self._fuse.blown |= now
-        with Store.transaction(self) as db:
+        with AgentStore.transaction(self) as db:
             yield db
             if now and not self._fuse.committed:
                 raise CrashError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
+from commingle.party_agent.errors import ConflictError, DataChangedError, NotFoundError
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import open_envelope
@@ -95,9 +95,9 @@ def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> Non
         agent.step(strictly)
         with pytest.raises(ConflictError, match="the release is rejected"):
             agent.reject(release)
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             agent.reject("0" * 64)
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             agent.approve("0" * 64)
 
 

@@ -13,8 +13,9 @@ import pytest
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
@@ -38,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(path: Path) -> Iterator[Ledger]:
-    store = Store(path)
+    store = AgentStore(path)
     yield Ledger(store, cap=CAP, coordinator=COORDINATOR)
     store.close()
 
@@ -200,7 +201,7 @@ def test_cap_is_the_populations_over_every_coordinator(ledger: Ledger) -> None:
 
 
 def test_losses_beyond_64_bits_are_kept_exactly(path: Path) -> None:
-    store = Store(path)
+    store = AgentStore(path)
     ledger = Ledger(store, cap=Cap("default", 1e8, 1e-5), coordinator=COORDINATOR)
     huge = Rho(10**7 * RHO_UNITS + 1)
     assert huge.units.bit_length() > 64
@@ -225,7 +226,7 @@ def test_restart_keeps_everything(ledger: Ledger, path: Path) -> None:
         ledger.sign_off(db, "r", "rejection", envelope)
     before = ledger.charges(), ledger.spent(), ledger.entries()
     ledger._store.close()
-    store = Store(path)
+    store = AgentStore(path)
     again = Ledger(store, cap=CAP, coordinator=COORDINATOR)
     assert (again.charges(), again.spent(), again.entries()) == before
     assert again.signature("r", "rejection") == envelope
@@ -245,6 +246,24 @@ def test_signature_is_kept_once_and_for_all(ledger: Ledger) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         sign()
     assert len(ledger.entries()) == 1
+
+
+def test_what_was_received_is_kept_and_another_one_of_its_kind_refused(ledger: Ledger) -> None:
+    key = SigningKey(b"\x01" * 32)
+    first, other = (
+        seal(
+            Rejection(spec="0" * 64, party=party, reason="operator", created=NOW, ledger_head=GENESIS),
+            kind="deal",
+            key=key,
+        )
+        for party in ("p", "q")
+    )
+    for _ in range(2):
+        ledger.receive("r", "deal", first)
+    with pytest.raises(ExchangeError, match="second, different deal"):
+        ledger.receive("r", "deal", other)
+    ledger.receive("another", "deal", other)
+    assert (ledger.signature("r", "deal"), len(ledger.entries())) == (first, 2)
 
 
 def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Ledger) -> None:
@@ -295,7 +314,7 @@ def test_one_reservation_is_debited_by_one_of_many_threads(ledger: Ledger) -> No
 
 
 def test_withdrawal_and_debit_at_once_never_lose_a_charge_that_was_debited(path: Path) -> None:
-    store = Store(path)
+    store = AgentStore(path)
     ledger = Ledger(store, cap=Cap("default", 10.0, 1e-5), coordinator=COORDINATOR)
     for i in range(20):
         release = f"r{i}"

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused
@@ -33,7 +33,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = Store(Path(self.folder.name) / "ledger.sqlite")
+        self.store = AgentStore(Path(self.folder.name) / "ledger.sqlite")
         self.ledger = Ledger(self.store, cap=self.cap, coordinator="c" * 64)
 
     @initialize(quarters=st.integers(0, 3))

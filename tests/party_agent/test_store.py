@@ -10,32 +10,33 @@ from threading import Thread
 import pytest
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.store import _SCHEMAS, Store
+from commingle.party_agent.store import _SCHEMAS, AgentStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "ledger.sqlite")
+def store(tmp_path: Path) -> Iterator[AgentStore]:
+    store = AgentStore(tmp_path / "ledger.sqlite")
     yield store
     store.close()
 
 
-def names(store: Store) -> list[str]:
+def names(store: AgentStore) -> list[str]:
     with store.reading() as db:
         return [row["name"] for row in db.execute("SELECT name FROM datasets ORDER BY name")]
 
 
-def test_second_store_on_the_same_file_is_refused_until_the_first_is_closed(store: Store, tmp_path: Path) -> None:
+def test_second_store_on_the_same_file_is_refused_until_the_first_is_closed(store: AgentStore, tmp_path: Path) -> None:
     with pytest.raises(AgentRunningError):
-        Store(tmp_path / "ledger.sqlite")
+        AgentStore(tmp_path / "ledger.sqlite")
     store.close()
-    Store(tmp_path / "ledger.sqlite").close()
+    AgentStore(tmp_path / "ledger.sqlite").close()
 
 
 @pytest.mark.slow
-def test_second_process_is_refused(store: Store, tmp_path: Path) -> None:
+def test_second_process_is_refused(store: AgentStore, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from commingle.party_agent.store import Store; Store(Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from commingle.party_agent.store import AgentStore\n"
+        "AgentStore(Path(sys.argv[1]))"
     )
     path = str(tmp_path / "ledger.sqlite")
     second = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
@@ -47,8 +48,8 @@ def test_second_process_is_refused(store: Store, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from commingle.party_agent.store import Store\n"
-        "s = Store(Path(sys.argv[1]))\n"
+        "import os, sys; from pathlib import Path; from commingle.party_agent.store import AgentStore\n"
+        "s = AgentStore(Path(sys.argv[1]))\n"
         "with s.transaction() as db: db.execute(\"INSERT INTO datasets VALUES ('kept', '{}')\")\n"
         "s._connection.execute('BEGIN'); s._connection.execute(\"INSERT INTO datasets VALUES ('lost', '{}')\")\n"
         "os.kill(os.getpid(), 9)"
@@ -56,25 +57,25 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False)
     assert killed.returncode == -9
-    store = Store(path)
+    store = AgentStore(path)
     assert names(store) == ["kept"]
     store.close()
 
 
-def test_durability_settings_are_in_force(store: Store) -> None:
+def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
     assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 3}
 
 
-def test_files_can_be_read_by_their_owner_only(store: Store, tmp_path: Path) -> None:
+def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
     with store.transaction() as db:
         db.execute("INSERT INTO datasets VALUES ('a', '{}')")
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         assert (tmp_path / name).stat().st_mode & 0o077 == 0
 
 
-def test_failed_transaction_leaves_nothing_and_the_store_usable(store: Store) -> None:
+def test_failed_transaction_leaves_nothing_and_the_store_usable(store: AgentStore) -> None:
     def half() -> None:
         with store.transaction() as db:
             db.execute("INSERT INTO datasets VALUES ('half', '{}')")
@@ -87,7 +88,7 @@ def test_failed_transaction_leaves_nothing_and_the_store_usable(store: Store) ->
     assert names(store) == ["whole"]
 
 
-def test_full_disk_is_reported_as_such_and_the_store_works_again_afterwards(store: Store) -> None:
+def test_full_disk_is_reported_as_such_and_the_store_works_again_afterwards(store: AgentStore) -> None:
     with store.reading() as db:
         pages = db.execute("PRAGMA page_count").fetchone()[0]
         db.execute(f"PRAGMA max_page_count = {pages + 1}")
@@ -106,7 +107,7 @@ def test_full_disk_is_reported_as_such_and_the_store_works_again_afterwards(stor
     assert names(store) == ["later"]
 
 
-def test_commit_that_fails_is_rolled_back(store: Store) -> None:
+def test_commit_that_fails_is_rolled_back(store: AgentStore) -> None:
     def broken() -> None:
         with store.transaction() as db:
             db.execute("CREATE TABLE child (of TEXT REFERENCES datasets (name) DEFERRABLE INITIALLY DEFERRED)")
@@ -125,20 +126,20 @@ def test_file_that_is_no_ledger_is_an_error_and_unlocked(tmp_path: Path, content
     path.write_bytes(content)
     for _ in range(2):
         with pytest.raises(LedgerError, match="is not a ledger"):
-            Store(path)
+            AgentStore(path)
 
 
 def test_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    Store(path).close()
+    AgentStore(path).close()
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 7")
     db.close()
     with pytest.raises(LedgerError, match="version 7"):
-        Store(path)
+        AgentStore(path)
 
 
-def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
+def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     def write(number: int) -> None:
         for i in range(20):
             with store.transaction() as db:
@@ -160,7 +161,7 @@ def test_regressions_of_the_second_version_are_kept_without_a_method(tmp_path: P
     db.execute("PRAGMA user_version = 2")
     db.commit()
     db.close()
-    store = Store(path)
+    store = AgentStore(path)
     with store.reading() as reading:
         row = reading.execute("SELECT * FROM regressions").fetchone()
         assert dict(row) == {"id": "i", "created": "2026-01-02", "request": "r", "method": None}
@@ -176,7 +177,7 @@ def test_ledger_of_the_first_version_is_brought_up_with_its_charges(tmp_path: Pa
     db.commit()
     db.close()
     for _ in range(2):
-        store = Store(path)
+        store = AgentStore(path)
         with store.reading() as reading:
             row = reading.execute("SELECT rho_units, delta, kind FROM charges").fetchone()
             assert tuple(row) == ("7", 0.0, "release")

@@ -10,7 +10,7 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.errors import ConflictError, UnknownError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
@@ -77,7 +77,7 @@ def test_expired_revoked_and_altered_tokens_let_nobody_in(
     assert [call(http, consortium, "read", token) for token in (brief, lasting)] == [401, 200]
     revoke_token(home, "lasting")
     assert call(http, consortium, "read", lasting) == 401
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         revoke_token(home, "lasting")
 
 

@@ -18,14 +18,14 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import DatasetRequest, Datasets
 from commingle.party_agent.exchange import Exchanges
-from commingle.party_agent.home import Coordinator, Home, PartySettings
+from commingle.party_agent.home import Home, PartySettings, PinnedCoordinator
 from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import (
@@ -131,7 +131,7 @@ class Consortium:
 
     def add(self, name: str, *, policy: Policy = AUTOMATIC, epsilon_cap: float = 10.0) -> Home:
         home = Home(self.root / name)
-        where = Coordinator(url=URL, signing_key=self.coordinator.key.verifying_key.raw.hex())
+        where = PinnedCoordinator(url=URL, signing_key=self.coordinator.key.verifying_key.raw.hex())
         settings = PartySettings(name=name, epsilon_cap=epsilon_cap, coordinator=where)
         home.create(settings, policy=policy, linkage_key=LINKAGE)
         self.homes[name] = home
@@ -243,13 +243,13 @@ class Consortium:
         draw: Sampler | None = None,
         outbox: Outbox | None = None,
         home: Home | None = None,
-        store: Store | None = None,
+        store: AgentStore | None = None,
     ) -> Iterator[Agent]:
         """As `party_agent.compose` puts one together."""
         home = home or self.homes[name]
         settings, identity = home.settings(), home.identity()
         assert settings.coordinator is not None
-        store = store or Store(home.database)
+        store = store or AgentStore(home.database)
         try:
             with self.client(name) as client:
                 ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)

@@ -19,7 +19,7 @@ from commingle.party_agent.private.regression.measuring import Exact
 from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
-from commingle.party_agent.private.table import Progress, Table
+from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
@@ -37,7 +37,7 @@ class ChargedLoss(CommittedCharge, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RegressionTask:
+class PrivateRegression:
     """What to compute, from public quantities alone.
 
     Attributes:
@@ -71,8 +71,8 @@ class RegressionTask:
 
 
 def regress(
-    table: Table,
-    task: RegressionTask,
+    table: PrivateTable,
+    task: PrivateRegression,
     *,
     charge: ChargedLoss,
     draw: Sampler,
@@ -108,7 +108,9 @@ def regress(
     return task.method.run(sample, _public(task), task.privacy, measure)
 
 
-def _rows(table: Table, task: RegressionTask, charge: ChargedLoss, progress: Progress) -> tuple[Floats, Floats]:
+def _rows(
+    table: PrivateTable, task: PrivateRegression, charge: ChargedLoss, progress: Progress
+) -> tuple[Floats, Floats]:
     rows, labels = [], []
     for batch in table.batches(charge.table, progress):
         features = np.hstack([batch.attributes[a.name] for a in task.features])
@@ -122,14 +124,14 @@ def _rows(table: Table, task: RegressionTask, charge: ChargedLoss, progress: Pro
     return x, y
 
 
-def _sample(x: Floats, y: Floats, task: RegressionTask) -> Sample:
+def _sample(x: Floats, y: Floats, task: PrivateRegression) -> Sample:
     if isinstance(task.method, PublicMethod):
         labels = np.clip(y, -task.label_bound, task.label_bound)
         return transform(x, labels, _public(task), make=on_grid)
     return on_grid(x, y, row_bound=task.row_bound, label_bound=task.label_bound)
 
 
-def _public(task: RegressionTask) -> PublicMoments:
+def _public(task: PrivateRegression) -> PublicMoments:
     if task.public is None:
         raise ValueError("this method needs public second moments")
     return task.public

@@ -125,15 +125,6 @@ def _tiled_product(left: NDArray[np.float32], right: NDArray[np.float32], tile: 
     return tiles.transpose(1, 0, 2).reshape(len(left), rows)
 
 
-def project(seed: bytes, k: int, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Y = S Q in one call: ranks (m,), q (m, d), result (k, d). See `Projection`."""
-    if q.ndim != 2:  # noqa: PLR2004
-        raise MixingError(f"q is a matrix, got shape {q.shape}")
-    projection = Projection(seed, k, q.shape[1])
-    projection.add(ranks, q)
-    return projection.total()
-
-
 def ones_projection(seed: bytes, k: int, n: int) -> NDArray[np.int64]:
     """S 1 over ranks 0..n-1, (k,): the public intercept column of docs/design/mixing.md#intercept, free of noise."""
     if n < 0:

@@ -64,11 +64,6 @@ class SignStream:
         return stream.reshape(len(ranks), blocks * BLOCK_BYTES)[:, : -(-rows // 8)]
 
 
-def sign_bits(seed: bytes, ranks: NDArray[np.integer], rows: int) -> NDArray[np.uint8]:
-    """The first `rows` bits of the columns of `ranks`: see `SignStream.packed`."""
-    return SignStream(seed).packed(ranks, rows)
-
-
 def checked_ranks(ranks: NDArray[np.integer]) -> NDArray[np.uint64]:
     """The ranks as uint64, or a MixingError where they are not a vector of integers >= 0."""
     if ranks.ndim != 1 or not np.issubdtype(ranks.dtype, np.integer):

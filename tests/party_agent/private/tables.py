@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from commingle.party_agent.private.rows import RawBatch, RawReader
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 NUMBER = NumericAttribute(name="x", lower=0, upper=10)
@@ -31,5 +31,5 @@ def reader_of(columns: dict[str, "pa.Array[Any]"], *, batch: int = 1 << 16) -> R
     return read
 
 
-def table_of(columns: dict[str, "pa.Array[Any]"], *attributes: Attribute, batch: int = 1 << 16) -> Table:
-    return Table(reader_of(columns, batch=batch), "id", attributes)
+def table_of(columns: dict[str, "pa.Array[Any]"], *attributes: Attribute, batch: int = 1 << 16) -> PrivateTable:
+    return PrivateTable(reader_of(columns, batch=batch), "id", attributes)

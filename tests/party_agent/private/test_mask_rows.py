@@ -1,4 +1,4 @@
-"""The second way out of the private room: rows under a pad, from one checked reading."""
+"""Rows under a pad, the second thing that leaves `private`: from one checked reading."""
 
 from typing import Any
 

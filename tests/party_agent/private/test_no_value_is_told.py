@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from commingle.party_agent.datasets import DatasetRequest, Datasets
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import CommingleError
 
@@ -76,7 +76,7 @@ def test_no_value_of_a_bad_table_is_told(
     with TemporaryDirectory() as name, caplog.at_level(logging.DEBUG), capture_logs() as logs:
         where = write(source, Path(name), ids, values[: len(ids)])
         request = DatasetRequest(name="d", source=where, subject_id="id", attributes=(ATTRIBUTES[attribute],))
-        store = Store(Path(name) / "ledger.sqlite")
+        store = AgentStore(Path(name) / "ledger.sqlite")
         told = repr(request)
         try:
             told += repr(Datasets(store).register(request, replace=False))

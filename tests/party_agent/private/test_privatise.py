@@ -1,4 +1,4 @@
-"""The one bridge from rows to a privatised block, against the formula computed naively."""
+"""From rows to a privatised block, against the formula computed naively."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from commingle.party_agent.errors import DataChangedError, DataError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, privatise
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.fixed_point import squared_row_limit
-from commingle.shared.mechanisms.rows.signs import sign_bits
+from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 from tests.world.consortium import Noise
@@ -77,7 +77,7 @@ def naive_rows(columns: dict[str, Any], attributes: Sequence[Attribute]) -> NDAr
     return np.array([[q for a in attributes for q in one_of[a.name](values[a.name][i])] for i in order])
 
 
-def charge_for(request: BlockRequest, table: Table, *, short: int = 0) -> Charge:
+def charge_for(request: BlockRequest, table: PrivateTable, *, short: int = 0) -> Charge:
     return Charge("r", request.plan.charge.units - short, table.scan().digest)
 
 
@@ -88,7 +88,7 @@ def test_rmgm_block_is_exactly_the_projection_plus_the_drawn_noise(batch: int) -
     columns = columns_of()
     table, noise = table_of(columns, *attributes, batch=batch), Noise()
     block = privatise(table, request, charge=charge_for(request, table), draw=noise)
-    bits = np.unpackbits(sign_bits(SEED, np.arange(N), K), axis=1)[:, :K]
+    bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
     signs = 1 - 2 * bits.T.astype(np.int64)
     assert noise.calls == [(request.plan.sigma, K * 4)]
     assert np.array_equal(block, signs @ naive_rows(columns, attributes) + noise.drawn[0].reshape(K, 4))
@@ -140,7 +140,7 @@ def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, ro
     mixed = request_of("rmgm", *attributes, row_norm=row_norm, whitening=whitening)
     drawn = Noise()
     sketch = privatise(table, mixed, charge=charge_for(mixed, table), draw=drawn) - drawn.drawn[0].reshape(K, 2)
-    bits = np.unpackbits(sign_bits(SEED, np.arange(N), K), axis=1)[:, :K]
+    bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
     assert np.array_equal(sketch, (1 - 2 * bits.T.astype(np.int64)) @ block)
 
 

@@ -13,7 +13,7 @@ import pytest
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import Table, TableScan
+from commingle.party_agent.private.table import PrivateTable, TableScan
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.errors import CommingleError
 
@@ -60,11 +60,11 @@ def values(source: FileSource | SqlSource, *columns: str) -> list[tuple[Any, ...
 
 
 def scan(source: FileSource | SqlSource) -> TableScan:
-    return Table(open_source(source), "id", [X]).scan()
+    return PrivateTable(open_source(source), "id", [X]).scan()
 
 
 def ranked(source: FileSource | SqlSource) -> list[bytes]:
-    return list(Table(open_source(source), "id", [X]).ranks().ids())
+    return list(PrivateTable(open_source(source), "id", [X]).ranks().ids())
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,9 @@ def test_sql_uuid_column_is_text() -> None:
 def test_levels_from_a_database_flag_column(sql: Callable[..., SqlSource]) -> None:
     source = sql([("a", 0), ("b", 1)])
     flag = BinaryAttribute(name="x", levels=("0", "1"))
-    (batch,) = Table(open_source(source), "id", [flag]).batches(Table(open_source(source), "id", [flag]).scan().digest)
+    (batch,) = PrivateTable(open_source(source), "id", [flag]).batches(
+        PrivateTable(open_source(source), "id", [flag]).scan().digest
+    )
     assert batch.attributes["x"][:, 0].tolist() == [-32768, 32768]
 
 

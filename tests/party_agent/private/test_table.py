@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commingle.party_agent.errors import DataChangedError, DataError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.table import PrivateTable
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 
 IDS = column(["b", "a", "é", "Z", "10", "9"])
@@ -148,7 +148,7 @@ def test_table_larger_than_a_batch_is_never_held() -> None:
             yield RawBatch(columns, 1000)
             del columns
 
-    table = Table(read, "id", [NUMBER])
+    table = PrivateTable(read, "id", [NUMBER])
     found = table.scan()
     table.require_unchanged(found.digest)
     assert found.n == 20_000

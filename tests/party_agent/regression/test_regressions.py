@@ -12,7 +12,7 @@ from numpy.random import Generator, default_rng
 from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.errors import ConflictError, DataChangedError, UnknownError
+from commingle.party_agent.errors import ConflictError, DataChangedError, NotFoundError
 from commingle.party_agent.ledger import Debit
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
@@ -412,7 +412,7 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
 @pytest.mark.parametrize(
     ("changes", "kind", "said"),
     [
-        ({"dataset": "other"}, UnknownError, "no data set"),
+        ({"dataset": "other"}, NotFoundError, "no data set"),
         ({"features": ("height",)}, SpecError, "height"),
         ({"target": "blood"}, SpecError, "three levels"),
         ({"method": "dp_pmtolse"}, SpecError, "needs public rows"),

@@ -6,7 +6,7 @@ import pytest
 
 from commingle import ReleaseClient
 from commingle.services.client.files import ReleaseFiles
-from commingle.services.errors import NotPublishedError, UnknownReleaseError
+from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from tests.world.released import (
@@ -129,7 +129,7 @@ def test_unknown_and_unpublished_releases_are_told_apart() -> None:
     with client_of(ServingCoordinator(unpublished=["1" * 64])) as client:
         with pytest.raises(UnknownReleaseError):
             client.fetch("0" * 64)
-        with pytest.raises(NotPublishedError, match="collecting"):
+        with pytest.raises(UnpublishedError, match="collecting"):
             client.fetch("1" * 64)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.errors import PartiesError
 from commingle.services.simulation.parties import split_evenly
 from commingle.services.simulation.preparing import Wanted, prepare
@@ -32,7 +32,7 @@ def _parties(folder: Path, *parties: dict[str, Any]) -> Path:
     return path
 
 
-def _shape(dataset: Dataset) -> dict[str, list[str]]:
+def _shape(dataset: StudyTable) -> dict[str, list[str]]:
     return {party.name: [attribute.name for attribute in party.attributes] for party in dataset.parties}
 
 

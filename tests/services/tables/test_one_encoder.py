@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.private.table import Table as AgentTable
+from commingle.party_agent.private.table import PrivateTable
 from commingle.services.planning.public_table import encode
 from commingle.services.simulation.consortium import Folders, write_party_files
-from commingle.services.simulation.dataset import Dataset
+from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.tables.reading import read_table
 from commingle.services.tables.schema import conform
@@ -100,7 +100,7 @@ def write(path: Path, columns: Mapping[str, Any]) -> None:
 
 def by_agent(path: Path, subject_id: str, attributes: tuple[Attribute, ...]) -> Rows:
     """Each subject's integers as a registered table gives them."""
-    table = AgentTable(open_source(FileSource(path=str(path))), subject_id, attributes)
+    table = PrivateTable(open_source(FileSource(path=str(path))), subject_id, attributes)
     batches = list(table.batches(table.scan().digest))
     assert len(batches) == 1
     return _rows(batches[0].subjects, batches[0].attributes)
@@ -111,7 +111,7 @@ def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.int64]]) -
     return {subject: {name: listed[name][i] for name in listed} for i, subject in enumerate(subjects)}
 
 
-def by_simulated_parties(dataset: Dataset, folder: Path) -> Rows:
+def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     """What the agents of a simulation make of the files they are given."""
     write_party_files(dataset, dataset.table, Folders(folder), seed=1)
     found: Rows = {}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import Store
+from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
@@ -133,7 +133,7 @@ def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[
     model: dict[str, Charge] = {}
     signed: set[str] = set()
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "ledger.sqlite")
+        store = AgentStore(Path(folder) / "ledger.sqlite")
         ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5), coordinator="9" * 64)
         for what, release in asks:
             agreed = ask_ledger(ledger, what, release)

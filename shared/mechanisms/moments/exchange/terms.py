@@ -53,14 +53,3 @@ class Exchange:
     def info(self, purpose: str, *facts: str | int) -> bytes:
         """What a derived key, a sealed box or a digest of this exchange is for; different facts, different bytes."""
         return _CONTEXT + json.dumps([purpose, self.spec.digest, self.approved, *facts], separators=(",", ":")).encode()
-
-
-def once(held: str | None, offered: str, *, what: str) -> str:
-    """The digest offered, unless another one is held already.
-
-    Raises:
-        ExchangeError: a second deal, mask or agreement for one release, which could uncover rows: never answer it.
-    """
-    if held not in (None, offered):
-        raise ExchangeError(f"a second, different {what} for one release", remedy="Propose a new release.")
-    return offered

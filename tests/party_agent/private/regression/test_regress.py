@@ -1,4 +1,4 @@
-"""The one bridge from a table to published coefficients."""
+"""From a table to published coefficients: refusals, cost, and what the methods compute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ from commingle.party_agent.private.regression.calibration import NoiseCalibratio
 from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.party_agent.private.regression.regress import RegressionTask, regress
-from commingle.party_agent.private.table import Table
+from commingle.party_agent.private.regression.regress import PrivateRegression, regress
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
@@ -44,7 +44,7 @@ def values() -> tuple[Floats, Floats, Floats]:
     return x, z, 0.2 + 0.3 * x - 0.4 * z + 0.05 * draw.normal(size=N)
 
 
-def table() -> Table:
+def table() -> PrivateTable:
     x, z, y = values()
     ids = column([f"s{i}" for i in range(N)])
     return table_of(
@@ -52,12 +52,12 @@ def table() -> Table:
     )
 
 
-def task(name: str = "ssp", **changes: Any) -> RegressionTask:
+def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     method = METHODS[name] if name in METHODS else WITH_PUBLIC_ROWS[name]
     privacy = Privacy(
         1.0, 1e-6, calibration=min(method.calibrations - {NoiseCalibration.ANALYTIC, NoiseCalibration.CLASSICAL})
     )
-    whole = RegressionTask(
+    whole = PrivateRegression(
         method=method,
         privacy=privacy,
         loss=method.loss(privacy),
@@ -71,7 +71,7 @@ def task(name: str = "ssp", **changes: Any) -> RegressionTask:
     return replace(whole, **changes)
 
 
-def paid(wanted: RegressionTask, source: Table) -> Charge:
+def paid(wanted: PrivateRegression, source: PrivateTable) -> Charge:
     return Charge("r", wanted.loss.rho.units, source.scan().digest, wanted.loss.delta)
 
 
@@ -79,7 +79,7 @@ def never() -> Any:
     raise AssertionError("noise was drawn")
 
 
-def without_noise(wanted: RegressionTask) -> Floats:
+def without_noise(wanted: PrivateRegression) -> Floats:
     source = table()
     return regress(source, wanted, charge=paid(wanted, source), draw=silence, generator=never).coefficients
 

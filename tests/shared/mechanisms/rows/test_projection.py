@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, ones_projection, project
-from commingle.shared.mechanisms.rows.signs import sign_bits
+from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, ones_projection
+from commingle.shared.mechanisms.rows.signs import SignStream
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "sign_stream.json").read_text())
 SEED = bytes(range(32))
@@ -20,9 +20,15 @@ SEED = bytes(range(32))
 
 def naive(seed: bytes, k: int, ranks: NDArray[np.int64], q: NDArray[np.int64]) -> NDArray[np.int64]:
     """S from the characters of the bit strings, multiplied in int64."""
-    strings = ["".join(f"{byte:08b}" for byte in column)[:k] for column in sign_bits(seed, ranks, k)]
+    strings = ["".join(f"{byte:08b}" for byte in column)[:k] for column in SignStream(seed).packed(ranks, k)]
     signs = np.array([[-1 if bit == "1" else 1 for bit in string] for string in strings], dtype=np.int64)
     return signs.reshape(len(ranks), k).T @ q
+
+
+def project(seed: bytes, k: int, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> NDArray[np.int64]:
+    projection = Projection(seed, k, q.shape[1])
+    projection.add(ranks, q)
+    return projection.total()
 
 
 def rows(n: int, d: int, *, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -62,7 +68,7 @@ def test_sizes_across_internal_blocks_equal_naive_product(n: int, k: int, d: int
 def test_largest_entries_aligned_with_the_signs_stay_exact(d: int) -> None:
     # q = 2^15 s for the first row of S: every partial sum there is as large as it can get, and odd elsewhere
     ranks = np.arange(1537)
-    first = 1 - 2 * (sign_bits(SEED, ranks, 1)[:, :1] >> 7).astype(np.int64)
+    first = 1 - 2 * (SignStream(SEED).packed(ranks, 1)[:, :1] >> 7).astype(np.int64)
     q = np.repeat(MAX_ABS_ENTRY * first, d, axis=1)
     y = project(SEED, 9, ranks, q)
     assert (y[0] == 1537 * MAX_ABS_ENTRY).all()
@@ -159,8 +165,6 @@ def test_bad_rows_are_refused_and_leave_the_sum_alone(ranks: NDArray[np.int64], 
     assert not projection.total().any()
 
 
-def test_project_refuses_a_vector_and_ones_projection_a_negative_count() -> None:
-    with pytest.raises(MixingError, match="matrix"):
-        project(SEED, 1, np.array([0]), np.array([1]))
+def test_ones_projection_refuses_a_negative_count() -> None:
     with pytest.raises(MixingError, match="subjects"):
         ones_projection(SEED, 1, -1)

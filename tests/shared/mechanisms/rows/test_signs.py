@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.signs import SignStream, sign_bits
+from commingle.shared.mechanisms.rows.signs import SignStream
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "sign_stream.json"
 SEED = bytes(range(32))
@@ -17,7 +17,7 @@ RANKS = st.lists(st.integers(0, 2**64 - 1), max_size=8).map(lambda ranks: np.arr
 
 
 def bit_string(seed: bytes, rank: int, rows: int) -> str:
-    packed = sign_bits(seed, np.array([rank]), rows)
+    packed = SignStream(seed).packed(np.array([rank]), rows)
     return "".join(map(str, np.unpackbits(packed, count=rows)))
 
 
@@ -42,26 +42,26 @@ def test_columns_of_zero_seed_match_literal_bits() -> None:
 
 @given(RANKS, st.integers(1, 400), st.integers(1, 400))
 def test_smaller_k_is_a_prefix(ranks: np.ndarray[Any, Any], small: int, more: int) -> None:
-    long = np.unpackbits(sign_bits(SEED, ranks, small + more), axis=1, count=small)
-    assert np.array_equal(np.unpackbits(sign_bits(SEED, ranks, small), axis=1, count=small), long)
+    long = np.unpackbits(SignStream(SEED).packed(ranks, small + more), axis=1, count=small)
+    assert np.array_equal(np.unpackbits(SignStream(SEED).packed(ranks, small), axis=1, count=small), long)
 
 
 @given(RANKS, st.integers(0, 5), st.integers(1, 300))
 def test_access_from_a_later_block_equals_the_rest_of_the_stream(
     ranks: np.ndarray[Any, Any], first_block: int, rows: int
 ) -> None:
-    whole = sign_bits(SEED, ranks, 128 * first_block + rows)
+    whole = SignStream(SEED).packed(ranks, 128 * first_block + rows)
     assert np.array_equal(SignStream(SEED).packed(ranks, rows, first_block=first_block), whole[:, 16 * first_block :])
 
 
 def test_narrow_integer_types_of_ranks_give_the_same_columns() -> None:
-    expected = sign_bits(SEED, np.array([3, 100]), 50)
+    expected = SignStream(SEED).packed(np.array([3, 100]), 50)
     for dtype in (np.int8, np.uint16, np.int32, np.uint64):
-        assert np.array_equal(sign_bits(SEED, np.array([3, 100], dtype=dtype), 50), expected)
+        assert np.array_equal(SignStream(SEED).packed(np.array([3, 100], dtype=dtype), 50), expected)
 
 
 def test_no_ranks_give_no_columns() -> None:
-    assert sign_bits(SEED, np.array([], dtype=np.int64), 129).shape == (0, 17)
+    assert SignStream(SEED).packed(np.array([], dtype=np.int64), 129).shape == (0, 17)
 
 
 @pytest.mark.parametrize("seed", [b"", bytes(31), bytes(33)])
@@ -82,4 +82,4 @@ def test_seed_of_another_length_is_refused(seed: bytes) -> None:
 )
 def test_ranks_or_rows_out_of_range_are_refused(ranks: np.ndarray[Any, Any], rows: int) -> None:
     with pytest.raises(MixingError):
-        sign_bits(SEED, ranks, rows)
+        SignStream(SEED).packed(ranks, rows)

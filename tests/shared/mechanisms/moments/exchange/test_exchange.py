@@ -22,7 +22,7 @@ from commingle.shared.mechanisms.moments.exchange.mask import MaskReader, MaskSe
 from commingle.shared.mechanisms.moments.exchange.ring import Pad, inner, rows_of, subtracted
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey, seal_to
 from commingle.shared.mechanisms.moments.exchange.submission import mask, share
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange, once
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.verification import verify_release
@@ -144,13 +144,6 @@ def test_entry_farther_out_than_data_and_noise_is_refused_and_one_at_the_limit_i
 
 
 # --- what attacks meet ----------------------------------------------------------------------------------------------
-
-
-def test_second_deal_under_one_release_is_refused_by_its_digest(world: World) -> None:
-    again = redealt(world, seed=99)
-    assert once(None, world.deal.digest, what="deal") == once(world.deal.digest, world.deal.digest, what="deal")
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        once(world.deal.digest, again.deal.digest, what="deal")
 
 
 def test_mask_made_under_another_deal_is_not_countersigned(world: World) -> None:
