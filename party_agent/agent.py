@@ -4,6 +4,7 @@ Here it decides: budget is reserved before an approval is signed (docs/design/st
 once every party has approved is in `contribution`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,12 +15,12 @@ from numpy.random import Generator, default_rng
 
 from commingle.party_agent.contribution import Contributor, data_digest
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, DataError, LostError, StaleLedgerError
+from commingle.party_agent.errors import ConflictError, DataError, ForbiddenError, LostError, StaleLedgerError
 from commingle.party_agent.home import PinnedCoordinator
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.linkage import receive_linkage_key
-from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine
+from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.party_agent.regression.requests import Requests
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
@@ -39,7 +40,6 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
-from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
@@ -74,6 +74,7 @@ class Agent(Contributor):
         Raises:
             RemoteError: the coordinator cannot be asked.
         """
+        self.ledger.release_expired(self.clock())
         if not self.home.linkage_file.exists():
             self._receive_linkage_key()
         ended = self.proposals.finished() if over_too else frozenset()
@@ -124,7 +125,7 @@ class Agent(Contributor):
                 f"the release is {proposal.state} and {proposal.decision} here", remedy="It can no longer be approved."
             )
         spec, party = proposal.spec, proposal.spec.party(self.identity.name)
-        findings = self._examine(spec, party)
+        findings = self._examine(spec, party, release)
         if findings:
             raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
         dataset = self.datasets.get(party.dataset)
@@ -199,10 +200,10 @@ class Agent(Contributor):
         release = spec.digest
         if proposal.decision is Decision.APPROVED:
             if self.identity.name not in view.approvals:
-                self._send_approval(release)
+                self._while_permitted(spec, partial(self._resend_approval, spec))
             return
         party = spec.document.party(self.identity.name)
-        findings = self._examine(spec.document, party)
+        findings = self._examine(spec.document, party, release)
         self.proposals.find_against(release, findings)
         final = next((finding.reason for finding in findings if finding.reason is not None), None)
         if final is not None:
@@ -212,36 +213,61 @@ class Agent(Contributor):
             mechanism=spec.document.mechanism,
             proposer=spec.signer,
             plan=plan_block(spec.document, party),
-            charged=self._charged_by(spec.signer),
+            charged=self._charged_by_proposer(),
         ):
             self.approve(release)
         elif self.jobs.get(release) is None:
             self.jobs.end(release, Stage.WAITING)
             _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
 
-    def _charged_by(self, proposer: str) -> Rho:
-        """What the releases of one proposer have cost or reserved so far."""
-        charged = self._charged_releases()
-        return sum((c.rho for c in charged if self.proposals.get(c.release).spec.proposer == proposer), start=ZERO)
+    def _charged_by_proposer(self) -> Mapping[str, Rho]:
+        """What releases have cost or reserved so far, by the fingerprints of their proposers."""
+        charged = defaultdict[str, Rho](lambda: ZERO)
+        for charge in self._charged_releases():
+            charged[self.proposals.get(charge.release).spec.proposer] += charge.rho
+        return charged
 
-    def _examine(self, spec: ReleaseSpec, party: PartySpec) -> tuple[Finding, ...]:
-        situation = Situation(
+    def _examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
+        plan = plan_block(spec, party)
+        findings = examine(spec, party, plan, self._situation(spec, party, release))
+        short = self.ledger.shortfall(plan.charge)
+        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+
+    def _permit(self, spec: Verified[ReleaseSpec]) -> None:
+        """Hold what was decided once against policy and pins as they are now. Raises ForbiddenError."""
+        party = spec.document.party(self.identity.name)
+        situation = self._situation(spec.document, party, spec.digest)
+        findings = examine_again(spec.document, party, plan_block(spec.document, party), situation)
+        if findings:
+            self.proposals.find_against(spec.digest, findings)
+            raise ForbiddenError(
+                "; ".join(finding.message for finding in findings),
+                reason=next((finding.reason for finding in findings if finding.reason is not None), None),
+            )
+
+    def _while_permitted(self, spec: Verified[ReleaseSpec], work: Callable[[], None]) -> None:
+        """Do it, and give the release up where that is forbidden by now."""
+        try:
+            work()
+        except ForbiddenError as error:
+            _log.warning("forbidden by now", release=spec.digest, final=error.reason is not None)
+            if error.reason is not None:
+                self.reject(spec.digest, error.reason)
+
+    def _situation(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Situation:
+        return Situation(
             policy=self.home.policy(),
             pins=self.home.pins(),
             dataset=self.datasets.find(party.dataset),
             now=self.clock(),
-            usage=self._usage(spec, party),
+            usage=self._usage(spec, party, release),
             linked=self.home.linkage_file.exists(),
         )
-        plan = plan_block(spec, party)
-        findings = examine(spec, party, plan, situation)
-        short = self.ledger.shortfall(plan.charge)
-        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
 
-    def _usage(self, spec: ReleaseSpec, party: PartySpec) -> Usage:
-        charges = self._charged_releases()
+    def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
+        charges = [charge for charge in self._charged_releases() if charge.release != release]
         specs = {charge.release: self.proposals.get(charge.release).spec for charge in charges}
-        dataset = self.lost_by(party.dataset)
+        dataset = self.lost_by(party.dataset, without=release)
         return Usage(
             dataset=dataset.rho,
             study=sum((charge.rho for charge in charges if charge.study == spec.study), start=ZERO),
@@ -251,19 +277,21 @@ class Agent(Contributor):
             dataset_delta=dataset.delta,
         )
 
-    def lost_by(self, dataset: str) -> Loss:
-        """What a data set has lost or set aside, to releases and regressions."""
-        charges = (charge for charge in self.ledger.charges() if charge.state is not ChargeState.RELEASED)
+    def lost_by(self, dataset: str, *, without: str | None = None) -> Loss:
+        """What a data set has lost or set aside, to releases and regressions, but for one of them."""
+        charges = (charge for charge in self.ledger.charges() if charge.counts and charge.release != without)
         return sum((charge.loss for charge in charges if charge.dataset == dataset), start=Loss(ZERO))
 
     def spent_on_today(self) -> int:
-        """Releases approved and regressions paid for within the last 24 hours."""
+        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
         yesterday = self.clock() - _DAY
-        approved = sum(self._approved_at(charge.release) > yesterday for charge in self._charged_releases())
-        return approved + Requests(self.store).since(yesterday)
+        releases = (charge.release for charge in self.ledger.charges() if charge.kind == "release")
+        return sum(self._approved_at(release) > yesterday for release in releases) + Requests(self.store).since(
+            yesterday
+        )
 
     def _charged_releases(self) -> list[ChargeRecord]:
-        return [c for c in self.ledger.charges() if c.kind == "release" and c.state is not ChargeState.RELEASED]
+        return [charge for charge in self.ledger.charges() if charge.kind == "release" and charge.counts]
 
     def _approved_at(self, release: str) -> datetime:
         signed = self.ledger.signature(release, "approval")
@@ -283,7 +311,7 @@ class Agent(Contributor):
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
-            if findings := self._examine(spec, party):  # again: another release may have been approved meanwhile
+            if findings := self._examine(spec, party, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
             reserved = self.ledger.reserve(
                 db,
@@ -312,7 +340,7 @@ class Agent(Contributor):
 
     def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         try:
-            self.advance(view, spec)
+            self._while_permitted(spec, lambda: self.advance(view, spec, partial(self._permit, spec)))
         except DataError:
             self.reject(spec.digest, "data_changed")
             raise
@@ -337,6 +365,10 @@ class Agent(Contributor):
         if self.identity.name not in view.rejections:
             self._send_rejection(release)
         return True
+
+    def _resend_approval(self, spec: Verified[ReleaseSpec]) -> None:
+        self._permit(spec)
+        self._send_approval(spec.digest)
 
     def _send_approval(self, release: str) -> None:
         approval = self.ledger.signature(release, "approval")

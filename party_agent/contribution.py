@@ -63,8 +63,10 @@ class Contributor:
     clock: Clock
     draw: Sampler
 
-    def advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
+    def advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], permit: Callable[[], None]) -> None:
         """Go as far as what the coordinator shows allows.
+
+        `permit` is asked before the debit and before each thing that is sent; what it raises ends the work there.
 
         Raises:
             DataError, LostError: the rows do not fit any more, or what was made of them is gone: give the release up.
@@ -73,13 +75,19 @@ class Contributor:
         charge = self.ledger.charge(release)
         if charge is None:
             raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+        if charge.state is ChargeState.RESERVED:
+            permit()
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-            (self._exchange if spec.document.interactive else self._privatise)(view, spec, charge)
+            if spec.document.interactive:
+                self._exchange(view, spec, charge, permit)
+            else:
+                self._privatise(view, spec, charge)
             charge = self.ledger.charge(release)
         if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
             return
         # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
         if self.identity.name not in view.blocks:
+            permit()
             self._upload(release, charge)
         self.ledger.acknowledge(release)
 
@@ -91,7 +99,9 @@ class Contributor:
             faults.reach("party.drawn")
             self._store_block(spec.document, debit, block)
 
-    def _exchange(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    def _exchange(
+        self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord, permit: Callable[[], None]
+    ) -> None:
         """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
         joined = self.exchanges.join(view, spec)
         if joined is None:
@@ -103,7 +113,7 @@ class Contributor:
             masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
             self.exchanges.store_mask(joined, debit, masked)
         self.jobs.end(joined.release, Stage.EXCHANGING)
-        shares = self.exchanges.agree(view, joined)
+        shares = self.exchanges.agree(view, joined, permit)
         if shares is not None:
             self._add_noise(spec.document, joined.release, shares)
 

@@ -4,7 +4,8 @@ AgentError
 ├── SourceError           the file or database cannot be read just now
 ├── NotFoundError         no such data set, proposal or job here
 ├── ConflictError         it exists already, or the agent is past the point where this could be done
-│   └── LostError         something that a release cannot be finished without is gone from the disk
+│   ├── LostError         something that a release cannot be finished without is gone from the disk
+│   └── ForbiddenError    policy or pins forbid by now what was approved
 ├── LedgerError           the ledger refuses to continue
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
 ├── AgentRunningError     another process works on this home directory
@@ -14,6 +15,7 @@ DataError of `shared`     the rows do not fit their schema; column and counts on
 └── DataChangedError      the rows are not those that were registered or debited
 """
 
+from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.errors import CommingleError
 from commingle.shared.errors import DataError as DataError  # noqa: PLC0414 - the agent's name for it too
 
@@ -50,6 +52,18 @@ class ConflictError(AgentError):
 
 class LostError(ConflictError):
     """A round key, mask or block is gone; making another would be a second draw, so the release is given up."""
+
+
+class ForbiddenError(ConflictError):
+    """Policy or pins forbid by now what was approved.
+
+    Attributes:
+        reason: the code that travels in a withdrawal; None where the party can still put it right itself.
+    """
+
+    def __init__(self, message: str, *, reason: RejectionReason | None) -> None:
+        super().__init__(message, remedy="It is looked at again once that is put right; or reject the release.")
+        self.reason = reason
 
 
 class LedgerError(AgentError):

@@ -137,8 +137,10 @@ class Exchanges:
         faults.reach("party.mask.signed")
         _log.info("masked", release=release, columns=joined.exchange.columns(name))
 
-    def agree(self, view: ReleaseDetails, joined: Joined) -> Shares | None:
+    def agree(self, view: ReleaseDetails, joined: Joined, permit: Callable[[], None]) -> Shares | None:
         """Send the mask; check all masks and countersign them; None until every party has.
+
+        `permit` is asked before each thing that is sent.
 
         Raises:
             ExchangeError, SignatureError, DocumentError: what others sent is not what they signed, or not one exchange.
@@ -148,8 +150,10 @@ class Exchanges:
         masks, countersignatures = view.signed("mask"), view.signed("countersignature")
         own = self.ledger.signature(release, "countersignature")
         if name not in masks:
+            permit()
             self._send_mask(release)
         elif own is not None and name not in countersignatures:
+            permit()
             self._countersign(release, own)
         elif set(masks) == everybody and (own is None or set(countersignatures) == everybody):
             statements, rows = self._read_masks(masks, joined)
@@ -158,6 +162,7 @@ class Exchanges:
                 return self._shares(
                     joined, rows, agreed(joined.exchange, transcript=seen, countersignatures=countersignatures)
                 )
+            permit()
             self._countersign(release, self._sign_transcript(joined, seen))
         return None
 

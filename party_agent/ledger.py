@@ -198,6 +198,14 @@ class Ledger:
         """Give up a release. Before the debit the reservation returns; after it the charge stays."""
         return not isinstance(self._move(db, release, Withdraw()), Refused)
 
+    def release_expired(self, now: datetime) -> None:
+        """Give back what is reserved for specs that have expired: nothing can be debited for them any more."""
+        with self._store.transaction() as db:
+            reserved = db.execute("SELECT release, expires FROM charges WHERE state = 'reserved'").fetchall()
+            for row in reserved:
+                if now >= datetime.fromisoformat(row["expires"]):
+                    self.withdraw(db, row["release"])
+
     def charge(self, release: str) -> ChargeRecord | None:
         """The charge of a release, if there is one."""
         with self._store.reading() as db:

@@ -24,10 +24,10 @@ _EVERY_OTHER = "*"
 
 
 class AutoApproval(Settings):
-    """Proposals by this key are approved without a person while all of them together cost at most `max_rho`.
+    """Proposals by these keys are approved without a person while all of them together cost at most `max_rho`.
 
     Attributes:
-        proposer: a key's fingerprint, or "*" for any pinned key.
+        proposer: a key's fingerprint, or "*" for any: what all proposers have cost counts then, whoever they were.
         mechanisms: the kinds it is about; those that ask for more trust only where they are named.
     """
 
@@ -95,7 +95,8 @@ class Policy(Settings):
         dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
-        max_releases_per_day: approvals, and regressions, within 24 hours.
+        max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
+        max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
         regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
@@ -136,7 +137,8 @@ class Usage:
     """What has been charged or reserved that the policy limits.
 
     Attributes:
-        dataset, study: sums over the charges of the data set and over the releases of the study.
+        dataset, study: sums over the charges of the data set and over the releases of the study, without the
+            release that is looked at.
         dataset_delta: what charges of the data set cost besides.
         approved_today: releases approved and regressions paid for within the last 24 hours.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
@@ -173,30 +175,54 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
     """Everything that speaks against approving, field by field. Empty: nothing does."""
     return (
         *_against_policy(spec, plan, situation),
+        *_against_time(spec, situation),
         *_against_usage(spec, party, plan, situation),
         *_against_pins(spec, party, situation.pins),
         *_against_data(spec, party, situation.dataset),
     )
 
 
-def approves_itself(policy: Policy, *, mechanism: MechanismName, proposer: str, plan: BlockPlan, charged: Rho) -> bool:
+def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    """What speaks against a release that was approved, as policy and pins are now.
+
+    Not what counts approvals, nor the time of day, by which a debit goes (`outside_hours`), nor the data set, which is
+    held against the approval where it is read; an expired spec is ended by the ledger and by the coordinator.
+    """
+    return (
+        *_against_policy(spec, plan, situation),
+        *_against_usage(spec, party, plan, situation),
+        *_against_pins(spec, party, situation.pins),
+    )
+
+
+def approves_itself(
+    policy: Policy, *, mechanism: MechanismName, proposer: str, plan: BlockPlan, charged: Mapping[str, Rho]
+) -> bool:
     """Whether a proposal without findings is approved without a person.
 
-    `charged` is what this proposer's releases have cost or reserved so far.
+    `charged` is what releases have cost or reserved so far, by the fingerprints of their proposers.
     """
-    total = float(charged + plan.charge)
+
+    def total(rule: AutoApproval) -> Rho:
+        return sum((rho for key, rho in charged.items() if rule.proposer in {_EVERY_OTHER, key}), start=plan.charge)
+
     rules = (rule for rule in policy.auto_approve if mechanism in rule.mechanisms)
-    return any(rule.proposer in {"*", proposer} and total <= rule.max_rho for rule in rules)
+    return any(rule.proposer in {_EVERY_OTHER, proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
 
 
 def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy = situation.policy
     lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
     cells = plan.rows * len(plan.columns)
+    epsilon = max(spec.epsilon, plan.charge.epsilon(spec.delta))
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
         ("adjacencies", spec.adjacency in policy.adjacencies, f"adjacency {spec.adjacency} is not allowed"),
-        ("max_epsilon", spec.epsilon <= policy.max_epsilon, f"epsilon {spec.epsilon:g} > {policy.max_epsilon:g}"),
+        (
+            "max_epsilon",
+            epsilon <= policy.max_epsilon,
+            f"it costs epsilon {epsilon:.6g} (replace_one) > {policy.max_epsilon:g}",
+        ),
         ("max_delta", spec.delta <= policy.max_delta, f"delta {spec.delta:g} > {policy.max_delta:g}"),
         ("max_cells", cells <= policy.max_cells, f"a block of {cells} cells > {policy.max_cells}"),
         (
@@ -206,10 +232,7 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
         ),
         ("min_n", spec.n >= policy.min_n, f"{spec.n} subjects are fewer than {policy.min_n}"),
     )
-    findings = [Finding(rule, message, "policy") for rule, holds, message in checks if not holds]
-    if spec.expired(situation.now):
-        findings.append(Finding("expires", "the proposal has expired", "expired"))
-    return tuple(findings)
+    return tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)
 
 
 def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
@@ -232,14 +255,21 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
     if usage.replayed is not None:
         message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
         findings.append(Finding("seed", message, "policy"))
-    most = policy.max_releases_per_day
-    if most is not None and usage.approved_today >= most:
-        message = f"{usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
+    return tuple(findings)
+
+
+def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...]:
+    """What speaks against one more approval just now."""
+    findings, most = [], situation.policy.max_releases_per_day
+    if spec.expired(situation.now):
+        findings.append(Finding("expires", "the proposal has expired", "expired"))
+    if most is not None and situation.usage.approved_today >= most:
+        message = f"{situation.usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
         findings.append(Finding("max_releases_per_day", message, None))
     if not situation.linked:
         message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
         findings.append(Finding("linkage_key", message, None))
-    return (*findings, *outside_hours(policy, situation.now))
+    return (*findings, *outside_hours(situation.policy, situation.now))
 
 
 def over_cap(caps: Mapping[str, float], name: str, total: Loss, *, delta: float) -> str | None:

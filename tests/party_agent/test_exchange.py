@@ -121,7 +121,7 @@ def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) 
         view = agent.client.release(release)
         joined = agent.exchanges.join(view, open_spec(view.spec, [pair.coordinator.key.verifying_key]))
         assert joined is not None
-        shares = agent.exchanges.agree(view, joined)
+        shares = agent.exchanges.agree(view, joined, lambda: None)
     assert shares is not None
     assert repr(shares) == f"Shares(transcript={shares.transcript!r})"
     assert "pad" not in repr(joined)

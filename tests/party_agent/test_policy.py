@@ -1,5 +1,6 @@
 """Every rule of a party's own policy, one at a time."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -8,7 +9,16 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.policy import AutoApproval, OpeningHours, Policy, Situation, Usage, approves_itself, examine
+from commingle.party_agent.policy import (
+    AutoApproval,
+    OpeningHours,
+    Policy,
+    Situation,
+    Usage,
+    approves_itself,
+    examine,
+    examine_again,
+)
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
@@ -96,7 +106,8 @@ def test_proposal_at_the_edge_of_every_rule_has_no_findings() -> None:
 def test_each_rule_refuses_what_lies_just_beyond_it(changes: dict[str, Any], rule: str) -> None:
     findings = found(spec_with(**changes))
     assert (rule, "policy") in findings
-    assert {r for r, _ in findings} <= {rule, "max_cells"}  # dgm has more rows too
+    besides = {"mechanisms": "max_cells", "adjacencies": "max_epsilon"}  # dgm has more rows, zero_out costs more
+    assert {r for r, _ in findings} <= {rule, besides.get(rule)}
 
 
 def test_spec_dated_ahead_does_not_stay_open_longer_than_the_policy_allows() -> None:
@@ -167,7 +178,7 @@ def test_all_findings_are_told_at_once() -> None:
 
 def test_nothing_is_approved_automatically_by_default() -> None:
     assert not approves_itself(
-        Policy(), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged=ZERO
+        Policy(), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged={}
     )
 
 
@@ -177,7 +188,7 @@ def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
 
     def approves(proposer: str, max_rho: float) -> bool:
         policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho),))
-        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={})
 
     assert approves(OTHER.fingerprint, cost)
     assert approves("*", cost)
@@ -185,7 +196,7 @@ def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
     assert not approves(OWN.fingerprint, cost)
     both = (AutoApproval(proposer="*", max_rho=cost / 2), AutoApproval(proposer=OTHER.fingerprint, max_rho=cost))
     assert approves_itself(
-        Policy(auto_approve=both), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO
+        Policy(auto_approve=both), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={}
     )
 
 
@@ -193,10 +204,48 @@ def test_automatic_approvals_of_one_proposer_add_up() -> None:
     plan = plan_of(spec_with())
     policy = Policy(auto_approve=(AutoApproval(proposer=OTHER.fingerprint, max_rho=2.5 * float(plan.charge)),))
     approved = [
-        approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=spent)
+        approves_itself(
+            policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={OTHER.fingerprint: spent}
+        )
         for spent in (ZERO, plan.charge, plan.charge + plan.charge)
     ]
     assert approved == [True, True, False]
+
+
+def test_rule_for_any_proposer_is_a_total_over_all_of_them() -> None:
+    """Two keys, or one that was rotated, get no second allowance."""
+    plan = plan_of(spec_with())
+    cost = float(plan.charge)
+
+    def approves(proposer: str, charged: Mapping[str, Rho]) -> bool:
+        policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=1.5 * cost),))
+        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=charged)
+
+    by_another: dict[str, Rho] = {OWN.fingerprint: plan.charge}
+    assert approves("*", {})
+    assert not approves("*", by_another)
+    assert approves(OTHER.fingerprint, by_another)
+
+
+def test_epsilon_of_a_policy_is_what_the_ledger_is_charged() -> None:
+    """Zeroing a row out moves it half as far as replacing it: at the same epsilon it costs about twice as much."""
+    policy = GOOD.policy.model_copy(update={"adjacencies": frozenset(Adjacency), "max_epsilon": 3.0, "max_cells": 1000})
+    situation = replace(GOOD, policy=policy)
+    assert found(spec_with(epsilon=3.0), situation) == []
+    zero_out = spec_with(epsilon=3.0, adjacency=Adjacency.ZERO_OUT)
+    assert found(zero_out, situation) == [("max_epsilon", "policy")]
+    cost = plan_of(zero_out).charge.epsilon(zero_out.delta)
+    assert cost > 6
+    enough = replace(GOOD, policy=policy.model_copy(update={"max_epsilon": cost}))
+    assert found(zero_out, enough) == []
+
+
+def test_what_was_approved_is_examined_again_without_what_counts_approvals() -> None:
+    policy = GOOD.policy.model_copy(update={"max_releases_per_day": 0, "mechanisms": frozenset({"dgm"})})
+    situation = replace(GOOD, policy=policy, pins={}, now=NOW + timedelta(hours=49), linked=False)
+    spec = spec_with()
+    again = examine_again(spec, spec.party("own"), plan_of(spec), situation)
+    assert {finding.rule for finding in again} == {"mechanisms", "pins"}
 
 
 def test_moments_are_allowed_but_approved_automatically_only_by_a_rule_that_names_them() -> None:
@@ -211,7 +260,7 @@ def test_moments_are_allowed_but_approved_automatically_only_by_a_rule_that_name
     assert "moments" in Policy().mechanisms
 
     def approves(policy: Policy, mechanism: MechanismName) -> bool:
-        return approves_itself(policy, mechanism=mechanism, proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+        return approves_itself(policy, mechanism=mechanism, proposer=OTHER.fingerprint, plan=plan, charged={})
 
     assert not approves(unnamed, "moments")
     assert approves(named, "moments")
@@ -222,7 +271,7 @@ def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
     plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
     policy = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=float(plan.loss)),))
     assert float(plan.charge) > 3.9 * float(plan.loss)
-    assert not approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=ZERO)
+    assert not approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={})
 
 
 @pytest.mark.parametrize(
