@@ -200,10 +200,11 @@ class Ledger:
 
     def release_expired(self, now: datetime) -> None:
         """Give back what is reserved for specs that have expired: nothing can be debited for them any more."""
-        with self._store.transaction() as db:
+        with self._store.reading() as db:
             reserved = db.execute("SELECT release, expires FROM charges WHERE state = 'reserved'").fetchall()
-            for row in reserved:
-                if now >= datetime.fromisoformat(row["expires"]):
+        for row in reserved:
+            if now >= datetime.fromisoformat(row["expires"]):
+                with self._store.transaction() as db:
                     self.withdraw(db, row["release"])
 
     def charge(self, release: str) -> ChargeRecord | None:

@@ -415,7 +415,7 @@ def test_spec_that_expired_before_the_debit_costs_nothing(pair: Consortium) -> N
     pair.clock_shows = pair.coordinator.found(release).document.expires
     noise = Noise()
     pair.step("clinic", draw=noise)
-    assert (state_of(pair, release), noise.calls) == ("reserved", [])
+    assert (state_of(pair, release), noise.calls) == ("released", [])
 
 
 def test_every_request_of_a_round_may_fail_once_in_either_way(tmp_path: Path) -> None:
