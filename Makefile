@@ -4,6 +4,7 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
+export UV_COMPILE_BYTECODE := 1
 
 .PHONY: demo test test-all test-slow lint audit fix docs clean
 .DEFAULT_GOAL := help
@@ -16,6 +17,7 @@ help: ## list the commands
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	$(BIN)/uv sync --locked --quiet --inexact
+	$(BIN)/python -m compileall -q .dev/commingle coordinator party_agent services shared
 	@touch $@
 
 demo: .venv/.ready ## run a whole consortium on this machine and fit its release

@@ -5,14 +5,13 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import httpx
 from pydantic import BaseModel
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Datasets
 from commingle.party_agent.errors import AgentRunningError, LedgerError
@@ -29,6 +28,9 @@ from commingle.shared.runtime.remote import check, json_of, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock, load_settings, system_clock
 from commingle.shared.runtime.tls import trust
+
+if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
+    from commingle.party_agent.app import LocalApi
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 
@@ -144,6 +146,8 @@ def ask(
     """
     try:
         with compose_agent(home) as agent:
+            from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
+
             return asyncio.run(_in_process(LocalApi(agent, home.token(), None), method, path, body, params))
     except AgentRunningError:
         if not home.running.exists():  # another command, or an agent that has only just started
@@ -156,8 +160,10 @@ def ask(
 
 
 async def _in_process(
-    api: LocalApi, method: str, path: str, body: bytes | None, params: Mapping[str, str] | None
+    api: "LocalApi", method: str, path: str, body: bytes | None, params: Mapping[str, str] | None
 ) -> Any:  # noqa: ANN401 - JSON
+    from commingle.party_agent.app import create_app  # noqa: PLC0415 - as above
+
     transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://agent", timeout=None) as client:  # noqa: S113 - as above
         response = await client.request(method, path, content=body, params=params, headers=_headers(api.token))

@@ -1,7 +1,10 @@
 """The `commingle` command: the one place that knows every package, by name, and loads the one that is asked for."""
 
+import os
 import sys
-from importlib.abc import MetaPathFinder
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 
 import click
 
@@ -30,24 +33,42 @@ def commingle() -> None:
     """Differentially private multi-party data release for linear regression."""
 
 
-class _WithoutUnused(MetaPathFinder):
-    """Answers as if these were not installed.
+class _WithoutUnused:
+    """Keeps from being loaded what libraries load where it is, and no command uses; it takes longer than all the rest.
 
-    httpx, structlog and pyarrow load them where they are, for command lines, tracebacks and frames of their own; no
-    command uses them, and together they take longer to load than all the rest.
+    Most are answered as if they were not installed: command lines, tracebacks, frames, models and guesses of encodings
+    that httpx, structlog, mako, pyarrow, FastAPI and NumPy can do without. scipy asks for all of NumPy, and gets the
+    compiler of Fortran in it when that is used, which is never.
     """
 
-    names = frozenset({"httpx._main", "rich.traceback", "pandas"})
+    names = frozenset(
+        {
+            "charset_normalizer",
+            "colorama",
+            "httpx._main",
+            "mako.ext.pygmentplugin",
+            "pandas",
+            "pydantic.v1",
+            "rich.traceback",
+        }
+    )
 
-    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
-        """Refuse those names, leave all others to the next finder."""
-        if name in self.names:
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: object = None) -> ModuleSpec | None:
+        """Refuse those names, and rich to structlog while that loads; leave all others to the next finder."""
+        structlog = sys.modules.get("structlog")
+        if name in self.names or (name == "rich" and structlog is not None and not hasattr(structlog, "get_logger")):
             raise ModuleNotFoundError(f"{name} is not used here", name=name)
+        if name != "numpy.f2py" or (found := PathFinder.find_spec(name, path)) is None or found.loader is None:
+            return None
+        found.loader = LazyLoader(found.loader)
+        return found
 
 
 def leave_out_unused() -> None:
     """For the rest of this process."""
-    sys.meta_path.insert(0, _WithoutUnused())
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read what every installed package offers
+    if not any(isinstance(finder, _WithoutUnused) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WithoutUnused())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,21 +1,27 @@
 """Starting `commingle` commands as processes of their own, and always stopping them.
 
-Every child is tied to this process: it is stopped when the simulation ends in whatever way, and on Linux the kernel
-kills it when the simulation is killed outright (PR_SET_PDEATHSIG).
+Loading takes such a process far longer than its work here, so one process loads everything once and every child is
+forked from it (`preloaded`). Every child is tied to this process: it is stopped when the simulation ends in whatever
+way, and kills itself when the simulation is killed outright.
 """
 
-import contextlib
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from io import StringIO
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from threading import Thread
 from types import FrameType
-from typing import IO, Any, NoReturn, Self, cast
+from typing import Any, NoReturn, Self
 
 from commingle.services.simulation.errors import ProcessError
 
@@ -26,27 +32,8 @@ _COMMAND_SECONDS = 600.0
 _GRACE_SECONDS = 2.0  # nothing of a child is needed after it is told to stop
 _POLL_SECONDS = 0.02
 _SHOWN_LINES = 12
-_SEPARATOR = "\x1e"
 _LOG_REMEDY = "Its whole log says more."
-# What a child runs: it ties its life to its parent's, makes sure that the parent was still there, and becomes
-# `commingle`: a server once, a worker for every command that comes in; a separator follows what each command printed.
-_CHILD = """
-import ctypes, json, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-parent, server = json.loads(sys.argv[1])
-if os.getppid() != parent:
-    sys.exit(1)
-from commingle.__main__ import leave_out_unused, main
-leave_out_unused()
-for command in [server] if server else map(json.loads, sys.stdin):
-    try:
-        main(command)
-    except SystemExit as ended:
-        if ended.code:
-            raise
-    print(chr(30), flush=True)
-"""
+_PRELOADED = "commingle.services.simulation.preloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +41,15 @@ class Running:
     """A child, with the files its output goes to."""
 
     name: str
-    process: "subprocess.Popen[bytes]"
+    process: ForkServerProcess
     out: Path
     log: Path
 
     def require_alive(self) -> None:
         """Raise ProcessError, with its last words, if it has ended."""
-        code = self.process.poll()
+        code = self.process.exitcode
         if code is not None:
             raise ProcessError(f"{self.name} ended with code {code}{self.last_words()}", remedy=_LOG_REMEDY)
-
-    def send(self, commands: Sequence[Command]) -> None:
-        """Let a worker run commands, one after the other."""
-        lines = [json.dumps([*map(str, command), "--json"]) + "\n" for command in commands]
-        pipe = cast("IO[bytes]", self.process.stdin)  # workers are started with one
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which whoever waits for answers reports
-            pipe.write("".join(lines).encode())
-            pipe.flush()
-
-    def answers(self) -> list[str]:
-        """What each command that is over printed."""
-        return self.out.read_text().split(_SEPARATOR)[:-1]
 
     def last_words(self) -> str:
         """The end of its log, indented."""
@@ -94,11 +69,11 @@ class Processes:
     logs: Path
     threads: int = 1
     _running: list[Running] = field(default_factory=list)
-    _workers: list[Running] = field(default_factory=list)
-    _started: int = 0
+    _workers: dict[Connection, Running] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True)
+        start_loading(self._environment())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,8 +92,6 @@ class Processes:
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
         """Run jobs, as many at a time as there are processors; what their commands printed, as JSON.
 
-        Workers stay for later jobs, because loading takes a process longer than most commands.
-
         Args:
             jobs: by name, the commands that one worker runs one after the other.
 
@@ -126,22 +99,22 @@ class Processes:
             ProcessError: a command fails or does not end.
         """
         deadline = time.monotonic() + _COMMAND_SECONDS
-        waiting, busy = list(jobs.items()), dict[str, tuple[Running, int]]()
-        results: dict[str, list[Any]] = {}
+        waiting, busy, results = list(jobs.items()), dict[Connection, str](), dict[str, list[Any]]()
         while waiting or busy:
-            while waiting and (idle := self._idle_worker([worker for worker, _ in busy.values()])) is not None:
-                name, commands = waiting.pop(0)
-                busy[name] = idle, len(idle.answers()) + len(commands)
-                idle.send(commands)
-            time.sleep(_POLL_SECONDS)
-            for name, (worker, due) in list(busy.items()):
-                ended, answers = worker.process.poll() is not None, worker.answers()
-                if len(answers) == due:
-                    results[name] = [json.loads(answer) for answer in answers[due - len(jobs[name]) :]]
-                    del busy[name]
-                elif ended or time.monotonic() > deadline:
-                    what = "failed" if ended else "does not end"
-                    raise ProcessError(f"{name} {what}{worker.last_words()}", remedy=_LOG_REMEDY)
+            while waiting and (idle := self._idle_worker(busy)) is not None:
+                busy[idle], commands = waiting.pop(0)
+                with suppress(BrokenPipeError):  # it has ended, which waiting for its answer reports
+                    idle.send([[*map(str, command), "--json"] for command in commands])
+            ready = wait(list(busy), max(0.0, deadline - time.monotonic()))
+            if not ready:
+                worker, name = next(iter(busy.items()))
+                raise self._failed(worker, f"{name} does not end")
+            for worker in (worker for worker in list(busy) if worker in ready):
+                name = busy.pop(worker)
+                try:
+                    results[name] = [json.loads(answer) for answer in worker.recv()]
+                except EOFError:
+                    raise self._failed(worker, f"{name} failed") from None
         return {name: results[name] for name in jobs}
 
     def address(self, server: Running) -> str:
@@ -161,29 +134,31 @@ class Processes:
             f"{server.name} does not listen after {_START_SECONDS:.0f} s{server.last_words()}", remedy=_LOG_REMEDY
         )
 
-    def _idle_worker(self, busy: Collection[Running]) -> Running | None:
-        """One that has nothing to do, a new one while there are fewer than processors, or None."""
-        idle = [worker for worker in self._workers if worker not in busy]
-        if not idle and len(self._workers) < (os.cpu_count() or 1):
-            idle = [self.start("commands", None)]
-            self._workers += idle
-        return idle[0] if idle else None
+    def start(self, name: str, server: Command) -> Running:
+        """Start a server, without waiting for it."""
+        return self._start(name, [*map(str, server)])
 
-    def start(self, name: str, server: Command | None) -> Running:
-        """Start a server, or a worker that takes commands, without waiting for it."""
-        self._started += 1
-        what = json.dumps([os.getpid(), server and [str(word) for word in server]])
-        stem = f"{self._started:03}-{name}"
+    def _failed(self, worker: Connection, what: str) -> ProcessError:
+        return ProcessError(f"{what}{self._workers[worker].last_words()}", remedy=_LOG_REMEDY)
+
+    def _idle_worker(self, busy: Collection[Connection]) -> Connection | None:
+        """One that has nothing to do, a new one while there are fewer than processors, or None."""
+        idle = next((worker for worker in self._workers if worker not in busy), None)
+        if idle is None and len(self._workers) < (os.cpu_count() or 1):
+            idle, far_end = multiprocessing.Pipe()
+            with far_end:
+                self._workers[idle] = self._start("commands", far_end)
+        return idle
+
+    def _start(self, name: str, work: list[str] | Connection) -> Running:
+        stem = f"{len(self._running) + 1:03}-{name}"
         out, log = self.logs / f"{stem}.out", self.logs / f"{stem}.log"
-        with out.open("wb") as stdout, log.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _CHILD, what],
-                stdin=subprocess.DEVNULL if server else subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                env=self._environment(),
-                start_new_session=True,  # Ctrl-C reaches the simulation only, which stops children in order
-            )
+        for path in (out, log):
+            path.touch()  # its parent reads them before it has opened them
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_become, args=(work, self._environment(), out, log), name=name, daemon=True
+        )
+        process.start()
         running = Running(name, process, out, log)
         self._running.append(running)
         return running
@@ -191,29 +166,78 @@ class Processes:
     def _environment(self) -> dict[str, str]:
         threads = str(self.threads)
         return {
-            **os.environ,
             "NO_PROXY": "127.0.0.1,localhost",
             "no_proxy": "127.0.0.1,localhost",
             "OPENBLAS_NUM_THREADS": threads,
             "OMP_NUM_THREADS": threads,
+            "PYTHONSAFEPATH": "1",  # nothing is loaded from where the simulation happens to be run
         }
 
     def _stop(self) -> None:
         for running in self._running:
-            if running.process.poll() is None:
-                running.process.terminate()
+            running.process.terminate()
         deadline = time.monotonic() + _GRACE_SECONDS
         for running in self._running:
-            try:
-                running.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                running.process.kill()
-                running.process.wait()
-            if running.process.stdin is not None:
-                running.process.stdin.close()
+            running.process.join(max(0.0, deadline - time.monotonic()))
+            running.process.kill()
+            running.process.join()
+        for worker in self._workers:
+            worker.close()
 
 
-@contextlib.contextmanager
+def start_loading(environment: Mapping[str, str]) -> None:
+    """Start the process that children are forked from, unless it runs: it loads what they need meanwhile."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        forkserver.set_forkserver_preload([_PRELOADED])
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _become(work: list[str] | Connection, environment: Mapping[str, str], out: Path, log: Path) -> None:
+    """In a child: be one server, or run commands as they come in and send back what each printed."""
+    if (simulation := multiprocessing.parent_process()) is not None:
+        Thread(target=_end_with, args=(simulation.sentinel,), daemon=True).start()
+    os.setsid()  # Ctrl-C reaches the simulation only, which stops children in order
+    os.environ.update(environment)
+    for path, stream in ((out, 1), (log, 2)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), stream)
+    from commingle.__main__ import leave_out_unused, main  # noqa: PLC0415 - loaded before the fork
+
+    leave_out_unused()
+    if isinstance(work, list):
+        main(work)
+    else:
+        with suppress(EOFError):
+            while True:
+                work.send([_printed(main, command) for command in work.recv()])
+
+
+def _printed(main: Callable[[list[str]], None], command: list[str]) -> str:
+    """What a command prints. One that fails ends this process."""
+    with redirect_stdout(StringIO()) as printed:
+        try:
+            main(command)
+        except SystemExit as ended:
+            if ended.code:
+                raise
+    return printed.getvalue()
+
+
+def _end_with(sentinel: int) -> None:
+    """Wait for the end of the simulation, however it comes, and end this process."""
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
 def stop_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end this process the way Ctrl-C does, so that children are stopped.
 
@@ -232,7 +256,7 @@ def stop_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _ignore_signals() -> Iterator[None]:
     """Stopping takes seconds; an impatient second Ctrl-C must not leave children behind."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -32,19 +32,22 @@ def simulate(
     for notice in dataset.notices:
         stages.notice(notice)
     training_rows, held_out_rows = holdout(dataset.table.n, seed=seed)
-    with stop_on_signals(), _work_folder(out, keep=keep) as work:
+    with (
+        stop_on_signals(),
+        _work_folder(out, keep=keep) as work,
+        Processes(Folders(work).logs, threads=_threads(dataset)) as processes,
+    ):
         with stages.stage("split", "Dividing the table"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
             write_party_files(dataset, training, Folders(work), seed=seed)
             studies = _write_studies(planned, dataset, out)
-        with Processes(Folders(work).logs, threads=_threads(dataset)) as processes:
-            context = Context(Folders(work), processes, stages)
-            consortium = start(dataset, allowance(planned), context)
-            with stages.stage("release", f"Releasing {len(planned)} times" if len(planned) > 1 else "Releasing"):
-                outcomes = publish(planned, studies, consortium, context)
-            with stages.stage("fit", "Fitting"):
-                fits = [fit_all(consortium.learner, o.release.id, judge.target, judge) for o in outcomes]
+        context = Context(Folders(work), processes, stages)
+        consortium = start(dataset, allowance(planned), context)
+        with stages.stage("release", f"Releasing {len(planned)} times" if len(planned) > 1 else "Releasing"):
+            outcomes = publish(planned, studies, consortium, context)
+        with stages.stage("fit", "Fitting"):
+            fits = [fit_all(consortium.learner, o.release.id, judge.target, judge) for o in outcomes]
     for outcome in outcomes:
         outcome.release.save(out / outcome.planned.folder)
     with stages.stage("picture", "Drawing coefficients.png"):

@@ -1,4 +1,4 @@
-"""A process loads only its own package and `shared` (ADR 1)."""
+"""A process loads only its own package and `shared` (ADR 1), and a command no library that it does not need."""
 
 import json
 import subprocess
@@ -33,3 +33,44 @@ def test_command_loads_only_its_own_room(arguments: list[str], own: set[str]) ->
     run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
     loaded = set(json.loads(run.stdout.splitlines()[-1]))
     assert loaded & ROOMS == own
+
+
+SERVER = {"fastapi", "uvicorn"}
+DATABASE = {"alembic", "sqlalchemy"}
+NEVER = {
+    "charset_normalizer",
+    "matplotlib",
+    "numpy.f2py.crackfortran",
+    "pandas",
+    "pydantic.v1",
+    "pygments",
+    "rich.traceback",
+    "sklearn",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["--help"], {*SERVER, *DATABASE, "httpx", "numpy", "pyarrow", "pydantic", "rich", "structlog"}),
+        (["party", "--help"], {*SERVER, *DATABASE, "httpx", "numpy", "pyarrow", "pydantic", "rich", "structlog"}),
+        (["verify", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "scipy", "structlog"}),
+        (["fit", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "scipy.optimize", "scipy.stats", "structlog"}),
+        (["party", "serve", "--help"], {*DATABASE, "opendp", "rich", "scipy"}),
+        (["party", "status", "--help"], {*SERVER, *DATABASE, "opendp", "scipy"}),
+        (["coordinator", "serve", "--help"], {"opendp", "pyarrow.compute", "scipy"}),
+        (["learner", "serve", "--help"], {*SERVER, *DATABASE, "numpy", "opendp", "pyarrow", "rich", "scipy"}),
+        (["simulate", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "pyarrow", "rich", "scipy"}),
+    ],
+)
+def test_command_loads_no_library_that_it_does_not_need(arguments: list[str], unneeded: set[str]) -> None:
+    script = (
+        "import sys, json\n"
+        "from commingle.__main__ import start\n"
+        "try:\n    start()\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    loaded = set(json.loads(run.stdout.splitlines()[-1]))
+    assert "commingle.shared.runtime.cli" in loaded
+    assert not loaded & (unneeded | NEVER)

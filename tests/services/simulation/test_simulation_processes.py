@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -49,7 +50,7 @@ def test_leaving_the_context_by_an_exception_stops_servers(tmp_path: Path) -> No
 
     with pytest.raises(ZeroDivisionError):
         start_and_fail()
-    assert servers[0].process.returncode is not None
+    assert servers[0].process.exitcode is not None
 
 
 @pytest.mark.slow
@@ -82,6 +83,8 @@ def test_jobs_share_workers_and_keep_their_answers_apart(tmp_path: Path) -> None
         again = processes.run({"e": [("coordinator", "invite", *homes["a"], "--party", "e")]})
     assert [answers[1]["party"] for answers in found.values()] == list("abcd")
     assert again["e"][0]["party"] == "e"
+    # a fork that shared its random numbers with another would make the same keys
+    assert len({answers[0]["fingerprint"] for answers in found.values()}) == len(homes)
     assert len(list((tmp_path / "logs").glob("*-commands.log"))) <= (os.cpu_count() or 1)
 
 
@@ -93,3 +96,16 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> Non
             processes.address(server)
         with pytest.raises(ProcessError, match=r"No such command"):
             processes.check()
+
+
+@pytest.mark.slow
+def test_children_are_forked_from_a_process_of_one_thread_that_has_loaded_every_command() -> None:
+    script = (
+        "import json, os, sys, threading\n"
+        "from commingle.services.simulation import preloaded\n"
+        "print(json.dumps([threading.active_count(), sorted(sys.modules)]))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    threads, loaded = json.loads(run.stdout)
+    assert threads == 1
+    assert {"commingle.coordinator.http.app", "commingle.party_agent.serve_cli", "numpy", "pyarrow"} <= set(loaded)

@@ -1,0 +1,46 @@
+"""Loaded once in the process that a simulation's children are forked from (`processes`), for the sake of its imports.
+
+Nothing runs here but imports: no thread, no key, no number from an entropy pool that forks would share.
+"""
+
+from importlib import import_module
+
+import click
+
+from commingle.__main__ import commingle, leave_out_unused
+
+COMMANDS = (
+    ("coordinator", "init"),
+    ("coordinator", "invite"),
+    ("coordinator", "serve"),
+    ("coordinator", "propose"),
+    ("party", "init"),
+    ("party", "enrol"),
+    ("party", "pin"),
+    ("party", "datasets", "add"),
+    ("party", "serve"),
+    ("learner", "serve"),
+)
+"""What the simulation runs."""
+
+
+LATER = (
+    "anyio._backends._asyncio",
+    "commingle.shared.mechanisms.rows.block",
+    "httpcore",
+    "numpy.ma",
+    "opendp.measurements",
+    "sqlalchemy.dialects.sqlite",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio",
+    "uvicorn.protocols.http.h11_impl",
+)
+"""What more than one of them loads while it works."""
+
+leave_out_unused()
+for path in COMMANDS:
+    found: click.Command | None = commingle
+    for name in path:
+        found = found.get_command(click.Context(found), name) if isinstance(found, click.Group) else None
+for name in LATER:
+    import_module(name)
