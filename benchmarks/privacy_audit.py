@@ -10,7 +10,7 @@ follows a lower bound on the separation mu of the two distributions (Gaussian di
 (sigma above 10^4) cannot be told from continuous noise by any such test. A true claim is exceeded with probability
 below 0.001.
 
-The real path is audited: `private.privatise` on real files with OpenDP's sampler. Privatising is deterministic
+The real path is audited: `private.privatise` on real files with the product's sampler. Privatising is deterministic
 but for the noise it adds, so the noiseless blocks are made once and each run draws, for both tables, only the noise of
 those entries in which they differ: entries are independent, and the others have weight zero in the statistic. That
 nothing is lost by it is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the

@@ -1,44 +1,99 @@
-"""Exact discrete Gaussian noise through OpenDP (docs/design/privacy.md#noise).
+"""Exact discrete Gaussian noise (docs/design/privacy.md#noise, proved in docs/proofs/sampling.md).
 
-The one function of this package that is not pure: OpenDP seeds itself from the operating system at every call, so
+The one module of the privacy kernel that is not pure: every draw reads its random bytes from the operating system, so
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
 `Sampler`, which is how tests of everything around it stay deterministic.
+
+A candidate is an entry of a histogram, picked among 2^16, and a place in the entry's bar. Nearly all entries lie below
+the curve all along their bar: such a candidate is a draw. Of the others, about one in 30, those above it are dropped.
 """
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.exponential import Entropy, lies_below
+from commingle.shared.dp.histogram import Histogram, histogram
 
 Sampler = Callable[[int, int], NDArray[np.int64]]
+"""From sigma and count to so many independent draws."""
 
-_CHUNK = 1 << 14
-_WORKERS = 2
+_CHUNK = 1 << 14  # candidates at a time: they and the histogram stay in a core's cache
 
 
-def discrete_gaussian(sigma: int, count: int) -> NDArray[np.int64]:
-    """`count` independent draws from N_Z(0, sigma^2), sampled exactly (Canonne, Kamath, Steinke 2020).
+def discrete_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:
+    """`count` independent draws from N_Z(0, sigma^2), P(x) proportional to exp(-x^2 / (2 sigma^2)), exactly.
+
+    Sensitivity, adjacency and the guarantee that follows are in docs/proofs/noise-and-accounting.md, 1.
+
+    Args:
+        sigma: 1 to 2^48, in steps of the lattice.
+        count: how many; a draw beyond int64, of probability below exp(-2^27), is reduced modulo 2^64.
+        entropy: independent uniform bytes. Only tests give others than the operating system's.
 
     Raises:
         ParameterError: sigma below 1 or so large that sums could leave exact arithmetic.
     """
     if not 1 <= sigma <= SIGMA_LIMIT:
         raise ParameterError(f"a noise scale of {sigma} is out of range", remedy="Raise epsilon.")
-    from opendp import domains, measurements, metrics, mod  # noqa: PLC0415 - slow to import, and only parties draw
+    return sample(histogram(sigma), count, entropy)
 
-    mod.enable_features("contrib")  # the sampler is proved, but still listed there
-    # T="i64": OpenDP's default integer has 32 bits and saturates.
-    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l2_distance(T="f64")
-    mechanism = measurements.make_gaussian(*space, scale=float(sigma))
 
-    def draw(size: int) -> NDArray[np.int64]:
-        return np.asarray(mechanism([0] * size), np.int64)
+def sample(law: Histogram, count: int, entropy: Entropy) -> NDArray[np.int64]:
+    """The first `count` candidates that are kept, in order."""
+    draws, filled = np.empty(count, np.int64), 0
+    while filled < count:
+        kept = kept_candidates(law, min(_CHUNK, count - filled), entropy)
+        draws[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return draws
 
-    sizes = [min(_CHUNK, count - start) for start in range(0, count, _CHUNK)]
-    with ThreadPoolExecutor(_WORKERS) as pool:  # the sampler runs outside the interpreter lock
-        parts = list(pool.map(draw, sizes))
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+def kept_candidates(law: Histogram, candidates: int, entropy: Entropy) -> NDArray[np.int64]:
+    """What is kept of so many: the upper 16 bits of a candidate's word are its entry, the lowest ones its place."""
+    words = np.frombuffer(entropy(8 * candidates), "<u8")
+    entries = words.view("<u2")[3::4]
+    x = law.starts.take(entries)
+    x += (words & np.uint64(law.width - 1)).view(np.int64)
+    doubtful = np.flatnonzero(entries >= law.sure)
+    x[doubtful], kept = _compared(law, entries[doubtful], x[doubtful], entropy)
+    return np.delete(x, doubtful[~kept])
+
+
+def _compared(
+    law: Histogram, entries: NDArray[np.uint16], x: NDArray[np.int64], entropy: Entropy
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Candidates of entries that are not sure, the tail's put in their place, and which are kept.
+
+    Kept is what has level + V < curve at x, V uniform in [0, 1).
+    """
+    words = np.frombuffer(entropy(8 * len(x)), "<u8")
+    levels = law.levels[entries - law.sure]
+    below = law.height(x) - levels - (words >> np.uint64(11)) * 2.0**-53
+    kept = below > law.margin
+    for i in np.flatnonzero(np.abs(below) <= law.margin):
+        word, level = int(words[i]), int(levels[i])
+        kept[i] = lies_below(word, level, peak=law.peak, x=int(x[i]), sigma=law.sigma, entropy=entropy)
+    for i in np.flatnonzero(entries == law.tail_entry):
+        x[i], kept[i] = tail_candidate(law, entropy)
+    return x, kept
+
+
+def tail_candidate(law: Histogram, entropy: Entropy) -> tuple[int, bool]:
+    """A candidate beyond the bars, and whether it is kept (the proof's 1.4).
+
+    A coin for the side, n with probability 2^-(n + 1), a place in [tail + n spread, tail + (n + 1) spread); kept with
+    probability peak (spread / width) 2^(n + 2) exp(-x^2 / (2 sigma^2)) < 1.
+    """
+    spread, n, word = 1 << law.sigma.bit_length(), 0, int.from_bytes(entropy(8))
+    while entropy(1)[0] & 1:
+        n += 1
+    x = law.tail + n * spread + word % spread
+    x = ~x if word >> 63 else x
+    peak = law.peak * (spread // law.width) << (n + 2)
+    kept = lies_below(int.from_bytes(entropy(8)), 0, peak=peak, x=x, sigma=law.sigma, entropy=entropy)
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63), kept

@@ -8,6 +8,7 @@ from numpy.random import Generator, default_rng
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
+from opendp.mod import enable_features
 
 from commingle.party_agent.private.regression.calibration import (
     GAUSSIAN,
@@ -139,6 +140,7 @@ def test_constants_that_under_noise_in_the_papers_are_not_in_the_product() -> No
 def test_loss_of_noisy_descent_is_that_of_opendps_accountant() -> None:
     steps = 50
     asked = privacy(1.0, 1e-5)
+    enable_features("contrib")
     space = vector_domain(atom_domain(T="f64", nan=False)), l2_distance(T="f64")
     step = make_gaussian(*space, scale=gaussian_multiplier(asked, steps))
     theirs = steps * float(step.map(1.0))  # type: ignore[no-untyped-call] # OpenDP leaves its maps untyped
