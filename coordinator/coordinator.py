@@ -10,9 +10,12 @@ from commingle.coordinator.store.rows import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument, open_spec
 from commingle.shared.release.audit import CoordinatorAudit
+from commingle.shared.release.member_log import KIND as MEMBER_LOG
+from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
 from commingle.shared.runtime.settings import Clock
 
@@ -104,6 +107,16 @@ def export_audit(coordinator: Coordinator) -> SignedDocument:
     with coordinator.store.read() as tx:
         entries, head = tx.events.chain()
     audit = CoordinatorAudit(coordinator=coordinator.name, exported=coordinator.clock(), head=head, entries=entries)
-    key = coordinator.key
-    envelope = seal(audit, kind="coordinator-audit", key=key)
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
+    return _signed(coordinator, audit, "coordinator-audit")
+
+
+def export_member_log(coordinator: Coordinator) -> SignedDocument:
+    """Every key that a member has had, as a chain under the coordinator's signature. Raises StorageError."""
+    with coordinator.store.read() as tx:
+        changes = tx.events.memberships()
+    return _signed(coordinator, member_log(changes, exported=coordinator.clock()), MEMBER_LOG)
+
+
+def _signed(coordinator: Coordinator, document: WireModel, kind: str) -> SignedDocument:
+    envelope = seal(document, kind=kind, key=coordinator.key)
+    return SignedDocument(signing_key=coordinator.key.verifying_key.raw.hex(), envelope=envelope)

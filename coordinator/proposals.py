@@ -18,7 +18,7 @@ from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
     ApprovalRequest,
     open_alignment,
@@ -46,6 +46,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
     with coordinator.store.read() as tx:
         keys = _proposers(tx, coordinator, envelope)
     spec = open_spec(envelope, keys)
+    require_plain_text(spec.document)
     plan_blocks(spec.document)  # refuses a spec whose noise leaves exact arithmetic
     with coordinator.store.write() as tx:
         present = tx.releases.get(spec.digest)

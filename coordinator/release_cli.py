@@ -11,7 +11,6 @@ from typing import TypeVar
 import click
 import httpx
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from commingle.coordinator.cli import examples
@@ -26,12 +25,13 @@ from commingle.shared.forecast.forecast import forecast_of, with_sketch
 from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, model_of, pages, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.tls import ca_option, trust
+from commingle.shared.text import quoted
 from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
 
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
@@ -65,7 +65,7 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
             now=system_clock(),
         )
         forecast = forecast_of(spec)
-        click.echo("\n".join(forecast_sentences(forecast)), err=True)
+        say("\n".join(forecast_sentences(forecast)))
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         release = model_of(ReleaseDetails, answer)
@@ -117,13 +117,14 @@ def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetai
         of = len(release.parties)
         now = f"{release.state}: {approved} of {of} parties approved, {uploaded} of {of} blocks are in"
         if now != said:
-            click.echo(now, err=True)
+            say(now)
         said = now
         if release.state is State.PUBLISHED:
             return release
         if release.state.final:
             raise StateError(
-                f"the release is {release.state}: {release.reason}", remedy="Mend the cause and propose it again."
+                f"the release is {release.state}: {quoted(release.reason or '')}",
+                remedy="Mend the cause and propose it again.",
             )
         time.sleep(_FOLLOW_SECONDS)
 
@@ -144,7 +145,7 @@ def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, 
 def _print_release(console: Console, release: ReleaseDetails) -> None:
     size = f"{release.k} x" if release.k else "n ="
     console.print(
-        f"{release.id}\n{escape(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
+        f"{release.id}\n{quoted(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
         f"delta {release.delta:g}\n{release.state}, expires {release.expires:%Y-%m-%d %H:%M} UTC",
         highlight=False,
         soft_wrap=True,
@@ -155,6 +156,6 @@ def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
     table = Table("release", "study", "mechanism", "state", "parties", "approved", "uploaded", "reason")
     for release in items:
         count = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
-        row = [release.id[:16], release.study, release.mechanism, release.state, str(len(release.parties))]
-        table.add_row(*map(escape, row), *map(str, count), escape(release.reason or ""))
+        row = [release.id[:16], quoted(release.study), release.mechanism, release.state, str(len(release.parties))]
+        table.add_row(*row, *map(str, count), quoted(release.reason) if release.reason else "")
     console.print(table)

@@ -16,6 +16,7 @@ from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.files import NOT_COMPARED, read_history, write_durably
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import ca_option
+from commingle.shared.text import quoted
 
 _FOR_EVERYONE = 0o644
 
@@ -49,7 +50,7 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
     """Check a coordinator's history offline: its chain, its memberships and its signature."""
     history = read_history(file, verify_coordinator_audit, key=key)
-    said = f"Everything holds in the history of {history.audit.coordinator}, key {history.signer}"
+    said = f"Everything holds in the history of {quoted(history.audit.coordinator)}, key {history.signer}"
     known = "" if key is not None else f"\n{NOT_COMPARED}"
     _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
 

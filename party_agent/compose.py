@@ -156,7 +156,7 @@ def ask(
     headers = _headers(home.token())
     with reaching(running.url), httpx.Client(base_url=running.url, timeout=None, headers=headers) as client:  # noqa: S113 - reading a large table takes as long as it takes
         response = client.request(method, path, content=body, params=params)
-    return json_of(check(response, running.url))
+    return json_of(check(response, running.url, own=True))
 
 
 async def _in_process(
@@ -167,7 +167,7 @@ async def _in_process(
     transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://agent", timeout=None) as client:  # noqa: S113 - as above
         response = await client.request(method, path, content=body, params=params, headers=_headers(api.token))
-    return json_of(check(response, "the agent"))
+    return json_of(check(response, "the agent", own=True))
 
 
 def _headers(token: str) -> dict[str, str]:

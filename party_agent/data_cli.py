@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from commingle.party_agent.compose import ask, home_option
@@ -85,7 +84,7 @@ def add_dataset(
     )
 
     def text(console: Console) -> None:
-        console.print(f"Data set [bold]{value['name']}[/bold]: {value['n']} subjects.")
+        console.print(f"Data set {value['name']}: {value['n']} subjects.")
         for kind, verb in (("clipped", "were outside the bounds and are clipped"), ("missing", "are missing")):
             for attribute, count in value[kind].items():
                 if count:
@@ -105,7 +104,7 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
         table = Table("name", "subjects", "attributes", "source")
         for item in value["items"]:
             names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            table.add_row(item["name"], str(item["n"]), names, escape(item["source"]))
+            table.add_row(item["name"], str(item["n"]), names, item["source"])
         console.print(table)
 
     emit(value, as_json=as_json, text=text)
@@ -162,7 +161,7 @@ def whiten(*, public: Path, schema: Path, ridge: float, radius: float | None, ou
     }
 
     def text(console: Console) -> None:
-        console.print(f"[bold red]{_WARNING}[/bold red]", soft_wrap=True)
+        console.print(_WARNING, style="bold red", soft_wrap=True)
         console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}", soft_wrap=True)
         console.print(f"Condition number {_say(made.condition_before)} before, {_say(made.condition_after)} after.")
         console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from commingle.party_agent.compose import ask, home_option
 from commingle.party_agent.home import Home
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.text import quoted
 
 
 @click.command()
@@ -53,7 +54,7 @@ def ledger(*, home: Path, as_json: bool) -> None:
         table = Table("release", "study", "state", "epsilon", "rho")
         for charge in value["charges"]:
             figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
-            table.add_row(charge["release"][:16], escape(charge["study"]), charge["state"], *figures)
+            table.add_row(charge["release"][:16], quoted(charge["study"]), charge["state"], *figures)
         console.print(table)
         console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
         console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
@@ -68,7 +69,7 @@ def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
         raise click.UsageError(f"{release} is the beginning of several releases")
     if matching and decision == "approval" and not as_json:
         said = [f"Approving {matching[0]['mechanism']}. {matching[0]['trust']}", *matching[0]["outlook"]]
-        click.echo("\n".join(said), err=True)  # before anything is reserved or signed
+        say("\n".join(said))  # before anything is reserved or signed
     value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
     emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
 
@@ -82,7 +83,8 @@ def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
 
 def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     k = f", k = {item['k']}" if item["k"] else ""
-    console.print(f"[bold]{escape(item['study'])}[/bold]  {item['id'][:16]}  {item['state']}, here {item['decision']}")
+    stands = f"  {item['id'][:16]}  {item['state']}, here {item['decision']}"
+    console.print(Text.assemble((quoted(item["study"]), "bold"), stands))
     console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
     if item["whitening"]:
@@ -97,6 +99,6 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for sentence in (item["protects"], item["trust"], *item["outlook"]):
-        console.print(f"  {escape(sentence)}", soft_wrap=True)
+        console.print(f"  {sentence}", soft_wrap=True)
     for finding in item["findings"]:
-        console.print(f"  [red]speaks against it:[/red] {escape(finding)}", soft_wrap=True)
+        console.print(Text.assemble(("  speaks against it: ", "red"), finding), soft_wrap=True)

@@ -6,7 +6,6 @@ from typing import TextIO
 import click
 from pydantic import ValidationError
 from rich.console import Console
-from rich.markup import escape
 
 from commingle.party_agent.compose import ask, compose_agent, home_option
 from commingle.party_agent.home import Home, PartySettings
@@ -65,7 +64,7 @@ def init(
     fingerprint = place.identity().signing_key.fingerprint
 
     def text(console: Console) -> None:
-        console.print(f"Party [bold]{name}[/bold] is ready in {home}.\nKey fingerprint: {fingerprint}")
+        console.print(f"Party {name} is ready in {home}.\nKey fingerprint: {fingerprint}")
         console.print("Read it to your fellow members over the telephone; they run:")
         console.print(f"  commingle party pin --home … {name} {fingerprint}", soft_wrap=True)
         if linkage_key is None and not receives:
@@ -124,7 +123,7 @@ def pin(*, home: Path, pins: dict[str, str], as_json: bool) -> None:
     emit(
         {"pinned": dict(pinned)},
         as_json=as_json,
-        text=lambda console: console.print(f"{', '.join(pinned)} pinned.", markup=False),
+        text=lambda console: console.print(f"{', '.join(pinned)} pinned."),
     )
 
 
@@ -156,6 +155,6 @@ def status(*, home: Path, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         for key, said in value.items():
-            console.print(f"{key.replace('_', ' ')}: {escape(str(said))}", soft_wrap=True)
+            console.print(f"{key.replace('_', ' ')}: {said}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)

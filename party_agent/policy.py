@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from commingle.party_agent.datasets import Dataset
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
-from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
@@ -174,6 +175,7 @@ class Situation:
 def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     """Everything that speaks against approving, field by field. Empty: nothing does."""
     return (
+        *_against_text(spec),
         *_against_policy(spec, plan, situation),
         *_against_time(spec, situation),
         *_against_usage(spec, party, plan, situation),
@@ -208,6 +210,14 @@ def approves_itself(
 
     rules = (rule for rule in policy.auto_approve if mechanism in rule.mechanisms)
     return any(rule.proposer in {_EVERY_OTHER, proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
+
+
+def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
+    try:
+        require_plain_text(spec)
+    except SpecError as error:
+        return (Finding("text", str(error), "policy"),)
+    return ()
 
 
 def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:

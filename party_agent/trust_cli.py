@@ -17,6 +17,7 @@ from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.verification import called
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.files import NOT_COMPARED, read_history, write_durably
@@ -76,7 +77,8 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         console.print(
-            f"Everything holds in the history of {history.audit.party}, key {history.signer}\n"
+            f"Everything holds in the history of {called(history.audit.party, pinned=key is not None)}, "
+            f"key {history.signer}\n"
             f"{said['entries']} entries, {said['documents']} signed documents, charged rho {said['charged_rho']:.6g}"
             f"{', delta ' + format(history.lost.delta, '.3g') if history.lost.delta else ''}\n"
             f"head {history.audit.head}",

@@ -1,15 +1,16 @@
 """A result as people and programs take it: a table in a notebook, a data frame, JSON. Nothing here computes."""
 
+import html
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.text import printable
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
@@ -59,26 +60,28 @@ class ResultTable:
             import pandas as pd  # noqa: PLC0415 - optional, and slow to import
         except ImportError:
             raise MissingExtraError("pandas", extra="notebook") from None
-        index = pd.Index(self.labels, name=self.heading)
+        labels = [printable(label) if isinstance(label, str) else label for label in self.labels]
+        index = pd.Index(labels, name=self.heading)
         numbers = np.column_stack([column.numbers for column in self.columns])
-        return pd.DataFrame(numbers, index=index, columns=[column.heading for column in self.columns])  # some alike
+        headings = [printable(column.heading) for column in self.columns]  # some may be alike
+        return pd.DataFrame(numbers, index=index, columns=headings)
 
     def to_html(self) -> str:
         """One `div`, wider tables scrolling inside: inline styles, the notebook's own colours, everything escaped."""
-        facts = " · ".join(f"{escape(name)} <b>{escape(value)}</b>" for name, value in self.facts)
+        facts = " · ".join(f"{_escape(name)} <b>{_escape(value)}</b>" for name, value in self.facts)
         rows = zip(self.labels, *(column.numbers.tolist() for column in self.columns), strict=True)
         body = [
             [_label(label), *(_number(x, column.form) for x, column in zip(numbers, self.columns, strict=True))]
             for label, *numbers in rows
         ]
         parts = [
-            f'<div style="font-size:1.1em;font-weight:600">{escape(self.title)}</div>',
+            f'<div style="font-size:1.1em;font-weight:600">{_escape(self.title)}</div>',
             f'<div style="opacity:.75;margin:.2em 0 .6em">{facts}</div>',
             '<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:0">',
             f"<thead>{_row([self.heading, *(column.heading for column in self.columns)], cell='th')}</thead>",
             f"<tbody>{''.join(_row(cells, cell='td') for cells in body)}</tbody></table></div>",
-            *(f'<div style="opacity:.75;margin-top:.5em">{escape(note)}</div>' for note in self.notes),
-            *(f'<div style="{_WARNING}">{escape(warning)}</div>' for warning in self.warnings),
+            *(f'<div style="opacity:.75;margin-top:.5em">{_escape(note)}</div>' for note in self.notes),
+            *(f'<div style="{_WARNING}">{_escape(warning)}</div>' for warning in self.warnings),
         ]
         return f'<div style="line-height:1.4;max-width:64em">{"".join(parts)}</div>'
 
@@ -105,6 +108,11 @@ class Result(ABC):
         return self.table().to_html()
 
 
+def _escape(text: str) -> str:
+    """For HTML: names come from whoever proposed the release."""
+    return html.escape(printable(text))
+
+
 def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
     """Lists for arrays and tuples, and None for what is not a finite number."""
     if isinstance(value, np.ndarray):
@@ -120,7 +128,7 @@ def three_digits(value: float | None) -> str:
 
 
 def _row(texts: list[str], *, cell: str) -> str:
-    first, *others = (escape(text) for text in texts)
+    first, *others = (_escape(text) for text in texts)
     numbers = "".join(f'<{cell} style="{_NUMBER}">{text}</{cell}>' for text in others)
     head = f'<th style="{_TEXT};font-weight:500">{first}</th>'
     return f'<tr style="border-bottom:{_LINE};background:none">{head}{numbers}</tr>'

@@ -18,9 +18,11 @@ budget that does not suffice, a proposal that a policy declines) are values, not
 
 from typing import ClassVar
 
+from commingle.shared.text import printable
+
 
 class CommingleError(Exception):
-    """A fault that a person can act on.
+    """A fault that a person can act on. What it says is printable, whoever wrote the names in it.
 
     Attributes:
         code: stable identifier, the last part of a problem document's `type`.
@@ -30,8 +32,8 @@ class CommingleError(Exception):
     code: ClassVar[str] = "fault"
 
     def __init__(self, message: str, *, remedy: str) -> None:
-        super().__init__(message)
-        self.remedy = remedy
+        super().__init__(printable(message, keep_lines=True))
+        self.remedy = printable(remedy, keep_lines=True)
 
     def diagnostics(self) -> str:
         """The message and its remedy, as a command line prints them."""

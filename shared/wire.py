@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 from commingle.shared.documents import model
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.release.rounds import State
+from commingle.shared.text import printable
 
 # version 1 of the interface promises strings; a reader holds them to more
 _TEXT = WithJsonSchema({"type": "string"})
@@ -24,7 +25,7 @@ _Hex32 = Annotated[model.Hex32, _TEXT]
 
 
 class Answer(BaseModel):
-    """A response body or a part of one."""
+    """A response body or a part of one. Its texts are printable: what is signed stands in the envelopes, unchanged."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -34,6 +35,11 @@ class Answer(BaseModel):
         json_schema_extra={"additionalProperties": False},  # described as it is served
         json_schema_serialization_defaults_required=True,
     )
+
+    @field_validator("*")
+    @classmethod
+    def _printable(cls, value: object) -> object:
+        return printable(value) if type(value) is str else value
 
 
 class CoordinatorIdentity(Answer):

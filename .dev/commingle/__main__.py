@@ -19,6 +19,10 @@ _COMMANDS = {
         "commingle.services.client.verify_cli",
         "Check a published release offline: who signed what, and that the matrix is what they signed.",
     ),
+    "members": (
+        "commingle.services.client.members_cli",
+        "Show every key that a coordinator has had for every member, as one signed chain.",
+    ),
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
     "party": ("commingle.party_agent.cli", "Run and operate a party's agent, beside the party's own data."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),

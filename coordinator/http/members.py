@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.coordinator import Coordinator, export_member_log
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import takes
 from commingle.coordinator.http.views import PageQuery, decode_cursor, encode_cursor, party_key, party_record
@@ -70,6 +70,11 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
         member, new = rotate(coordinator, party, decode(RotationRequest, body))
         response.status_code = 201 if new else 200
         return party_record(member)
+
+    @router.get("/v1/member-log", dependencies=[Depends(auth.reader)])
+    def show_log() -> SignedDocument:
+        """Every key every member has had, as one signed chain: a signed document of kind `member-log`."""
+        return export_member_log(coordinator)
 
     _add_linkage(router, coordinator, auth)
     return router

@@ -73,6 +73,12 @@ class Events:
             bodies.append(body)
         return tuple(bodies), previous
 
+    def memberships(self) -> tuple[tuple[datetime, str, str, str], ...]:
+        """Every change of a membership, the oldest first: its time, kind, party and key."""
+        query = select(events.c.at, events.c.kind, events.c.party, events.c.document).where(events.c.release.is_(None))
+        rows = self._connection.execute(query.order_by(events.c.seq))
+        return tuple((row.at, row.kind, row.party, row.document) for row in rows)
+
     def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[EventRow, ...]:
         """What came after event `seq` about releases, the oldest first."""
         query = select(events).where(events.c.seq > seq, events.c.release.is_not(None))

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from commingle.party_agent.compose import ask, home_option
@@ -26,7 +25,7 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
@@ -155,11 +154,8 @@ def _moments(file: Path, request: RegressionRequest, attributes: tuple[Attribute
 def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     """What will be done and what it will be worth, before anything is spent."""
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
-    click.echo(f"{task.method.name}: {plan.reason}.", err=True)
-    click.echo(
-        f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {outlook}",
-        err=True,
-    )
+    say(f"{task.method.name}: {plan.reason}.")
+    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {outlook}")
     poor = plan.outlook is not None and plan.outlook.poor
     if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
         raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
@@ -177,10 +173,10 @@ def _list(console: Console, items: list[dict[str, Any]]) -> None:
         table.add_row(
             item["id"][:16],
             item["dataset"],
-            escape(item["target"]),
+            item["target"],
             item["method"],
             f"{item['epsilon']:g}",
-            escape(item["state"]),
+            item["state"],
         )
     console.print(table)
 
@@ -188,16 +184,14 @@ def _list(console: Console, items: list[dict[str, Any]]) -> None:
 def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
     result = value["result"]
     if result is None:
-        console.print(f"{value['id'][:16]}: {escape(value['state'])}", soft_wrap=True)
+        console.print(f"{value['id'][:16]}: {value['state']}", soft_wrap=True)
         return
     privacy = result["privacy"]
-    table = Table(
-        title=f"{escape(result['target']['name'])}, n = {result['n']}, {result['method']}", title_justify="left"
-    )
+    table = Table(title=f"{result['target']['name']}, n = {result['n']}, {result['method']}", title_justify="left")
     table.add_column("term")
     table.add_column("coefficient", justify="right")
     for term in result["coefficients"]:
-        table.add_row(escape(term["label"]), f"{term['original']:.6g}")
+        table.add_row(term["label"], f"{term['original']:.6g}")
     console.print(table)
     console.print(
         f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "

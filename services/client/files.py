@@ -6,20 +6,19 @@ out verifies it like a fresh download.
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
+from commingle.services.client.pins import NO_MEMBERS
 from commingle.services.errors import ReleaseDirectoryError
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _FOR_EVERYONE = 0o644
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +70,11 @@ class ReleaseFiles:
         manifest, matrix, moments = (sha256(b).hexdigest() for b in (self.manifest, self.matrix, self.moments))
         return manifest, matrix, moments
 
-    def verify(self, *, trusted_coordinator: str | None) -> PublishedRelease:
+    def verify(self, *, trusted_coordinator: str | None, members: Mapping[str, str] = NO_MEMBERS) -> PublishedRelease:
         """Check every signature and digest. Raises ProtocolError, see `verify_release`."""
-        return verify_release(self.manifest, self.matrix, self.moments, trusted_coordinator=trusted_coordinator)
-
-
-def fingerprint(text: str | None) -> Fingerprint | None:
-    """A fingerprint as typed or pasted, or None for none.
-
-    Raises:
-        SettingsError: it is not 64 hex digits.
-    """
-    if text is None:
-        return None
-    cleaned = text.strip().lower()
-    if not _FINGERPRINT.fullmatch(cleaned):
-        raise SettingsError(
-            f"{text[:80]!r} is not a key's fingerprint",
-            remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
+        return verify_release(
+            self.manifest, self.matrix, self.moments, trusted_coordinator=trusted_coordinator, members=members
         )
-    return Fingerprint(cleaned)
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -103,6 +87,7 @@ class ReleaseCache:
     def __init__(self, directory: Path) -> None:
         self._blobs = directory / "blobs"
         self._releases = directory / "releases"
+        self._logs = directory / "member-logs"
 
     def get(self, release: str) -> ReleaseFiles | None:
         """The files of a release, or None where any of them is missing or damaged."""
@@ -131,6 +116,20 @@ class ReleaseCache:
             return tuple(sorted(p.name for p in self._releases.iterdir() if _DIGEST.fullmatch(p.name)))
         except OSError:
             return ()
+
+    def member_log(self, coordinator: str) -> bytes | None:
+        """The log of member keys that was last seen of the coordinator with that fingerprint."""
+        try:
+            return (self._logs / coordinator).read_bytes()
+        except OSError:
+            return None
+
+    def put_member_log(self, coordinator: str, data: bytes) -> None:
+        """Keep a log of member keys in place of the one before."""
+        try:
+            write_durably(self._logs / coordinator, data)
+        except OSError as error:
+            _log.warning("the log of member keys was not cached (%s)", error.strerror)
 
     def _digests(self, release: str) -> list[str]:
         try:

@@ -1,18 +1,21 @@
 """`commingle fit`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
+from commingle.services.client.options import coordinator_key_option, member_option
+from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS, Fit
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option
+from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
     from commingle.services.client.remote import ReleaseClient
@@ -46,11 +49,8 @@ Examples:
     show_default=True,
     help="Intervals for the same fit on the private table, or for the population it was drawn from.",
 )
-@click.option(
-    "--coordinator-key",
-    metavar="FINGERPRINT",
-    help="Fingerprint of the coordinator's key (64 hex digits), known from elsewhere.",
-)
+@coordinator_key_option
+@member_option
 @token_option
 @ca_option
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
@@ -66,6 +66,7 @@ def fit(
     confidence: float,
     interval_for: IntervalFor,
     coordinator_key: str | None,
+    members: Mapping[str, str],
     token_file: Path | None,
     ca_file: Path | None,
     save: Path | None,
@@ -75,7 +76,8 @@ def fit(
 
     DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
     """
-    found = _open(source, release, coordinator_key, token=read_token(token_file), ca_file=ca_file)
+    found = _open(source, release, coordinator_key, members, token=read_token(token_file), ca_file=ca_file)
+    require_parties(members, found.published.members)
     if save is not None:
         found.save(save)
     fitted = found.fit(
@@ -90,24 +92,33 @@ def fit(
 
 
 def _open(
-    source: str, release: str | None, coordinator_key: str | None, *, token: str | None, ca_file: Path | None
+    source: str,
+    release: str | None,
+    coordinator_key: str | None,
+    members: Mapping[str, str],
+    *,
+    token: str | None,
+    ca_file: Path | None,
 ) -> Release:
     if "://" not in source:
         if release is not None:
             raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
-        return Release.load(source, trusted_coordinator=coordinator_key)
+        return Release.load(source, trusted_coordinator=coordinator_key, members=members)
     from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415 - httpx is slow to import
+    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich as well
 
-    with ReleaseClient(source, trusted_coordinator=coordinator_key, token=token, ca_file=ca_file) as client:
+    with ReleaseClient(
+        source, trusted_coordinator=coordinator_key, members=members, token=token, ca_file=ca_file
+    ) as client:
         if release is None:
             raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
-        with Console(stderr=True).status("Fetching and verifying"):
+        with PlainConsole(stderr=True).status("Fetching and verifying"):
             return client.fetch(release)
 
 
 def _list_releases(client: "ReleaseClient") -> str:
     page = client.page(limit=_SHOWN)
-    lines = [f"  {item.id}  {item.study}" for item in page.items]
+    lines = [f"  {item.id}  {quoted(item.study)}" for item in page.items]
     more = ["  …"] if page.next is not None else []
     return "\n".join(["Published there:", *lines, *more]) if lines else "Nothing is published there yet."
 
@@ -121,12 +132,17 @@ def _attribute_names(given: Iterable[str], attributes: set[str]) -> tuple[str, .
 
 
 def _fit_dict(release: Release, fitted: Fit) -> dict[str, Any]:
-    return {"release": release.id, "coordinator_pinned": release.pinned, **fitted.to_dict()}
+    pins = {"coordinator_pinned": release.pinned, "members": release.published.members}
+    return {"release": release.id, **pins, **fitted.to_dict()}
 
 
 def _print_fit(console: Console, release: Release, fitted: Fit) -> None:
     spec = release.spec
     text = fitted.summary(epsilon=f"{spec.epsilon:g} per party", delta=f"{spec.delta:g}")
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, highlight=False, soft_wrap=True)
     key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
-    console.print(f"\nRelease {release.id[:16]}, verified; coordinator {key}.", markup=False, highlight=False)
+    found = release.published
+    said = f"\nRelease {release.id[:16]}, verified; coordinator {key}.\nSigned by {', '.join(found.signers)}."
+    if len(found.pinned) < len(found.members):
+        said += " Give --member NAME=FINGERPRINT for members whose keys you know."
+    console.print(said, highlight=False, soft_wrap=True)

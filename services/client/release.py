@@ -1,6 +1,6 @@
 """A published release in memory: verified, ready to be fitted. There is no other way to get one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services import analysis
-from commingle.services.client.files import ReleaseFiles, fingerprint
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute
@@ -40,7 +41,8 @@ class Release:
     Attributes:
         published: what verification found.
         prepared: its moments as arrays, shared by all fits.
-        pinned: whether the coordinator's key was compared with one known beforehand.
+        pinned: whether the coordinator's key was compared with one known beforehand. Which members' keys were is
+            `published.pinned`.
         files: the bytes as served.
     """
 
@@ -50,31 +52,46 @@ class Release:
     files: ReleaseFiles = field(repr=False)
 
     @classmethod
-    def of(cls, files: ReleaseFiles, *, trusted_coordinator: str | None = None) -> Self:
+    def of(
+        cls,
+        files: ReleaseFiles,
+        *,
+        trusted_coordinator: str | None = None,
+        members: Mapping[str, str] = NO_MEMBERS,
+    ) -> Self:
         """Verify three files.
 
         Args:
             files: as served or stored.
             trusted_coordinator: fingerprint the manifest must be signed under; None accepts any key.
+            members: fingerprints, by name, of parties whose keys are known. The names of all others are only what the
+                coordinator says; a member that is not a party of the release does not matter.
 
         Raises:
             VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
-            SettingsError: `trusted_coordinator` is not a fingerprint.
+            SettingsError: what is given is not a fingerprint.
         """
         trusted = fingerprint(trusted_coordinator)
-        published = files.verify(trusted_coordinator=trusted)
+        published = files.verify(trusted_coordinator=trusted, members=member_pins(members))
         prepared = PreparedMoments.of_release(published.moments, published.spec)
         return cls(published, prepared, trusted is not None, files)
 
     @classmethod
-    def load(cls, directory: Path | str, *, trusted_coordinator: str | None = None) -> Self:
+    def load(
+        cls,
+        directory: Path | str,
+        *,
+        trusted_coordinator: str | None = None,
+        members: Mapping[str, str] = NO_MEMBERS,
+    ) -> Self:
         """Read and verify a release directory, offline.
 
         Raises:
             ReleaseDirectoryError: a file is missing.
             As `of` otherwise.
         """
-        return cls.of(ReleaseFiles.read(Path(directory)), trusted_coordinator=trusted_coordinator)
+        files = ReleaseFiles.read(Path(directory))
+        return cls.of(files, trusted_coordinator=trusted_coordinator, members=members)
 
     def save(self, directory: Path | str) -> None:
         """Write manifest.json, matrix.parquet and moments.json. Raises ReleaseDirectoryError."""
@@ -149,8 +166,9 @@ class Release:
     def __repr__(self) -> str:
         spec = self.spec
         rows = f"{len(self.columns)} columns x {self.prepared.rows:,} rows"
+        parties = f"{len(spec.parties)} parties ({', '.join(self.published.signers)})"
         return (
             f"<Release {self.id[:16]} {spec.study!r}: {spec.mechanism}, {rows} on {spec.n:,} subjects of "
-            f"{len(spec.parties)} parties, epsilon {spec.epsilon:g} per party, verified, "
+            f"{parties}, epsilon {spec.epsilon:g} per party, verified, "
             f"coordinator key {'pinned' if self.pinned else 'not pinned'}>"
         )

@@ -2,17 +2,25 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 import httpx
 
-from commingle.services.client.files import ReleaseCache, ReleaseFiles, fingerprint
+from commingle.services.client.files import ReleaseCache, ReleaseFiles
+from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.keys import Fingerprint, VerifyingKey
+from commingle.shared.release.member_log import (
+    VerifiedLog,
+    confirm_by_log,
+    require_continues,
+    require_pinned,
+    verify_member_log,
+)
 from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
 from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
@@ -35,14 +43,18 @@ class ReleaseClient:
     Args:
         base_url: where the coordinator listens.
         trusted_coordinator: fingerprint its manifests must be signed under; None accepts any key.
-        cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows.
+        members: fingerprints of members whose keys are known, by name; a release that names another key for one of
+            them is refused. What the names of all others are worth is in `Release.published.pinned`.
+        cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows. It also keeps
+            the coordinator's newest log of member keys: releases are then refused whose keys are not in the log, and
+            so is a log that does not continue the one that was kept.
         token: bearer token of scope `read`, for coordinators where reading is not public.
         ca_file: PEM certificates of authorities to trust beside the system's.
         timeout_seconds: for connecting and for each read.
         transport: how requests travel, for tests and for unusual networks.
 
     Raises:
-        SettingsError: the address or the fingerprint cannot be one.
+        SettingsError: the address or a fingerprint cannot be one.
     """
 
     def __init__(
@@ -50,6 +62,7 @@ class ReleaseClient:
         base_url: str,
         *,
         trusted_coordinator: str | None = None,
+        members: Mapping[str, str] = NO_MEMBERS,
         cache: Path | str | None = None,
         token: str | None = None,
         ca_file: Path | None = None,
@@ -57,6 +70,7 @@ class ReleaseClient:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.trusted_coordinator = fingerprint(trusted_coordinator)
+        self.members = member_pins(members)
         self._cache = None if cache is None else ReleaseCache(Path(cache))
         self._http = httpx.Client(
             base_url=_checked_url(base_url),
@@ -115,6 +129,28 @@ class ReleaseClient:
         response = call(self._http, "GET", "/v1/releases", params=params, largest_bytes=_LARGEST_PAGE_BYTES)
         return model_of(ReleasePage, response)
 
+    def member_log(self, *, coordinator: Fingerprint | None = None) -> tuple[VerifiedLog, bytes]:
+        """Every key the coordinator has had for every member, verified, and the signed log as served.
+
+        Args:
+            coordinator: whose log it must be; the trusted one's where left out, or whoever's answers there.
+
+        Raises:
+            RemoteError: the coordinator does not answer, or not as one.
+            VerificationError, SignatureError, DocumentError: the log does not hold, does not continue the one in the
+                cache, or has another key for a pinned member.
+        """
+        signer = coordinator or self.trusted_coordinator or self.coordinator().fingerprint
+        kept = self._kept_log(signer)  # before the download, which may be overtaken by another
+        data = call(self._http, "GET", "/v1/member-log").content
+        log = verify_member_log(data, trusted_coordinator=signer)
+        if kept is not None:
+            require_continues(kept, log)
+        require_pinned(log, self.members)
+        if self._cache is not None:
+            self._cache.put_member_log(signer, data)
+        return log, data
+
     def fetch(self, release_id: str) -> Release:
         """Download a release, or take it from the cache, and verify it either way.
 
@@ -133,8 +169,20 @@ class ReleaseClient:
         files = self._download(release_id)
         release = self._verified(release_id, files)
         if self._cache is not None:
+            log, _ = self.member_log(coordinator=release.published.coordinator)
+            confirm_by_log(log, release.spec)
             self._cache.put(release_id, files)
         return release
+
+    def _kept_log(self, signer: str) -> VerifiedLog | None:
+        data = self._cache.member_log(signer) if self._cache is not None else None
+        if data is None:
+            return None
+        try:
+            return verify_member_log(data, trusted_coordinator=signer)
+        except ProtocolError as error:
+            _log.warning("the cached log of member keys is not used: %s", error)
+            return None
 
     def _cached(self, release_id: str) -> Release | None:
         files = self._cache.get(release_id) if self._cache is not None else None
@@ -172,7 +220,7 @@ class ReleaseClient:
             raise
 
     def _verified(self, release_id: str, files: ReleaseFiles) -> Release:
-        release = Release.of(files, trusted_coordinator=self.trusted_coordinator)
+        release = Release.of(files, trusted_coordinator=self.trusted_coordinator, members=self.members)
         if release.id != release_id:
             raise VerificationError(
                 f"release {release.id[:16]} came in answer to a request for {release_id[:16]}",

@@ -1,6 +1,6 @@
 """`commingle verify`: a release, the histories beside it, or a party's regression, checked offline."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, fingerprint
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.options import coordinator_key_option, member_option
+from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
@@ -22,13 +24,20 @@ from commingle.shared.release.audit import (
     verify_coordinator_audit,
     verify_party_audit,
 )
-from commingle.shared.release.verification import PublishedRelease
+from commingle.shared.release.member_log import KIND as MEMBER_LOG
+from commingle.shared.release.member_log import confirm_by_log, verify_member_log
+from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.text import quoted
 
 _AUDIT_FILES = "audit-*.json"
 _RELEASE_NOT_PINNED = (
     "The coordinator's key was not pinned: whoever made this directory may have made up coordinator and parties alike. "
     "Give --coordinator-key, or compare the fingerprints above with people you know."
+)
+_MEMBERS_NOT_PINNED = (
+    "Nothing shows that these keys are theirs: {names}. Whoever has the coordinator's key can make up members. Ask "
+    "them for their fingerprints and give --member NAME=FINGERPRINT."
 )
 _PARTY_NOT_PINNED = (
     "The party's key was not compared with one you know: whoever made this file may have made up the party. Give "
@@ -41,36 +50,44 @@ _PARTY_NOT_PINNED = (
     epilog="""\b
 Examples:
   commingle verify ./release --coordinator-key FINGERPRINT
+  commingle verify ./release --coordinator-key FINGERPRINT --member charite=FINGERPRINT --member mayo=FINGERPRINT
   commingle verify ./release --json
   commingle verify regression.json --party-key FINGERPRINT
 """
 )
 @click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
-@click.option(
-    "--coordinator-key",
-    metavar="FINGERPRINT",
-    help="Fingerprint of the coordinator's key (64 hex digits), known from elsewhere.",
-)
+@coordinator_key_option
+@member_option
 @click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
 @json_option
-def verify(directory: Path, coordinator_key: str | None, party_key: str | None, as_json: bool) -> None:
+def verify(
+    *,
+    directory: Path,
+    coordinator_key: str | None,
+    members: Mapping[str, str],
+    party_key: str | None,
+    as_json: bool,
+) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
 
     FILE is the signed document of a party's own regression.
 
-    Audit files in DIR (audit-*.json, from `commingle party audit export` and `commingle coordinator audit export`) are
-    checked with it. The exit code is 0 only if everything holds.
+    Audit files in DIR (audit-*.json, from `commingle party audit export`, `commingle coordinator audit export` and
+    `commingle members`) are checked with it. The exit code is 0 only if everything holds.
     """
     if directory.is_file():
-        if coordinator_key is not None:
-            raise click.UsageError("--coordinator-key is for a release; a regression is pinned with --party-key.")
+        if coordinator_key is not None or members:
+            raise click.UsageError(
+                "--coordinator-key is for a release, and so is --member; a regression is pinned with --party-key."
+            )
         _verify_regression(directory, party_key, as_json=as_json)
         return
     if party_key is not None:
         raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
     trusted = fingerprint(coordinator_key)
     files = ReleaseFiles.read(directory)
-    found = files.verify(trusted_coordinator=trusted)
+    found = files.verify(trusted_coordinator=trusted, members=members)
+    require_parties(members, found.members)
     evidence = [_confirm(path, found, files) for path in sorted(directory.glob(_AUDIT_FILES))]
     emit(
         _release_dict(found, evidence, pinned=trusted is not None),
@@ -100,6 +117,7 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
         "columns": [column.name for column in spec.columns],
         "coordinator": found.coordinator,
         "coordinator_pinned": pinned,
+        "members": found.members,
         "published": manifest.published.isoformat(),
         "findings": list(found.findings),
         "evidence": list(evidence),
@@ -111,12 +129,15 @@ def _print_release(console: Console, found: PublishedRelease, evidence: Sequence
     """Findings, then what the release costs."""
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.moments.rows} rows x {len(spec.columns)} columns on {spec.n} subjects"
-    _print_findings(console, f"release {found.release}", f"{spec.study}\n{size}", (*found.findings, *evidence))
+    _print_findings(console, f"release {found.release}", f"{quoted(spec.study)}\n{size}", (*found.findings, *evidence))
     console.print()
-    console.print(_losses(privacy))
+    console.print(_losses(privacy, pinned=found.pinned))
     console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))
     if not pinned:
         console.print(Text(f"\n{_RELEASE_NOT_PINNED}", style="yellow"))
+    unknown = [party.name for party in spec.parties if party.name not in found.pinned]
+    if unknown:
+        console.print(Text(f"\n{_MEMBERS_NOT_PINNED.format(names=', '.join(unknown))}", style="yellow"))
 
 
 def _regression_dict(found: VerifiedRegression, *, pinned: bool) -> dict[str, Any]:
@@ -160,6 +181,8 @@ def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
     kind = decode(SignedDocument, data).envelope.payloadType
     if kind == payload_type("coordinator-audit"):
         said = confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=files.manifest)
+    elif kind == payload_type(MEMBER_LOG):
+        said = confirm_by_log(verify_member_log(data, trusted_coordinator=release.coordinator), release.spec)
     else:
         said = confirm_by_party(verify_party_audit(data), release)
     return f"{path.name}: {said}"
@@ -179,14 +202,15 @@ def _print_findings(console: Console, what: str, size: str, findings: Iterable[s
         console.print(Text(f"  ✓ {finding}"), soft_wrap=True)
 
 
-def _losses(privacy: PrivacyStatement) -> Table:
+def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str]) -> Table:
     table = Table(title=f"Privacy, epsilon at delta {privacy.delta:g}", title_justify="left")
     for heading in ("of", "adjacency"):
         table.add_column(heading)
     for heading in ("rho", "epsilon"):
         table.add_column(heading, justify="right")
     for party in privacy.per_party:
-        _add_loss(table, f"block of {party.party}", party.loss, privacy.adjacency)
+        whose = called(party.party, pinned=party.party in pinned)
+        _add_loss(table, f"block of {whose}", party.loss, privacy.adjacency)
     _add_loss(table, "a subject, by all parties", privacy.per_subject, privacy.adjacency)
     return table
 

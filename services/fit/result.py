@@ -17,6 +17,7 @@ from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
 from commingle.shared.registry import mechanism_of
+from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
@@ -145,7 +146,7 @@ class Fit(Result):
             lines += ["", "Warnings:"]
         for number, warning in enumerate(self.warnings, start=1):
             lines += textwrap.wrap(warning, _TEXT_WIDTH, initial_indent=f"[{number}] ", subsequent_indent="    ")
-        return "\n".join(lines)
+        return printable("\n".join(lines), keep_lines=True)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
@@ -159,10 +160,11 @@ class Fit(Result):
             _, ax = plt.subplots(figsize=(_WIDTH_INCHES, height), dpi=110, layout="constrained")
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
-        _draw_effects(ax, self.terms[start:], self.coefficients[start:] * width, intervals)
+        target = _plain(self.target)
+        _draw_effects(ax, tuple(map(_plain, self.terms[start:])), self.coefficients[start:] * width, intervals)
         covered = "no intervals" if np.isnan(intervals).all() else f"{100 * self.confidence_level:g} % interval"
-        ax.set_title(f"{self.target} by {self.estimator}", fontsize=11, color=_INK)
-        ax.set_xlabel(f"change of {self.target} over a feature's public range ({covered})", fontsize=9)
+        ax.set_title(f"{target} by {self.estimator}", fontsize=11, color=_INK)
+        ax.set_xlabel(f"change of {target} over a feature's public range ({covered})", fontsize=9)
         return ax
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,6 +191,11 @@ def _text_rows(fit: Fit) -> list[str]:
         for first, *texts in lines
     )
     return [head, "-" * _TEXT_WIDTH, *rows]
+
+
+def _plain(name: str) -> str:
+    """For a picture, in which dollars would begin a formula."""
+    return printable(name).replace("$", r"\$")
 
 
 def _r_squared(found: Diagnostics) -> str:

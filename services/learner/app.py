@@ -203,7 +203,8 @@ def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics
 
 
 def _with_release(held: LoadedRelease, result: Result) -> dict[str, Any]:
-    return {"release": held.published.release, "coordinator_pinned": held.pinned, **result.to_dict()}
+    pins = {"coordinator_pinned": held.pinned, "members_pinned": sorted(held.published.pinned)}
+    return {"release": held.published.release, **pins, **result.to_dict()}
 
 
 def _predictions(result: Fit, body: PredictionBody) -> list[float]:

@@ -1,9 +1,11 @@
 """`commingle learner`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from commingle.services.client.options import coordinator_key_option, member_option
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
 
@@ -22,7 +24,8 @@ Example:
 """
 )
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
-@click.option("--coordinator-key", metavar="FINGERPRINT", help="The key its manifests must be signed under.")
+@coordinator_key_option
+@member_option
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
 @token_option
 @ca_option
@@ -33,6 +36,7 @@ def serve(
     *,
     coordinator: str,
     coordinator_key: str | None,
+    members: Mapping[str, str],
     cache: Path | None,
     token_file: Path | None,
     ca_file: Path | None,
@@ -58,6 +62,7 @@ def serve(
     with ReleaseClient(
         coordinator,
         trusted_coordinator=coordinator_key,
+        members=members,
         cache=cache,
         token=read_token(token_file),
         ca_file=ca_file,

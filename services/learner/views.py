@@ -74,6 +74,14 @@ class Column(_View):
     signal_to_noise: float | None
 
 
+class MemberKey(_View):
+    """A party's key; unless it is pinned, the party is only what that key calls itself."""
+
+    name: str
+    fingerprint: str
+    pinned: bool
+
+
 class ReleaseDetail(ReleaseItem):
     """A verified release."""
 
@@ -81,6 +89,7 @@ class ReleaseDetail(ReleaseItem):
     adjacency: str
     coordinator: str
     coordinator_pinned: bool
+    members: list[MemberKey]
     published: datetime
     attributes: list[Attribute]
     columns: list[Column]
@@ -96,6 +105,7 @@ class ReleaseDetail(ReleaseItem):
             adjacency=spec.adjacency,
             coordinator=held.published.coordinator,
             coordinator_pinned=held.pinned,
+            members=[MemberKey.model_validate({"name": name, **key}) for name, key in held.published.members.items()],
             published=manifest.published,
             attributes=list(spec.attributes),
             columns=_columns(held),

@@ -9,6 +9,7 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.logging import configure_logging
 
 
@@ -124,5 +125,5 @@ class Lines:
 
 def open_stages() -> Stages:
     """Bars on a terminal, lines otherwise."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     return Stages(Bars(console) if console.is_terminal else Lines())

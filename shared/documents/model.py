@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from commingle.shared.documents.errors import DocumentError
+from commingle.shared.text import printable
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -14,6 +15,7 @@ Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 _SHOWN_PROBLEMS = 5
+_LONGEST_PLACE = 100
 
 
 class WireModel(BaseModel):
@@ -38,9 +40,14 @@ def encode(document: WireModel) -> bytes:
 
 def explain(error: ValidationError) -> str:
     """What is wrong, field by field, without repeating any value."""
-    problems = [f"{'.'.join(map(str, e['loc'])) or 'document'}: {e['msg']}" for e in error.errors(include_input=False)]
+    problems = [f"{_place(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)]
     more = f" (and {len(problems) - _SHOWN_PROBLEMS} more)" if len(problems) > _SHOWN_PROBLEMS else ""
     return "; ".join(problems[:_SHOWN_PROBLEMS]) + more
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Of a field. Unknown fields and keys of mappings have names that their author chose."""
+    return printable(".".join(map(str, location)))[:_LONGEST_PLACE] or "document"
 
 
 def decode(kind: type[Model], payload: bytes) -> Model:

@@ -208,12 +208,12 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     _require(result.request.calibration in {None, result.calibration}, "another calibration was used than asked for")
     _require_units(result)
     _require_promise(result)
-    whose = "the party you named" if trusted_party else "a party whose key you have not named"
+    whose = "the party you named:" if trusted_party else "a key that calls itself"
     return VerifiedRegression(
         result,
         signer,
         (
-            f"signed by {whose}: {result.party}, key {signer}",
+            f"signed by {whose} {result.party}, key {signer}",
             "method, schemas and calibration are those of the request",
             "coefficients in original units follow from those in encoded units",
             "the guarantee follows from the loss that was charged",

@@ -20,11 +20,13 @@ from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.dp.sensitivity import Adjacency, Geometry
 from commingle.shared.registry import MECHANISMS, mechanism_of
+from commingle.shared.text import hidden_text
 
 ReleaseId = NewType("ReleaseId", str)
 INTERCEPT = "(intercept)"
 MAX_PARTIES = 64
 MAX_COLUMNS = 256
+_SHOWN_FIELDS = 5
 
 
 def _known(name: str) -> str:
@@ -134,6 +136,21 @@ class ReleaseSpec(WireModel):
     def expired(self, now: datetime) -> bool:
         """Whether nobody may spend budget on it any more."""
         return now >= self.expires
+
+
+def require_plain_text(spec: ReleaseSpec) -> None:
+    """Refuse a new release whose title or names have characters that nobody is shown (`shared.text`).
+
+    It is no part of the model: what was signed before can still be read, and is shown without them.
+
+    Raises:
+        SpecError: naming the fields.
+    """
+    if found := list(hidden_text(spec.model_dump())):
+        raise SpecError(
+            f"control or invisible characters in {', '.join(found[:_SHOWN_FIELDS])}",
+            remedy="Write titles, names, levels and units in characters that can be seen.",
+        )
 
 
 def _problems(spec: ReleaseSpec) -> list[str]:

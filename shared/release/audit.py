@@ -7,7 +7,7 @@ signed by whose history it is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -43,9 +43,10 @@ from commingle.shared.release.charge import (
     link_text,
     replay,
 )
+from commingle.shared.release.member_log import Memberships
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
-from commingle.shared.release.verification import PublishedRelease
+from commingle.shared.release.verification import PublishedRelease, called
 
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _require = partial(require, remedy=_REMEDY)
@@ -145,31 +146,6 @@ class CoordinatorHistory:
     revoked: frozenset[str]
 
 
-@dataclass(slots=True)
-class _Memberships:
-    """What a chain has told of memberships so far: keys by member, all keys that ever were, and who left."""
-
-    keys: dict[str, list[str]] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    revoked: set[str] = field(default_factory=set)
-
-    def follow(self, event: EventEntry, *, otherwise: str) -> None:
-        """Enrolment, then rotations to keys nobody had before, then revocation, then nothing signed any more."""
-        party, key = event.party or "", event.document or ""
-        present = party in self.keys and party not in self.revoked
-        fresh = bool(party and key) and key not in self.seen
-        if event.release is not None:
-            _require(not (party in self.revoked and event.kind in SIGNED_BY_PARTIES), otherwise)
-        elif event.kind == "revocation":
-            _require(present and self.keys[party][-1] == key, otherwise)
-            self.revoked.add(party)
-        else:
-            fits = {"enrolment": party not in self.keys, "rotation": present}.get(event.kind, False)
-            _require(fresh and fits, otherwise)
-            self.seen.add(key)
-            self.keys.setdefault(party, []).append(key)
-
-
 def event_body(
     *,
     previous: str,
@@ -250,9 +226,14 @@ def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
     audit = opened.document
     verify_chain(audit.entries, head=audit.head)
     events = tuple(decode(EventEntry, body.encode()) for body in audit.entries)
-    known = _Memberships()
+    known = Memberships()
     for number, event in enumerate(events, start=1):
-        known.follow(event, otherwise=f"entry {number}: a {event.kind} that cannot be")
+        party = event.party or ""
+        if event.release is None:
+            follows = known.follow(event.kind, party, event.document or "")
+        else:
+            follows = not (party in known.revoked and event.kind in SIGNED_BY_PARTIES)
+        _require(follows, f"entry {number}: a {event.kind} that cannot be")
     members = {name: tuple(keys) for name, keys in known.keys.items()}
     return CoordinatorHistory(audit, opened.signer, events, members, frozenset(known.revoked))
 
@@ -280,7 +261,8 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
         raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
     _require(charge.rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.rho):.6g}"
-    return f"approval, {debit} and block are in the chain of {name}, head {history.audit.head}"
+    whose = called(name, pinned=name in release.pinned)
+    return f"approval, {debit} and block are in the chain of {whose}, head {history.audit.head}"
 
 
 def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedRelease, *, manifest: bytes) -> str:

@@ -6,11 +6,12 @@ Nothing a coordinator says is believed: everything that follows from the spec is
 checked over the received bytes, and each party's columns are held against its own signature.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from math import isclose
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ _REMEDY = "Do not use this release; ask its coordinator and parties which bytes 
 _require = partial(require, remedy=_REMEDY)
 _TOLERANCE = 1e-9
 _Rows = Sequence[Sequence[float]]
+_NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class PublishedRelease:
         release: its id, the digest of the spec.
         coordinator: fingerprint of the key that signed the manifest.
         findings: what was checked, one sentence each.
+        pinned: parties whose keys were compared with keys known beforehand. The names of all others are only what
+            their keys call themselves.
     """
 
     release: str
@@ -55,6 +59,23 @@ class PublishedRelease:
     manifest: Manifest
     moments: SecondMoments
     findings: tuple[str, ...]
+    pinned: frozenset[str]
+
+    @property
+    def members(self) -> dict[str, dict[str, str | bool]]:
+        """Of each party its key's fingerprint, and whether it is pinned; ready for JSON."""
+        parties = ((party.name, party.verifying_key.fingerprint) for party in self.spec.parties)
+        return {name: {"fingerprint": key, "pinned": name in self.pinned} for name, key in parties}
+
+    @property
+    def signers(self) -> tuple[str, ...]:
+        """What to call each party."""
+        return tuple(called(party.name, pinned=party.name in self.pinned) for party in self.spec.parties)
+
+
+def called(name: str, *, pinned: bool) -> str:
+    """What to call a party: by its name only where its key is known, because any key can call itself anything."""
+    return name if pinned else f"a key that calls itself {name}"
 
 
 def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[Manifest]:
@@ -73,7 +94,12 @@ def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[M
 
 
 def verify_release(
-    manifest: bytes, matrix: bytes, moments: bytes, *, trusted_coordinator: str | None
+    manifest: bytes,
+    matrix: bytes,
+    moments: bytes,
+    *,
+    trusted_coordinator: str | None,
+    members: Mapping[str, str] = _NOBODY,
 ) -> PublishedRelease:
     """Check the three published files of a release against each other and every signature.
 
@@ -82,6 +108,7 @@ def verify_release(
         matrix: the Parquet file.
         moments: the moments' JSON.
         trusted_coordinator: fingerprint the manifest must be signed under; None accepts any and the findings say so.
+        members: fingerprints that parties of these names must have; others are accepted and the findings say so.
 
     Raises:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
@@ -89,6 +116,7 @@ def verify_release(
     opened = open_manifest(manifest, trusted_coordinator=trusted_coordinator)
     document = opened.document
     spec = _verify_spec(document)
+    pinned = _verify_members(spec.document, members)
     statements = _verify_parties(document, spec)
     _require(sha256(matrix).hexdigest() == document.matrix_sha256, "the matrix file is not the one that was signed")
     _require(
@@ -105,7 +133,8 @@ def verify_release(
         spec=spec.document,
         manifest=document,
         moments=parsed,
-        findings=_findings(opened, spec, trusted=trusted_coordinator is not None),
+        findings=_findings(opened, spec, trusted=trusted_coordinator is not None, pinned=pinned),
+        pinned=pinned,
     )
 
 
@@ -134,6 +163,18 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     agree = all(isclose(a, b, rel_tol=_TOLERANCE) for a, b in pairs)
     _require(same and agree, "the manifest's privacy statement does not follow from the spec")
     return spec
+
+
+def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[str]:
+    """Which parties have the key they must have; nobody has another."""
+    for party in spec.parties:
+        key = party.verifying_key.fingerprint
+        if members.get(party.name, key) != key:
+            raise VerificationError(
+                f"{party.name} is pinned with key {members[party.name]}, and the release names {key} for it",
+                remedy="Ask that party over another channel which key it signed with; if not this, it is forged.",
+            )
+    return frozenset(members) & {party.name for party in spec.parties}
 
 
 def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, str]:
@@ -198,13 +239,16 @@ def _close(claimed: _Rows, computed: _Rows, allowed: NDArray[np.float64] | None 
     return bool(np.all(np.abs(np.array(claimed) - expected) <= tolerance))
 
 
-def _findings(manifest: Verified[Manifest], spec: Verified[ReleaseSpec], *, trusted: bool) -> tuple[str, ...]:
+def _findings(
+    manifest: Verified[Manifest], spec: Verified[ReleaseSpec], *, trusted: bool, pinned: frozenset[str]
+) -> tuple[str, ...]:
     parties = spec.document.parties
     whose = "the trusted coordinator" if trusted else "a coordinator you have not pinned"
+    signers = [(called(p.name, pinned=p.name in pinned), p.verifying_key.fingerprint) for p in parties]
     return (
         f"manifest signed by {whose}, key {manifest.signer}",
         f"spec proposed by key {spec.signer}",
-        *(f"{p.name} approved and signed its block, key {p.verifying_key.fingerprint}" for p in parties),
+        *(f"{who} approved and signed its block, key {key}" for who, key in signers),
         "every party's columns in the matrix are the integers it signed",
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",

@@ -1,5 +1,6 @@
 """What all commands share: lazy groups, output as text or JSON, faults as one message with a remedy."""
 
+import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # rich takes as long to load as the rest of a command's help
     from rich.console import Console
@@ -52,13 +54,18 @@ class LazyGroup(click.Group):
 
 
 def emit(value: object, *, as_json: bool, text: "Callable[[Console], None]") -> None:
-    """Print a result: as one JSON document, or as text on the console."""
+    """Print a result: as one JSON document of ASCII characters, or as text on the console."""
     if as_json:
         click.echo(json.dumps(value, indent=2, default=str))
         return
-    from rich.console import Console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - as above
 
-    text(Console())
+    text(PlainConsole())
+
+
+def say(text: str) -> None:
+    """Print words for people on standard error, beside the result."""
+    click.echo(printable(text, keep_lines=True), err=True)
 
 
 def run(command: click.Command, arguments: Sequence[str]) -> None:
@@ -69,11 +76,14 @@ def run(command: click.Command, arguments: Sequence[str]) -> None:
     except CommingleError as error:
         if "--json" in arguments:
             click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
-        click.echo(f"Error: {error.diagnostics()}", err=True)
+        say(f"Error: {error.diagnostics()}")
         sys.exit(EXIT_FAULT)
     except click.ClickException as error:
-        error.show()
+        # not shown directly: it may quote what a coordinator listed
+        said = io.StringIO()
+        error.show(said)
+        say(said.getvalue().rstrip("\n"))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        say("Interrupted.")
         sys.exit(EXIT_INTERRUPTED)

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import structlog
 
+from commingle.shared.text import printable
+
 
 class _UnfailingLogger(structlog.PrintLogger):
     """A log that cannot be written, on a full disk or to a reader that is gone, must not end the work it is about."""
@@ -16,6 +18,14 @@ class _UnfailingLogger(structlog.PrintLogger):
             super().msg(message)
 
     log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
+
+
+class _PlainFormatter(logging.Formatter):
+    """What a library says may quote what it was sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record, printable."""
+        return printable(super().format(record), keep_lines=True)
 
 
 def configure_logging(*, service: str, level: str = "info") -> None:
@@ -35,6 +45,8 @@ def configure_logging(*, service: str, level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=lambda *_: _UnfailingLogger(sys.stderr),  # standard error as it is when something is said
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_PlainFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -1,5 +1,6 @@
 """Problem documents (RFC 9457): the one place where an error becomes an HTTP answer."""
 
+import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -35,6 +36,14 @@ _STATUSES = frozenset(map(int, HTTPStatus))
 _log = structlog.get_logger()
 
 
+class AsciiJson(JSONResponse):
+    """JSON in ASCII: what a title holds reaches no terminal as an order, also where the answer is just printed."""
+
+    def render(self, content: object) -> bytes:
+        """Compact, and without NaN."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[str, str] | None = None) -> Response:
     """A problem document. `type` is stable; `detail` and `remedy` are for people."""
     body = {
@@ -44,11 +53,13 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
         "detail": detail,
         "remedy": remedy,
     }
-    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
+    return AsciiJson(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
 
 
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:
-    """Answer every error with a problem document, and name every request.
+    """Answer every error with a problem document and everything in ASCII, and name every request.
+
+    To be called before routes are added.
 
     Args:
         app: the application.
@@ -78,6 +89,7 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         _log.error("unexpected fault", path=request.url.path, error=type(error).__name__)
         return problem(500, "fault", "an unexpected fault", "Try again; if it persists, read the service's log.")
 
+    app.router.default_response_class = AsciiJson
     app.add_middleware(RequestIds)
     app.add_exception_handler(CommingleError, on_ours)
     app.add_exception_handler(RequestValidationError, on_invalid)

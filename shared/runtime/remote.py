@@ -1,5 +1,6 @@
 """HTTP calls to another Commingle process, their failures as our errors. Nothing is sent or read without limits."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from http import HTTPStatus
@@ -12,10 +13,13 @@ from pydantic import BaseModel, ValidationError
 from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from commingle.shared.runtime.patience import Watch
+from commingle.shared.runtime.remedies import remedy_for
+from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
 PROBLEM_TYPE = "urn:commingle:problem:"
+_CODE = re.compile(r"[a-z][a-z-]{0,40}")
 LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document at its longest is below 40 MiB
 MOST_PAGES = 1000
 _LONGEST_CURSOR = 1000
@@ -45,7 +49,7 @@ def call(
 
     Raises:
         UnreachableError: no connection, no answer in time, or a gateway says the service is away.
-        RemoteProblemError: the service refused, with its own words and remedy.
+        RemoteProblemError: the service refused; its own words are quoted, what to do about it is ours.
         NonsenseError: an answer that is neither success nor a problem document, or is too large.
     """
     with _asking(
@@ -120,13 +124,16 @@ def reaching(where: str) -> Iterator[None]:
         ) from None
 
 
-def check(response: httpx.Response, where: str) -> httpx.Response:
-    """The response itself if it is a success. Raises as `call` does."""
+def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.Response:
+    """The response itself if it is a success. Raises as `call` does.
+
+    `own` means that this party's own agent answers: words and remedy are passed on as they are.
+    """
     if response.is_success:
         return response
     if response.status_code in _BUSY and "problem+json" not in response.headers.get("content-type", ""):
         raise UnreachableError(f"{where} is away (HTTP {response.status_code})", remedy="Try again later.")
-    raise _problem_of(response, where)
+    raise _problem_of(response, where, own=own)
 
 
 def json_of(response: httpx.Response) -> object:
@@ -213,7 +220,7 @@ def _pieces(answer: httpx.Response, largest_bytes: int, patience_seconds: float)
         yield piece
 
 
-def _problem_of(response: httpx.Response, where: str) -> Exception:
+def _problem_of(response: httpx.Response, where: str, *, own: bool) -> Exception:
     try:
         document = response.json()
     except (ValueError, RecursionError):
@@ -223,9 +230,12 @@ def _problem_of(response: httpx.Response, where: str) -> Exception:
             f"{where} answered HTTP {response.status_code} without a problem document",
             remedy="Check that the address is a Commingle service and that no proxy answers in its place.",
         )
+    said = str(document["detail"])
+    code = str(document.get("type", "")).removeprefix(PROBLEM_TYPE)
+    problem = code if _CODE.fullmatch(code) else "unknown"
     return RemoteProblemError(
-        str(document["detail"]),
-        remedy=str(document.get("remedy", "See the service's documentation.")),
+        said if own else f"{where} refused ({problem}). It says: {quoted(said)}",
+        remedy=str(document.get("remedy")) if own and "remedy" in document else remedy_for(problem),
         status=response.status_code,
-        problem=str(document.get("type", "")).removeprefix(PROBLEM_TYPE) or "unknown",
+        problem=problem,
     )

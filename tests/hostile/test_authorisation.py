@@ -47,6 +47,7 @@ KEYS: dict[str, Callable[[Hub], SigningKey | None]] = {
 # fmt: off
 OPEN = {"/healthz", "/readyz", "/metrics", "/v1/coordinator"}
 READS = {
+    "/v1/member-log",
     "/v1/parties", "/v1/parties/{party}", "/v1/parties/{party}/keys", "/v1/parties/{party}/linkage-keys",
     "/v1/events", "/v1/releases", "/v1/releases/{release}", "/v1/releases/{release}/events",
     "/v1/releases/{release}/forecast",

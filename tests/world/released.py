@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.coordinator.store.rows import Facts, Files
+from commingle.coordinator.store.rows import Facts, Files, Invite, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Verified, seal
@@ -233,6 +233,11 @@ def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str
     atexit.register(hub.close)
     blobs = hub.coordinator.blobs
     with hub.store.write() as tx:
+        for name, party in PARTIES.items():
+            raw, own = party.verifying_key.raw.hex(), party.fingerprint
+            tx.members.add_invite(Invite(own, name, NOW, NOW))
+            tx.members.add(PartyRow(name, raw, "11" * 32, own, invite=own, enrolled=NOW))
+            tx.events.add_membership(at=NOW, kind="enrolment", party=name, key=own)
         for release in reversed(unpublished):  # listed are the newest first
             _add(tx, release, published()[1], State.COLLECTING)
         for release, found in reversed(files):

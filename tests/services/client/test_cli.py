@@ -66,7 +66,7 @@ def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.Ca
     with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
         code, _, err = run(capsys, "fit", url, "--target", TARGET)
     assert code == 2
-    assert f"{published()[0]}  charges [bold]" in err
+    assert f"{published()[0]}  “charges [bold]”" in err
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_verify_says_who_signed_and_what_it_costs_in_both_units(
     assert code == 0
     for expected in (
         COORDINATOR.fingerprint,
-        "clinic approved and signed its block",
-        "block of insurer",
+        "a key that calls itself clinic approved and signed its block",
+        "block of a key that calls itself insurer",
         "a subject, by all parties",
         "charges [bold]",
         "key was not pinned",

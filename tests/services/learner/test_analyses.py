@@ -57,7 +57,7 @@ def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: 
     response = post(http, kind, body)
     assert response.status_code == 200
     wanted = json.loads(json.dumps(expected.to_dict(), allow_nan=False))
-    assert response.json() == {"release": ID, "coordinator_pinned": True, **wanted}
+    assert response.json() == {"release": ID, "coordinator_pinned": True, "members_pinned": [], **wanted}
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ def test_fit_is_the_same_as_in_python(http: httpx.Client) -> None:
     body = {"target": TARGET, "features": ["age", "smoker"], "estimator": "ols", "confidence_level": 0.9}
     said = http.post(f"/v1/releases/{ID}/fits", json=body).json()
     fitted = Release.of(published()[1]).fit(TARGET, ["age", "smoker"], estimator="ols", confidence_level=0.9)
-    assert said == {"release": ID, "coordinator_pinned": True, **json.loads(json.dumps(fitted.to_dict()))}
+    pins = {"coordinator_pinned": True, "members_pinned": []}
+    assert said == {"release": ID, **pins, **json.loads(json.dumps(fitted.to_dict()))}
 
 
 def test_fit_with_a_target_alone_uses_all_other_attributes(http: httpx.Client) -> None:

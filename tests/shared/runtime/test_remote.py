@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
-from commingle.shared.runtime.remote import call, download, json_of, pages
+from commingle.shared.runtime.remote import call, check, download, json_of, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -70,13 +70,20 @@ def test_busy_service_with_a_problem_is_its_own_word() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 422, 500])
-def test_problem_document_keeps_its_words_remedy_status_and_type(status: int) -> None:
+def test_problem_document_keeps_its_words_in_quotation_marks_and_status_and_type(status: int) -> None:
+    client = answering(status, json=PROBLEM)
     with pytest.raises(RemoteProblemError) as refused:
-        call(answering(status, json=PROBLEM), "GET", "/")
-    assert str(refused.value) == "still collecting"
-    assert refused.value.remedy == "Wait."
+        call(client, "GET", "/")
+    assert str(refused.value) == f"{client.base_url} refused (not-published). It says: “still collecting”"
+    assert refused.value.remedy == "Follow its state; every party must approve and upload first."
     assert refused.value.status == status
     assert refused.value.problem == "not-published"
+
+
+def test_own_agent_is_believed_in_its_words_and_remedy() -> None:
+    with pytest.raises(RemoteProblemError, match=r"^still collecting$") as refused:
+        check(httpx.Response(409, json=PROBLEM), "the agent", own=True)
+    assert refused.value.remedy == "Wait."
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_path_that_is_none_is_nonsense() -> None:
 def test_problem_without_our_type_still_has_a_code(problem: dict[str, object]) -> None:
     with pytest.raises(RemoteProblemError) as refused:
         call(answering(400, json={"detail": "x", **problem}), "GET", "/")
-    assert refused.value.problem in ("unknown", "None")
+    assert refused.value.problem == "unknown"
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe\xfd", b"{"])

@@ -1,0 +1,41 @@
+"""What to do about a refusal, by its code: ours, because whoever refuses could advise anything (docs/errors.md)."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_GENERAL = "Look the code up in docs/errors.md; the operator of that service can say more."
+_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {
+        "truncated": "Send it again; check the network and the proxies in between.",
+        "unauthenticated": "Ask the operator for a token, or sign with the key the party enrolled with.",
+        "request-signature": "Sign with the enrolled key; find the proxy that changes bodies or paths.",
+        "clock-skew": "Set the clock by NTP on both sides.",
+        "replayed-request": "Repeat the command: every request is signed afresh.",
+        "scope": "A party acts for itself only; a token has to be of the right scope.",
+        "revoked": "Ask the coordinator's operator; coming back means another name.",
+        "invite": "Ask the coordinator's operator for an invite in this party's name.",
+        "signature": "Sign with the enrolled key; fetch the document again from its author.",
+        "unknown": "Check the id or name; list what there is.",
+        "name-taken": "Use another name or a fresh key.",
+        "other-bytes": "Send the very bytes that were sent before.",
+        "state": "See where the release stands; propose a new one if it ended.",
+        "not-published": "Follow its state; every party must approve and upload first.",
+        "not-dealt": "Wait: the exchange has not come so far, or is over.",
+        "too-large": "Send the document or block that this place asks for.",
+        "document": "Run the same version on both sides.",
+        "spec": "Correct the study and propose it again.",
+        "exchange": "Send nothing more in this exchange; propose a new release.",
+        "block": "Send the stored bytes of the block that was signed.",
+        "privacy-parameter": "Correct the study's epsilon, delta or sizes.",
+        "cursor": "Use `next` of the previous page, or none.",
+        "request": "Run the same version on both sides.",
+        "storage": "Nothing was recorded; repeat it later.",
+        "fault": "Try again; if it persists, ask the service's operator for its log.",
+        "http": "Check the address, and that no proxy changes paths.",
+    }
+)
+
+
+def remedy_for(problem: str) -> str:
+    """What to do about a refusal with this code."""
+    return _BY_CODE.get(problem, _GENERAL)

@@ -1,0 +1,49 @@
+"""Text from elsewhere, as people may be shown it.
+
+Who writes a title, a name or an error's words chooses their characters. Some are orders to a terminal (C0 and C1
+controls, ESC), turn the reading direction round (bidi marks), begin lines or cannot be seen. None of these is shown:
+whatever is printed, logged or put into an error or a notebook goes through `printable`.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+_LONGEST = 600
+
+
+def printable(text: str, *, keep_lines: bool = False) -> str:
+    """The text without characters of the Unicode categories Cc, Cf, Cn, Co, Cs, Zl and Zp: on one line.
+
+    What separates words becomes a blank. `keep_lines` is for texts of our own, whose line feeds stay.
+    """
+    if text.isprintable():
+        return text
+    if keep_lines:
+        return "\n".join(map(printable, text.split("\n")))
+    return "".join(_shown(character) for character in text)
+
+
+def quoted(text: str, *, longest: int = _LONGEST) -> str:
+    """Somebody else's words in quotation marks, which they cannot close: on one line, of limited length."""
+    shown = printable(text).replace("\u201c", '"').replace("\u201d", '"')
+    return f"\u201c{shown if len(shown) <= longest else shown[: longest - 1] + '…'}\u201d"
+
+
+def hidden_text(document: object, *, at: str = "") -> Iterator[str]:
+    """Where a document of JSON values holds text with characters that would not be shown."""
+    if isinstance(document, str):
+        if printable(document) != document:
+            yield at
+    elif isinstance(document, Mapping):
+        for name, value in document.items():
+            yield from hidden_text(value, at=f"{at}.{name}" if at else str(name))
+    elif isinstance(document, list | tuple):
+        for number, value in enumerate(document):
+            yield from hidden_text(value, at=f"{at}.{number}")
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    return " " if character.isspace() else ""
