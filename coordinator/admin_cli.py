@@ -30,6 +30,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
+from commingle.shared.runtime.settings import trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 
@@ -104,13 +105,21 @@ def init(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
 @tls_options
-def serve(*, home: Path, host: str, port: int, tls: ServerTls | None) -> None:
+@trusted_proxies_option
+def serve(*, home: Path, host: str, port: int, tls: ServerTls | None, trusted_proxies: tuple[str, ...]) -> None:
     """Serve HTTP until told to stop."""
     configure_logging(service="coordinator")
     faults.arm_from(os.environ)
     with open_coordinator(home, patient=True) as hub:
         feed = Feed(hub.store)
-        serve_app(create_app(hub, Publisher(hub), feed), host=host, port=port, tls=tls, on_stopping=feed.stop)
+        serve_app(
+            create_app(hub, Publisher(hub), feed),
+            host=host,
+            port=port,
+            tls=tls,
+            trusted_proxies=trusted_proxies,
+            on_stopping=feed.stop,
+        )
 
 
 @click.command(epilog=examples("invite --home hub --party clinic-a"))

@@ -4,7 +4,6 @@ ServicesError
 ├── ReleaseDirectoryError    a directory that does not hold a release, or cannot be written
 ├── UnknownReleaseError      the coordinator has no release of that id
 ├── UnpublishedError         the release exists, its matrix does not yet or never will
-├── BusyError                too many requests of a learner wait for the coordinator
 ├── UnknownCursorError       not a cursor of the coordinator's list
 ├── TableError               a table that nothing can be planned or simulated on
 └── OutputError              a directory that cannot be written to
@@ -39,12 +38,6 @@ class UnpublishedError(ServicesError):
     """The release exists, its matrix does not yet or never will."""
 
     code = "not-published"
-
-
-class BusyError(ServicesError):
-    """Too many requests wait for the coordinator; those for releases already here are served."""
-
-    code = "busy"
 
 
 class UnknownCursorError(ServicesError):

@@ -16,7 +16,8 @@ Faults of a caller inside Commingle are plain ValueErrors (`MixingError`). Expec
 budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """
 
-from typing import ClassVar
+import copyreg
+from typing import Any, ClassVar
 
 from commingle.shared.text import printable
 
@@ -34,6 +35,10 @@ class CommingleError(Exception):
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(printable(message, keep_lines=True))
         self.remedy = printable(remedy, keep_lines=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by what it holds: a subclass may take other arguments than the message."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # pickle's own
 
     def diagnostics(self) -> str:
         """The message and its remedy, as a command line prints them."""

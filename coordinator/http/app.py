@@ -25,6 +25,7 @@ from commingle.coordinator.errors import (
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.contributions import blocks_router, exchanges_router
+from commingle.coordinator.http.forecasts import forecasts_router, start_worker
 from commingle.coordinator.http.members import members_router
 from commingle.coordinator.http.operations import CoordinatorMetrics, operations_router
 from commingle.coordinator.http.releases import published_router, releases_router
@@ -34,8 +35,9 @@ from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import RequestSignatureError, ScopeError, TooLargeError
+from commingle.shared.runtime.errors import BusyError, RequestSignatureError, ScopeError, TooCostlyError, TooLargeError
 from commingle.shared.runtime.middleware import CountRequests
+from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 _STATUSES: Mapping[type[CommingleError], int] = {
@@ -58,17 +60,21 @@ _STATUSES: Mapping[type[CommingleError], int] = {
     ProtocolError: 422,
     PrivacyError: 422,
     StorageError: 503,
+    BusyError: 503,
+    TooCostlyError: 422,
 }
 
 
-def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> FastAPI:
-    """The application. The publisher runs while the application does."""
+def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, pool: WorkPool | None = None) -> FastAPI:
+    """The application. The publisher runs while the application does; the pool starts when it is first needed."""
+    pool = pool or WorkPool(start_worker)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         publisher.start()
         yield
         await run_in_threadpool(publisher.stop)
+        pool.close()
 
     metrics = CoordinatorMetrics(coordinator.store)
     app = FastAPI(
@@ -85,6 +91,7 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed) -> Fa
     readers = [Depends(auth.reader)]
     app.include_router(members_router(coordinator, auth))
     app.include_router(releases_router(coordinator, auth, publisher), dependencies=readers)
+    app.include_router(forecasts_router(coordinator, pool), dependencies=readers)
     app.include_router(exchanges_router(coordinator, auth))
     app.include_router(blocks_router(coordinator, auth, publisher, metrics))
     app.include_router(published_router(coordinator), dependencies=readers)

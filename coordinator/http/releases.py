@@ -21,10 +21,7 @@ from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.rows import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest
-from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.result import Forecast
 from commingle.shared.wire import ReleaseDetails, ReleasePage
 
 _IMMUTABLE = "public, max-age=31536000, immutable"
@@ -54,13 +51,6 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
     def show_release(release: str) -> ReleaseDetails:
         """One release with every signed document about it."""
         return release_answer(coordinator, release)
-
-    @router.get("/{release}/forecast")
-    def show_forecast(release: str) -> Forecast | None:
-        """What to expect of a release, from its spec alone; null where no attribute can be a label."""
-        with coordinator.store.read() as tx:
-            spec = require_release(tx, release).spec
-        return forecast_of(decode(ReleaseSpec, spec.payload_bytes))
 
     @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
     def approve_release(

@@ -1,11 +1,13 @@
 """Ridge, lasso and elastic net for a row of penalties, from second moments."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from commingle.services.analysis.errors import PenaltyError
@@ -26,6 +28,10 @@ from commingle.shared.mechanisms import mechanism_of
 MAX_PENALTIES = 200
 _COUNT = 50
 _FAILURE = 0.05
+_UPDATES = 1e9  # of coordinate descent, each of one product: about a second
+_MOST_SWEEPS = 100_000
+_CONVERGED, _NEAR = 1e-8, 1e-6  # duality gap over the target's variance
+_SINGULAR = 1e-15  # of the largest eigenvalue
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -86,7 +92,8 @@ class _Problem:
     """A regression on columns of variance 1, its noise taken off.
 
     `rows` (q + 1, q + 1) are made up so that rows^T rows is their correlation matrix, the target last; `units` (q,) are
-    standard deviations of the features over that of the target, in encoded units.
+    standard deviations of the features over that of the target, in encoded units. `roots` (q,) and `axes` (q, q) are
+    the eigenvalues and eigenvectors of the features' correlations.
     """
 
     system: System
@@ -94,9 +101,12 @@ class _Problem:
     covariance: Covariance
     rows: Array
     units: Array
+    roots: Array
+    axes: Array
 
 
-Solver = Callable[[Array, Array, Array], Array]  # rows x and y of a problem and penalties to slopes (m, q)
+Solver = Callable[[Array, Array, Array], tuple[Array, int]]
+"""Rows x and y of a problem and m penalties to slopes (m, q), and how many of them are not exact."""
 
 
 def ridge_path(
@@ -132,29 +142,34 @@ def lasso_path(
     if not 0 < l1_ratio <= 1:
         raise PenaltyError(f"an l1_ratio of {l1_ratio} is not in (0, 1]", remedy="Use ridge_path for 0.")
 
-    def solver(x: Array, y: Array, penalties: Array) -> Array:
+    def solver(x: Array, y: Array, penalties: Array) -> tuple[Array, int]:
         return _elastic_net(x, y, penalties, l1_ratio)
 
     given = None if penalties is None else _in_order(penalties)
     return _path(prepared, target, features, given, l1_ratio=l1_ratio, solver=solver)
 
 
-def _ridge(x: Array, y: Array, penalties: Array) -> Array:
+def _ridge(x: Array, y: Array, penalties: Array) -> tuple[Array, int]:
     """V diag(d / (d^2 + penalty)) U^T y, which exists for every x."""
     U, d, Vt = np.linalg.svd(x, full_matrices=False)
     slopes: Array = (d / (d**2 + penalties[:, None]) * (U.T @ y)) @ Vt
-    return slopes
+    return slopes, 0
 
 
-def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> Array:
+def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple[Array, int]:
+    """Coordinate descent, from each penalty's slopes to the next's, within a bounded number of updates for all."""
     try:
         from sklearn.linear_model import enet_path  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         raise MissingExtraError("scikit-learn", extra="sklearn") from None
     unit = math.sqrt(len(x))  # scikit-learn divides the loss by the number of rows, of which these have none
-    options = {"l1_ratio": l1_ratio, "alphas": penalties, "tol": 1e-8, "max_iter": 100_000}
-    _, slopes, _ = enet_path(np.asfortranarray(x * unit), y * unit, **options)
-    return np.asarray(slopes, dtype=np.float64).T
+    sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * x.shape[1] ** 2))))
+    options = {"l1_ratio": l1_ratio, "alphas": penalties, "tol": _CONVERGED, "max_iter": sweeps}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence: told below, in words
+        _, slopes, gaps = enet_path(np.asfortranarray(x * unit), y * unit, **options)
+    far = int((gaps > _NEAR * unit**2 * float(y @ y)).sum())
+    return np.asarray(slopes, dtype=np.float64).T, far
 
 
 def _path(
@@ -172,7 +187,7 @@ def _path(
     if penalties is None:
         top = max(float(np.abs(x.T @ y).max()), 1e-6) / l1_ratio
         penalties = np.geomspace(top, 1e-3 * top, _COUNT)
-    slopes = solver(x, y, penalties)
+    slopes, inexact = solver(x, y, penalties)
     inside = [_with_intercept(problem, row) for row in slopes]
     r_squared = np.array(
         [
@@ -194,9 +209,19 @@ def _path(
         noise_penalty=_noise_penalty(problem) / l1_ratio if l1_ratio else None,
         n=prepared.n,
         rows=prepared.rows,
-        warnings=(*problem.covariance.warnings, *plain.warnings),
+        warnings=(*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *plain.warnings),
         schema=plain.schema,
     )
+
+
+def _unfinished(inexact: int, count: int) -> tuple[str, ...]:
+    if not inexact:
+        return ()
+    warning = (
+        f"For {inexact} of {count} penalties the coefficients are not exact: the features are too many or too much "
+        "alike for the time there is. Name fewer features, or larger penalties."
+    )
+    return (warning,)
 
 
 def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) -> _Problem:
@@ -206,7 +231,9 @@ def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) 
     covariance = estimate(prepared, (*chosen, label))
     deviations = covariance.deviations
     units = deviations[:-1] / deviations[-1]
-    return _Problem(system, mechanism_of(prepared).fit.measure(system), covariance, covariance.root / deviations, units)
+    rows = covariance.root / deviations
+    roots, axes = np.linalg.eigh(rows[:, :-1].T @ rows[:, :-1])
+    return _Problem(system, mechanism_of(prepared).fit.measure(system), covariance, rows, units, roots, axes)
 
 
 def _with_intercept(problem: _Problem, slopes: Array) -> Array:
@@ -223,15 +250,24 @@ def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slop
     For lasso these are its degrees of freedom (Zou, Hastie and Tibshirani 2007).
     """
     c, deviations = problem.signal.centred, problem.covariance.deviations[:-1]
-    active = np.ix_(*[np.flatnonzero(slopes)] * 2)
-    x = problem.rows[:, :-1]
-    R = x.T @ x + (1 - l1_ratio) * penalty * np.eye(len(slopes))
-    H = np.zeros_like(R)
-    H[active] = np.linalg.pinv(R[active], hermitian=True)
+    H = _inverse(problem, (1 - l1_ratio) * penalty, slopes != 0)
     # G - m V sums m rows, each of which has n / rows times the covariance of a subject
     H /= np.outer(deviations, deviations) * c.rows * problem.system.n / problem.system.rows
     value, _ = expected_r_squared(problem.system, problem.signal, c.with_intercept(H), b, "noisy_regressors")
     return value
+
+
+def _inverse(problem: _Problem, ridge: float, active: NDArray[np.bool_]) -> Array:
+    """(R + ridge I)^-1 of the active features' correlations R, 0 for the others, and along what has no variance."""
+    roots, axes = problem.roots, problem.axes
+    if not active.all():
+        x = problem.rows[:, :-1][:, active]
+        roots, axes = np.linalg.eigh(x.T @ x)
+    damped = roots + ridge
+    inverse = np.divide(1, damped, out=np.zeros_like(damped), where=damped > _SINGULAR * damped.max(initial=0))
+    H = np.zeros_like(problem.axes)
+    H[np.ix_(active, active)] = axes * inverse @ axes.T
+    return H
 
 
 def _noise_penalty(problem: _Problem) -> float:

@@ -1,37 +1,38 @@
 """The learner's HTTP API: fits of published releases, for people and programs without Python."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-import numpy as np
-from fastapi import FastAPI, HTTPException, Query
+from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, generate_latest
+from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commingle.services.errors import (
-    BusyError,
-    UnknownCursorError,
-    UnknownReleaseError,
-    UnpublishedError,
-)
-from commingle.services.fit import Fit, FitRequest, fit_prepared
-from commingle.services.learner.memory import LoadedRelease
-from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
+from commingle.services.errors import UnknownCursorError, UnknownReleaseError, UnpublishedError
+from commingle.services.learner.computing import COMPUTATIONS, MAX_BODY_BYTES, Asked, Computation, start_worker
+from commingle.services.learner.requests import RequestBody
 from commingle.services.learner.source import ReleaseSource
-from commingle.services.learner.views import Predictions, ReleaseDetail, ReleaseList, ReleaseMoments
-from commingle.services.results import Result
+from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError, MissingExtraError
-from commingle.shared.estimation.errors import EstimationError, RowsError
-from commingle.shared.forecast.curves import plan as make_plan
-from commingle.shared.forecast.result import Plan
+from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.planning.errors import PlanningError
-from commingle.shared.runtime.errors import RemoteError, UnreachableError
+from commingle.shared.runtime.errors import (
+    BusyError,
+    RemoteError,
+    RequestBodyError,
+    TooCostlyError,
+    TooLargeError,
+    UnreachableError,
+)
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
+from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
 
 _STATUSES: dict[type[CommingleError], int] = {
@@ -42,14 +43,17 @@ _STATUSES: dict[type[CommingleError], int] = {
     UnpublishedError: 409,
     UnknownCursorError: 422,
     MissingExtraError: 501,
+    RequestBodyError: 422,
+    TooCostlyError: 422,
+    TooLargeError: 413,
     BusyError: 503,
     UnreachableError: 503,
     RemoteError: 502,
     ProtocolError: 502,  # the coordinator serves what does not verify
 }
-MAX_BODY_BYTES = 8 << 20
 _PATIENCE_SECONDS = 60.0
 _PAGE = 100
+_SCHEMAS = "#/components/schemas/"
 
 
 class LearnerMetrics(RequestMetrics):
@@ -91,14 +95,23 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-def create_app(source: ReleaseSource) -> FastAPI:
-    """The application. It holds no state but the source's and its own metrics."""
+def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAPI:
+    """The application. It holds no state but the source's and its own metrics; the pool works while it runs."""
+    pool = pool or WorkPool(start_worker)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        pool.warm_up()
+        yield
+        pool.close()
+
     app = FastAPI(
         title="Commingle learner",
         version=__version__,
         description="Fits linear models on published, verified, differentially private releases.",
         responses=PROBLEM_RESPONSES,
         redoc_url=None,
+        lifespan=lifespan,
     )
     metrics = LearnerMetrics()
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
@@ -107,9 +120,7 @@ def create_app(source: ReleaseSource) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, source)
-    _add_fits(app, source, metrics)
-    _add_plans(app)
-    _add_analyses(app, source)
+    _add_computations(app, _Computer(source, pool, metrics))
     _add_operations(app, source, metrics)
     return app
 
@@ -134,50 +145,75 @@ def _add_releases(app: FastAPI, source: ReleaseSource) -> None:
         return ReleaseMoments.of(source.fetch(release))
 
 
-def _add_fits(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics) -> None:
-    def compute_fit(held: LoadedRelease, request: FitRequest) -> Fit:
-        result = fit_prepared(held.prepared, request)
-        metrics.fits.labels(result.estimator).inc()
-        return result
+class _Computer:
+    """Answers what is computed: the body is read here, everything else is the pool's."""
 
-    @app.post("/v1/releases/{release}/fits", tags=["fits"])
-    def fit(release: str, body: FitBody) -> dict[str, Any]:
-        """Coefficients in original units with intervals, diagnostics and warnings."""
-        held = source.fetch(release)
-        return _with_release(held, compute_fit(held, body.request()))
+    def __init__(self, source: ReleaseSource, pool: WorkPool, metrics: LearnerMetrics) -> None:
+        self._source = source
+        self._pool = pool
+        self._metrics = metrics
 
-    @app.post("/v1/releases/{release}/predictions", tags=["fits"])
-    def predict(release: str, body: PredictionBody) -> Predictions:
-        """A fit, applied to rows given."""
-        result = compute_fit(source.fetch(release), body.request())
-        return Predictions(
-            release=release,
-            target=result.target,
-            estimator=result.estimator,
-            predictions=_predictions(result, body),
-            warnings=list(result.warnings),
+    async def answer(self, asked: Computation, request: Request, release: str | None = None) -> Response:
+        """One request. Raises what the computation raises, BusyError, TooLargeError."""
+        client = client_of(request)
+        with self._pool.place(client):
+            body = await _read(request, asked.most_bytes)
+            about = () if release is None else (await run_in_threadpool(self._about, release),)
+            answer = await while_connected(request, self._pool.run(client, asked.work, *about, body))
+        if answer.estimator is not None:
+            self._metrics.fits.labels(answer.estimator).inc()
+        return Response(answer.content, media_type="application/json")
+
+    def _about(self, release: str) -> Asked:
+        held = self._source.fetch(release)
+        return Asked(held.published.release, held.pinned, tuple(sorted(held.published.pinned)), held.prepared)
+
+
+async def _read(request: Request, most_bytes: int) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most_bytes:
+            raise TooLargeError(f"the body exceeds {most_bytes} bytes", remedy="Send less at a time.")
+    return bytes(body)
+
+
+def _add_computations(app: FastAPI, computer: _Computer) -> None:
+    def add(asked: Computation) -> None:
+        async def of_release(release: str, request: Request) -> Response:
+            return await computer.answer(asked, request, release)
+
+        async def of_nothing(request: Request) -> Response:
+            return await computer.answer(asked, request)
+
+        app.add_api_route(
+            asked.path,
+            of_release if "{release}" in asked.path else of_nothing,
+            methods=["POST"],
+            name=asked.name,
+            description=asked.description,
+            tags=[asked.tag],
+            response_model=asked.gives,
+            openapi_extra=_takes(asked.takes),
         )
 
+    for asked in COMPUTATIONS:
+        add(asked)
+    plain = app.openapi
 
-def _add_plans(app: FastAPI) -> None:
-    @app.post("/v1/plans", tags=["plans"])
-    def plan(body: PlanBody) -> Plan:
-        """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
-        return make_plan(body.study, body.assumptions())
+    def described() -> dict[str, Any]:
+        document = plain()
+        bodies = [(asked.takes, "validation") for asked in COMPUTATIONS]
+        _, definitions = models_json_schema(bodies, ref_template=_SCHEMAS + "{model}")  # type: ignore[arg-type] # a literal
+        document["components"]["schemas"] |= definitions["$defs"]
+        return document
+
+    app.openapi = described  # type: ignore[method-assign] # FastAPI's own way to add what no route of it parses
 
 
-def _add_analyses(app: FastAPI, source: ReleaseSource) -> None:
-    def add(kind: str, asked: type[RequestBody], run: Callable[..., Result]) -> None:
-        def analyse(release: str, body: RequestBody) -> dict[str, Any]:
-            held = source.fetch(release)
-            return _with_release(held, run(held.prepared, **dict(body)))
-
-        analyse.__annotations__["body"] = asked  # the class that FastAPI validates and describes
-        path, name = f"/v1/releases/{{release}}/analyses/{kind}", kind.replace("-", "_")
-        app.post(path, tags=["analyses"], name=name, description=asked.__doc__)(analyse)
-
-    for kind, (asked, run) in ANALYSES.items():
-        add(kind, asked, run)
+def _takes(model: type[RequestBody]) -> dict[str, Any]:
+    schema = {"$ref": _SCHEMAS + model.__name__}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics) -> None:
@@ -200,23 +236,3 @@ def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics
     def show_metrics() -> Response:
         """Prometheus text."""
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-def _with_release(held: LoadedRelease, result: Result) -> dict[str, Any]:
-    pins = {"coordinator_pinned": held.pinned, "members_pinned": sorted(held.published.pinned)}
-    return {"release": held.published.release, **pins, **result.to_dict()}
-
-
-def _predictions(result: Fit, body: PredictionBody) -> list[float]:
-    lacking = next((i for i, row in enumerate(body.rows) if not row.keys() >= set(result.features)), None)
-    if lacking is not None:
-        missing = sorted(set(result.features) - body.rows[lacking].keys())
-        raise RowsError(
-            f"row {lacking} lacks {', '.join(map(repr, missing))}", remedy="Give every feature in every row."
-        )
-    columns: dict[str, Any] = {name: [row[name] for row in body.rows] for name in result.features}
-    with np.errstate(all="ignore"):
-        predictions = result.predict(columns or {"": range(len(body.rows))})
-    if not np.isfinite(predictions).all():
-        raise RowsError("a prediction is not a finite number", remedy="Give finite values of sensible size.")
-    return predictions.tolist()  # type: ignore[no-any-return] # numpy types it as Any

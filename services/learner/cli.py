@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import coordinator_key_option, member_option
-from commingle.shared.runtime.settings import read_token, token_option
+from commingle.shared.runtime.settings import read_token, token_option, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
 
 _TIMEOUT_SECONDS = 10.0
@@ -30,6 +30,7 @@ Example:
 @token_option
 @ca_option
 @tls_options
+@trusted_proxies_option
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
 def serve(
@@ -41,6 +42,7 @@ def serve(
     token_file: Path | None,
     ca_file: Path | None,
     tls: ServerTls | None,
+    trusted_proxies: tuple[str, ...],
     host: str,
     port: int,
 ) -> None:
@@ -68,4 +70,4 @@ def serve(
         ca_file=ca_file,
         timeout_seconds=_TIMEOUT_SECONDS,
     ) as client:
-        run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls)
+        run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls, trusted_proxies=trusted_proxies)

@@ -25,7 +25,17 @@ _EXACT = 1 << 53
 Name = Annotated[str, Field(max_length=200)]
 Names = Annotated[list[Name], Field(max_length=MAX_COLUMNS)]
 Value = Annotated[int, Field(ge=-_EXACT, le=_EXACT)] | float | Annotated[str, Field(max_length=200)]
-_Row = Annotated[list[float], Field(max_length=MAX_COLUMNS)]
+
+
+def _few(values: object) -> object:
+    """Counted before they are looked at: every value that does not fit would get a message of its own."""
+    if isinstance(values, dict) and len(values) > MAX_COLUMNS:
+        raise ValueError(f"more than {MAX_COLUMNS} values")
+    return values
+
+
+_Given = Annotated[dict[Name, Value], Field(max_length=MAX_COLUMNS), BeforeValidator(_few)]
+_Row = Annotated[list[float], Field(max_length=MAX_COLUMNS, fail_fast=True)]
 EstimatorName = Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(ESTIMATORS)})]
 _TARGET = Field(description="name of a numeric or binary attribute")
 _FEATURES = Field(None, description="names of attributes; all but the target where left out")
@@ -69,7 +79,7 @@ class PredictionBody(FitBody):
     """A model and rows to apply it to, in original units: numbers, or levels as strings, by attribute name."""
 
     estimator: EstimatorName | None = "shrunken"
-    rows: Annotated[list[dict[Name, Value]], Field(min_length=1, max_length=MAX_ROWS)]
+    rows: Annotated[list[_Given], Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)]
 
 
 def _study(value: object) -> object:
@@ -89,7 +99,7 @@ class PlanBody(RequestBody):
     target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
     features: Names | None = _FEATURES
     r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the label")
-    second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS)] | None = Field(
+    second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS, fail_fast=True)] | None = Field(
         None,
         description="A^T A / n of the encoded rows of a public table, the intercept first; it then says what is "
         "explained, and r_squared is not used",

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from threading import BoundedSemaphore
 
 from commingle.services.client.remote import ReleaseClient
-from commingle.services.errors import BusyError, UnknownCursorError
+from commingle.services.errors import UnknownCursorError
 from commingle.services.learner.memory import LoadedRelease, ReleaseMemory
 from commingle.services.learner.views import ReleaseItem, ReleaseList
 from commingle.shared.documents.errors import ProtocolError
@@ -15,7 +15,7 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.statements import open_spec
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.verification import open_manifest
-from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
+from commingle.shared.runtime.errors import BusyError, RemoteProblemError, UnreachableError
 
 _CAPACITY = 64
 _WAITING = 16  # of the 40 threads that serve requests; the others never wait for a coordinator

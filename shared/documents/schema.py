@@ -100,7 +100,7 @@ class CategoricalAttribute(WireModel):
 
     kind: Literal["categorical"] = "categorical"
     name: AttributeName
-    levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256)]
+    levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256, fail_fast=True)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -158,7 +158,10 @@ class Whitening(WireModel):
     """
 
     centre: Annotated[tuple[Annotated[float, Field(ge=-1, le=1)], ...], Field(min_length=1, max_length=256)]
-    matrix: tuple[tuple[float, ...], ...]
+    matrix: Annotated[
+        tuple[Annotated[tuple[float, ...], Field(max_length=256, fail_fast=True)], ...],
+        Field(max_length=256, fail_fast=True),
+    ]
 
     @model_validator(mode="after")
     def _can_be_applied_and_undone(self) -> Self:

@@ -104,14 +104,17 @@ def classical_rho(epsilon: float, delta: float) -> float:
     """1/(2 sigma_1^2) for sigma_1 = sqrt(2 ln(1.25/delta))/epsilon (Dwork, Roth 2014, theorem A.1).
 
     Raises:
-        ParameterError: epsilon above 1, where the theorem says nothing.
+        ParameterError: epsilon above 1, where the theorem says nothing, or so small that no noise level serves it.
     """
     if check_epsilon(epsilon) > _CLASSICAL_EPSILON_LIMIT:
         raise ParameterError(
             f"the classical calibration is proved for epsilon <= 1 only, not for {epsilon}",
             remedy="Use calibration zcdp.",
         )
-    return 0.5 * (epsilon / sqrt(2 * log(1.25 / check_delta(delta)))) ** 2
+    rho = 0.5 * (epsilon / sqrt(2 * log(1.25 / check_delta(delta)))) ** 2
+    if rho < _RHO_RANGE[0]:
+        raise ParameterError(f"epsilon {epsilon!r} cannot be calibrated", remedy="Use an epsilon of usual size.")
+    return rho
 
 
 def calibrated_rho(calibration: Calibration, *, epsilon: float, delta: float) -> float:

@@ -119,11 +119,11 @@ class Centred:
 
     def with_intercept(self, inverse: Array) -> Array:
         """H (p_x, p_x) with H G_xy = the coefficients of `inverse` @ g and their intercept."""
-        T = self.centring
-        H = T.T @ inverse @ T
-        if self.means is not None:
-            H[0, 0] += 1 / self.weight
-        return H
+        if self.means is None:
+            return inverse
+        # T^T inverse T, T = (-means, I), and 1 / weight for the intercept
+        level = -inverse @ self.means
+        return np.block([[1 / self.weight - self.means @ level, level], [level[:, None], inverse]])
 
 
 def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:

@@ -13,7 +13,7 @@ from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 from commingle.shared.registry import MECHANISMS, mechanism_named, mechanism_of
 
-_POINTS = 17
+_POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
 _LEAST_N, _MOST_N = 10, (1 << 53) - 1
 _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
@@ -48,29 +48,34 @@ def _over_k(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
     if bounds is None:
         return ()
     least, most = bounds
-    values = _whole(least, max(most, design.k or 0))
+    values = _whole(least, max(most, design.k or 0), points=_points(design))
     return tuple(_point(replace(design, k=k), task, at=k) for k in values)
 
 
 def _over_epsilon(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
     given = design.epsilon
     most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
-    values = _spaced(max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most)))
+    low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
+    values = _spaced(low, high, points=_points(design))
     return tuple(_point(with_best_k(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
 
 
 def _over_n(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
-    values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES))
+    values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES), points=_points(design))
     return tuple(_point(with_best_k(replace(design, n=n, k=None), task), task, at=n) for n in values)
 
 
-def _whole(low: float, high: float) -> list[int]:
+def _points(design: ReleaseDesign) -> int:
+    return _POINTS_OF_WIDE if len(design.columns) > _WIDE else _POINTS
+
+
+def _whole(low: float, high: float, *, points: int) -> list[int]:
     """Each number once, however close the ends are."""
-    return sorted({round(value) for value in _spaced(low, high)})
+    return sorted({round(value) for value in _spaced(low, high, points=points)})
 
 
-def _spaced(low: float, high: float) -> list[float]:
-    values: list[float] = np.geomspace(low, high, _POINTS).tolist()
+def _spaced(low: float, high: float, *, points: int) -> list[float]:
+    values: list[float] = np.geomspace(low, high, points).tolist()
     return values
 
 

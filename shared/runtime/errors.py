@@ -8,6 +8,9 @@ RuntimeFaultError
 │   └── ClockSkewError      signed too long before or after now
 ├── ScopeError           a token, or a signer, that is not meant for this
 ├── TooLargeError        a body beyond its limit
+├── BusyError            too many requests wait already
+├── TooCostlyError       a request that takes longer to compute than any may
+├── RequestBodyError     a body that is not what this endpoint takes
 └── RemoteError          talking to another process failed
     ├── UnreachableError     nobody answered; trying again later may help
     ├── NonsenseError        something answered, but not a Commingle service
@@ -63,6 +66,24 @@ class TooLargeError(RuntimeFaultError):
     """A body beyond its limit."""
 
     code = "too-large"
+
+
+class BusyError(RuntimeFaultError):
+    """Too many requests wait already, of all or of this client."""
+
+    code = "busy"
+
+
+class TooCostlyError(RuntimeFaultError):
+    """A request that takes longer to compute than any may."""
+
+    code = "too-costly"
+
+
+class RequestBodyError(RuntimeFaultError):
+    """A body that is not what this endpoint takes."""
+
+    code = "request"
 
 
 class RemoteError(RuntimeFaultError):

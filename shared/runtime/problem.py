@@ -10,8 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import BusyError
 from commingle.shared.runtime.middleware import RequestIds
 from commingle.shared.runtime.remote import PROBLEM_TYPE
 
@@ -33,6 +35,8 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """How every service's OpenAPI document describes its errors."""
 _STATUSES = frozenset(map(int, HTTPStatus))
+_RETRY_SECONDS = "3"
+_HUNG_UP = 499  # nobody sees it but the metrics
 _log = structlog.get_logger()
 
 
@@ -69,9 +73,11 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, CommingleError)  # noqa: S101 - registered for this class only
         status = next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
+        if isinstance(error, BusyError):
+            headers["Retry-After"] = _RETRY_SECONDS
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed", path=request.url.path, error=type(error).__name__)
-        headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
         return problem(status, error.code, str(error), error.remedy, headers)
 
     async def on_invalid(_: Request, error: Exception) -> Response:
@@ -84,6 +90,9 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         remedy = "Compare the request with /openapi.json."
         return problem(error.status_code, "http", str(error.detail), remedy, error.headers)
 
+    async def on_gone(_: Request, __: Exception) -> Response:
+        return Response(status_code=_HUNG_UP)
+
     async def on_fault(request: Request, error: Exception) -> Response:
         # the message could hold anything, so only the class is logged
         _log.error("unexpected fault", path=request.url.path, error=type(error).__name__)
@@ -94,4 +103,5 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
     app.add_exception_handler(CommingleError, on_ours)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(ClientDisconnect, on_gone)
     app.add_exception_handler(Exception, on_fault)

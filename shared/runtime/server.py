@@ -3,7 +3,7 @@
 import json
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
@@ -38,13 +38,14 @@ def serve(
     host: str,
     port: int,
     tls: ServerTls | None = None,
+    trusted_proxies: Sequence[str] = (),
     on_listening: Callable[[str], None] = lambda _: None,
     on_stopping: Callable[[], None] = _nothing,
 ) -> None:
     """Listen, say where on standard output as one line of JSON, and serve until told to stop by a signal.
 
     Port 0 takes any free port. `on_listening` is told the address; `on_stopping` is called when the signal has come,
-    before open requests are waited for.
+    before open requests are waited for. Of `trusted_proxies` alone X-Forwarded-For is believed.
 
     Raises:
         PortInUseError: the address is taken or is not one of this machine's.
@@ -65,6 +66,8 @@ def serve(
         app,
         log_config=None,
         access_log=False,
+        proxy_headers=bool(trusted_proxies),  # else uvicorn believes whoever is on this machine
+        forwarded_allow_ips=list(trusted_proxies),
         timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,
         ssl_certfile=tls.certificate if tls else None,

@@ -43,6 +43,14 @@ token_option = click.option(
     help="A file with a bearer token, for coordinators where reading is not public.",
 )
 
+trusted_proxies_option = click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A reverse proxy whose X-Forwarded-For says who asks. Repeat for more.",
+)
+
 
 def read_token(path: Path | None) -> str | None:
     """The token in a file; None where no file is given.

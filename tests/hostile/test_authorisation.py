@@ -27,6 +27,7 @@ from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
 from tests.world.exchange import OCTETS, dealt
 from tests.world.transport import InProcess
+from tests.world.work import pool_of_threads
 
 pytestmark = pytest.mark.slow  # every caller at every endpoint
 
@@ -299,7 +300,7 @@ def test_what_passes_between_parties_is_for_whom_the_table_says(
     exchanging = dealt(hub, PARTIES)
     exchanging.masked(CLINIC)
     feed = Feed(hub.store)
-    app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed)
+    app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
     auth = authorised(hub, actor)
     with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
         answer = http.get(path.format(release=exchanging.proposed.id, party="clinic"))
@@ -312,7 +313,7 @@ def test_read_is_for_everybody_or_for_whom_the_table_says(tmp_path: Path, actor:
     with hub_with_releases(tmp_path) as (hub, releases):
         feed = Feed(hub.store)
         feed.stop()
-        app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed)
+        app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
         auth = authorised(hub, actor)
         with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
             for path in sorted(OPEN | READS):
@@ -327,7 +328,7 @@ def test_no_read_shows_an_alignment_statement_or_a_block(tmp_path: Path) -> None
     with hub_with_releases(tmp_path) as (hub, releases):
         feed = Feed(hub.store)
         feed.stop()
-        app = create_app(hub.coordinator, hub.publisher, feed)
+        app = create_app(hub.coordinator, hub.publisher, feed, pool=pool_of_threads())
         with httpx.Client(transport=InProcess(app), base_url="http://hub") as http:
             said = "".join(
                 http.get(path.format(release=release, party="clinic")).text

@@ -46,6 +46,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
 from tests.world.transport import InProcess
+from tests.world.work import pool_of_threads
 
 ROWS = 40
 LINKAGE = b"only the parties know this"
@@ -174,7 +175,7 @@ class Hub:
         blobs = self.blobs or BlobDirectory(self.home / "blobs")
         self.coordinator = Coordinator("hub", self.key, self.store, blobs, self.clock)
         self.publisher = Publisher(self.coordinator)
-        self.app = create_app(self.coordinator, self.publisher, Feed(self.coordinator.store))
+        self.app = create_app(self.coordinator, self.publisher, Feed(self.coordinator.store), pool=pool_of_threads())
         self.http = httpx.Client(transport=InProcess(self.app), base_url="http://hub")
 
     def close(self) -> None:

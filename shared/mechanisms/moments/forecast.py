@@ -120,8 +120,8 @@ def _shrunken(task: RegressionTask, n: int, draws: _Draws, spread: float, omega:
     g = n * task.xx @ task.b + noise[:, :-1, -1]
     eigenvalues, U = np.linalg.eigh(n * task.xx + noise[:, :-1, :-1])
     least = eigenvalues[:, :1]
-    z = np.einsum("dij,di->dj", U, g)
-    damped = [np.einsum("dij,dj->di", U, z / (eigenvalues + np.maximum(0, share * t - least))) for share in SHARES]
+    z = (g[:, None] @ U)[:, 0]
+    damped = [(U @ (z / (eigenvalues + np.maximum(0, share * t - least)))[..., None])[..., 0] for share in SHARES]
     eager = min(damped, key=lambda b: _loss(task, n, e, b))
     F = np.sum(g * np.linalg.solve(omega, g.T).T, axis=1, keepdims=True) / g.shape[1]
     s, j = weights(F, g.shape[1])
@@ -131,6 +131,6 @@ def _shrunken(task: RegressionTask, n: int, draws: _Draws, spread: float, omega:
 def _loss(task: RegressionTask, n: int, e: Array, b: Array) -> float:
     """Mean over draws of (1 + 1/n) (residual + (b - b0)^T xx (b - b0)) + ((e_y - e_x b) / n)^2."""
     gap = b - task.b
-    slopes = task.residual + np.einsum("di,ij,dj->d", gap, task.xx, gap)
+    slopes = task.residual + np.sum(gap @ task.xx * gap, axis=1)
     level = (e[:, -1] - np.sum(e[:, :-1] * b, axis=1)) / n
     return float(np.mean((1 + 1 / n) * slopes + level**2))

@@ -7,6 +7,7 @@ import pytest
 
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.analysis.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
+from commingle.services.analysis.paths import _elastic_net, _unfinished
 from commingle.services.fit import PreparedMoments
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.errors import (
@@ -108,3 +109,17 @@ def test_result_becomes_json_a_frame_and_html(result: Any) -> None:
     frame = result.to_frame()
     assert list(frame.columns) == [column.heading for column in result.table().columns]
     assert result._repr_html_().count("<tr") == len(frame) + 1
+
+
+def test_path_that_cannot_be_finished_in_time_says_so() -> None:
+    """200 penalties of next to nothing on features of which some follow from others took a minute of a processor."""
+    draw = np.random.default_rng(0)
+    x, y = np.cumsum(draw.normal(size=(201, 200)), axis=1), draw.normal(size=201)
+    x[150:] = 0
+    x, y = x / np.linalg.norm(x, axis=0), y / np.linalg.norm(y)
+    _, inexact = _elastic_net(x, y, np.geomspace(1e-200, 1e-300, 200), 1.0)
+    assert inexact == 200
+    [warning] = _unfinished(inexact, 200)
+    assert warning.startswith("For 200 of 200 penalties the coefficients are not exact")
+    _, inexact = _elastic_net(x, y, np.array([0.5, 0.2]), 1.0)
+    assert (inexact, _unfinished(inexact, 2)) == (0, ())

@@ -13,6 +13,7 @@ from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from tests.world.released import COORDINATOR, ServingCoordinator, published
 from tests.world.transport import InProcess
+from tests.world.work import pool_of_threads
 
 TARGET = "charges, yearly"
 ID, FILES = published()
@@ -44,7 +45,9 @@ NAMES = [kind for kind, _, _ in ANSWERS]
 def http() -> Iterator[httpx.Client]:
     fake = ServingCoordinator.serving((ID, FILES))
     client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
-    with httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner") as learner:
+    with httpx.Client(
+        transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
+    ) as learner:
         yield learner
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from commingle import Release, ReleaseClient
-from commingle.services.learner.app import MAX_BODY_BYTES, create_app
+from commingle.services.learner.app import create_app
+from commingle.services.learner.computing import MAX_BODY_BYTES
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.model import decode
@@ -32,6 +33,7 @@ from tests.world.released import (
     too_slow,
 )
 from tests.world.transport import InProcess
+from tests.world.work import pool_of_threads
 
 TARGET = "charges, yearly"
 ID = published()[0]
@@ -42,7 +44,9 @@ def learner(
     fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
 ) -> httpx.Client:
     client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
-    return httpx.Client(transport=InProcess(create_app(ReleaseSource(client))), base_url="http://learner")
+    return httpx.Client(
+        transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
+    )
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from threading import Barrier, Event
 import pytest
 
 from commingle import Release, ReleaseClient
-from commingle.services.errors import BusyError, UnknownReleaseError
+from commingle.services.errors import UnknownReleaseError
 from commingle.services.learner.memory import ReleaseMemory
 from commingle.services.learner.source import ReleaseSource
+from commingle.shared.runtime.errors import BusyError
 from tests.world.released import ServingCoordinator, published
 
 RELEASE = Release.of(published()[1])

@@ -146,3 +146,11 @@ def test_no_loss_is_epsilon_zero() -> None:
 @given(st.integers(1, 1 << 90), DELTAS)
 def test_every_ledger_sum_has_a_finite_epsilon(units: int, delta: float) -> None:
     assert 0 <= Rho(units).epsilon(delta) < 2 * units / RHO_UNITS + 2 * sqrt(units / RHO_UNITS * log(1 / delta)) + 1e-6
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-200, 1e-30])
+def test_epsilon_too_small_for_any_noise_is_refused(epsilon: float) -> None:
+    """The loss of 1e-200 is 0 as a number, and noise of its size an error of division."""
+    for calibration in Calibration:
+        with pytest.raises(ParameterError, match="cannot be calibrated"):
+            calibrated_rho(calibration, epsilon=epsilon, delta=1e-5)

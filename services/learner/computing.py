@@ -1,0 +1,201 @@
+"""What is computed for whoever asks, in a process of the pool: from the bytes of a body to the bytes of the answer.
+
+Parsing is a part of it: a body of a few megabytes that does not fit keeps a validator busy for seconds.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from commingle.services.fit import Fit, fit_prepared
+from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
+from commingle.services.learner.views import Predictions
+from commingle.services.results import Result
+from commingle.shared.documents.model import explain
+from commingle.shared.estimation.errors import RowsError
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.forecast.curves import plan as make_plan
+from commingle.shared.forecast.result import Plan
+from commingle.shared.runtime.errors import RequestBodyError
+from commingle.shared.runtime.worker import ProcessWorker, Worker
+
+_REMEDY = "Compare the request with /openapi.json."
+_PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
+# loaded before the first request: all but the first by single methods only, which would pay for it, if they are there
+_PRELOAD = (__name__, "scipy.linalg", "scipy.optimize", "scipy.stats.qmc", "sklearn.linear_model")
+
+Body = TypeVar("Body", bound=RequestBody)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A release, as far as computing on it needs it."""
+
+    release: str
+    pinned: bool
+    members_pinned: tuple[str, ...]
+    prepared: PreparedMoments
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """JSON, and the estimator that was used where there was one."""
+
+    content: bytes
+    estimator: str | None = None
+
+
+def start_worker() -> Worker:
+    """A worker that has all of this loaded."""
+    return ProcessWorker(preload=_PRELOAD)
+
+
+def fit(asked: Asked, data: bytes) -> Answer:
+    """Coefficients in original units with intervals, diagnostics and warnings."""
+    result = fit_prepared(asked.prepared, parse(FitBody, data).request())
+    return _of_release(asked, result, estimator=result.estimator)
+
+
+def predict(asked: Asked, data: bytes) -> Answer:
+    """A fit, applied to rows given."""
+    body = parse(PredictionBody, data)
+    result = fit_prepared(asked.prepared, body.request())
+    answer = Predictions(
+        release=asked.release,
+        target=result.target,
+        estimator=result.estimator,
+        predictions=_predictions(result, body),
+        warnings=list(result.warnings),
+    )
+    return Answer(_ascii(answer.model_dump(mode="json")), result.estimator)
+
+
+def plan(data: bytes) -> Answer:
+    """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
+    body = parse(PlanBody, data)
+    return Answer(_ascii(_PLAN.dump_python(make_plan(body.study, body.assumptions()), mode="json")))
+
+
+def analyse(kind: str, asked: Asked, data: bytes) -> Answer:
+    """An analysis of that kind."""
+    model, run = ANALYSES[kind]
+    return _of_release(asked, run(asked.prepared, **dict(parse(model, data))))
+
+
+def parse(kind: type[Body], data: bytes) -> Body:
+    """A request's body.
+
+    Raises:
+        RequestBodyError: not JSON, or not what the model says; names the first few fields.
+    """
+    try:
+        value = from_json(data)
+        if not isinstance(value, dict) or not value.keys() <= kind.model_fields.keys():
+            known = ", ".join(kind.model_fields)
+            raise RequestBodyError(f"the body is not an object with no fields but {known}", remedy=_REMEDY)
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise RequestBodyError(f"body: {explain(error)}", remedy=_REMEDY) from None
+    except ValueError:
+        raise RequestBodyError("the body is not JSON", remedy=_REMEDY) from None
+
+
+def _of_release(asked: Asked, result: Result, estimator: str | None = None) -> Answer:
+    pins = {"coordinator_pinned": asked.pinned, "members_pinned": list(asked.members_pinned)}
+    return Answer(_ascii({"release": asked.release, **pins, **result.to_dict()}), estimator)
+
+
+def _ascii(value: object) -> bytes:
+    """JSON that is no order to a terminal, whatever names it holds (`shared.runtime.problem.AsciiJson`)."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _predictions(result: Fit, body: PredictionBody) -> list[float]:
+    lacking = next((i for i, row in enumerate(body.rows) if not row.keys() >= set(result.features)), None)
+    if lacking is not None:
+        missing = sorted(set(result.features) - body.rows[lacking].keys())
+        raise RowsError(
+            f"row {lacking} lacks {', '.join(map(repr, missing))}", remedy="Give every feature in every row."
+        )
+    columns: dict[str, Any] = {name: [row[name] for row in body.rows] for name in result.features}
+    with np.errstate(all="ignore"):
+        predictions = result.predict(columns or {"": range(len(body.rows))})
+    if not np.isfinite(predictions).all():
+        raise RowsError("a prediction is not a finite number", remedy="Give finite values of sensible size.")
+    return predictions.tolist()  # type: ignore[no-any-return] # numpy types it as Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """A route that computes, as it is documented.
+
+    Attributes:
+        takes: the model of its body, of `most_bytes` at most.
+        gives: that of its answer.
+        work: from what was asked about, where the path names a release, and the bytes of a body.
+    """
+
+    path: str
+    name: str
+    tag: str
+    takes: type[RequestBody]
+    gives: Any
+    work: Callable[..., Answer]
+    most_bytes: int
+    description: str | None
+
+
+_RELEASE = "/v1/releases/{release}"
+_NAMES_BYTES, _MATRIX_BYTES, MAX_BODY_BYTES = 1 << 20, 4 << 20, 8 << 20
+
+COMPUTATIONS = (
+    Computation(
+        path=f"{_RELEASE}/fits",
+        name="fit",
+        tag="fits",
+        takes=FitBody,
+        gives=dict[str, Any],
+        work=fit,
+        most_bytes=_NAMES_BYTES,
+        description=fit.__doc__,
+    ),
+    Computation(
+        path=f"{_RELEASE}/predictions",
+        name="predict",
+        tag="fits",
+        takes=PredictionBody,
+        gives=Predictions,
+        work=predict,
+        most_bytes=MAX_BODY_BYTES,
+        description=predict.__doc__,
+    ),
+    Computation(
+        path="/v1/plans",
+        name="plan",
+        tag="plans",
+        takes=PlanBody,
+        gives=Plan,
+        work=plan,
+        most_bytes=_MATRIX_BYTES,
+        description=plan.__doc__,
+    ),
+    *(
+        Computation(
+            path=f"{_RELEASE}/analyses/{kind}",
+            name=kind.replace("-", "_"),
+            tag="analyses",
+            takes=takes,
+            gives=dict[str, Any],
+            work=partial(analyse, kind),
+            most_bytes=_NAMES_BYTES,
+            description=takes.__doc__,
+        )
+        for kind, (takes, _) in ANALYSES.items()
+    ),
+)
