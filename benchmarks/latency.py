@@ -50,12 +50,14 @@ class Subject:
 
     @contextmanager
     def serving(self, *arguments: str | Path) -> Iterator[str]:
-        """A serving process and its URL, the first line it prints."""
-        command = [self.command, *arguments, "--port", "0"]
+        """A serving process and its URL, the first line it prints, or the path of its socket."""
+        port = () if arguments[0] == "party" else ("--port", "0")
+        command = [self.command, *arguments, *port]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-                yield json.loads(process.stdout.readline())["url"]
+                said = json.loads(process.stdout.readline())
+                yield said.get("url", said.get("socket"))
             finally:
                 process.terminate()
 

@@ -1,15 +1,17 @@
-"""The agent's local HTTP API, for the party's own systems: loopback by default, bearer token always."""
+"""The agent's local HTTP API: on its Unix socket for the operator, and by scoped tokens for the party's own systems."""
 
-import hmac
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+import structlog
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.errors import (
     AgentError,
@@ -19,24 +21,28 @@ from commingle.party_agent.errors import (
     NotFoundError,
     SampleError,
     SourceError,
+    SourceRefusedError,
 )
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.regression.requests import regression_line, regression_view
-from commingle.party_agent.tokens import EVERY_SCOPE, Scope, scopes_of
+from commingle.party_agent.tokens import Scope, scopes_of
 from commingle.party_agent.views import export_audit, job_view, ledger_view, proposal_view
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, ScopeError, SettingsError, TooLargeError
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
+_log = structlog.get_logger()
 _STATUSES = {
     ScopeError: 403,
+    SourceRefusedError: 403,
     NotFoundError: 404,
     ConflictError: 409,
     TooLargeError: 413,
@@ -54,6 +60,7 @@ _SCOPES: dict[str, Scope] = {"GET": "read", "PUT": "decide", "POST": "register"}
 _SPENDING: dict[str, Scope] = {**_SCOPES, "POST": "decide"}  # where a POST spends budget
 _LARGEST_BODY = 8 << 20  # more than the longest schema takes
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
+_TO_BE_READ: dict[int | str, dict[str, Any]] = {202: {"description": "For a token: what it said, before a row is read"}}
 
 # strict models are validated over the received bytes, so the body is described here and parsed there
 _REGISTRATION = {
@@ -75,11 +82,17 @@ class UnauthorisedError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class LocalApi:
-    """What the API works on. `loop` is None where a command runs the API in its own process."""
+    """What the API works on.
+
+    Attributes:
+        loop: None where a command runs the API in its own process.
+        peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
+            network nobody is: there, tokens alone count.
+    """
 
     agent: Agent
-    token: str = field(repr=False)
     loop: Loop | None
+    peer_is_operator: bool
 
 
 def create_app(api: LocalApi) -> FastAPI:
@@ -102,16 +115,14 @@ def create_app(api: LocalApi) -> FastAPI:
 def _guard(api: LocalApi, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
     bearer = HTTPBearer(auto_error=False)
 
-    def allowed(text: str) -> frozenset[Scope]:
-        if hmac.compare_digest(text.encode(), api.token.encode()):
-            return EVERY_SCOPE
-        return scopes_of(api.agent.home, text, api.agent.clock())
-
     def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        scopes = allowed(given.credentials) if given is not None else frozenset()
+        request.state.operator = api.peer_is_operator and "authorization" not in request.headers
+        if request.state.operator:
+            return
+        scopes = scopes_of(api.agent.home, given.credentials, api.agent.clock()) if given is not None else frozenset()
         if not scopes:
             raise UnauthorisedError(
-                "no valid bearer token", remedy="Send the token in HOME/token: Authorization: Bearer …"
+                "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
             )
         scope = scope_of[request.method]
         if scope not in scopes:
@@ -161,16 +172,24 @@ def _data_routes(api: LocalApi) -> APIRouter:
         }
 
     @router.get("/datasets")
-    def datasets() -> dict[str, Any]:
-        """All registered data sets."""
-        return {"items": [dataset.view() for dataset in agent.datasets.all()]}
+    def datasets(request: Request) -> dict[str, Any]:
+        """All registered data sets; counts are shown to the operator only."""
+        return {"items": [dataset.view(counts=request.state.operator) for dataset in agent.datasets.all()]}
 
-    @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION)
-    async def register(request: Request, *, replace: Annotated[bool, Query()] = False) -> dict[str, Any]:
-        """Read, validate and remember a data set."""
-        wanted = decode(DatasetRequest, await _body(request))
-        dataset = await run_in_threadpool(agent.datasets.register, wanted, replace=replace)
-        return dataset.view()
+    @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION, responses=_TO_BE_READ)
+    async def register(
+        request: Request, response: Response, later: BackgroundTasks, *, replace: Annotated[bool, Query()] = False
+    ) -> dict[str, Any]:
+        """Read, validate and remember a data set. A token is answered before, whatever the rows are."""
+        asked, operator = decode(DatasetRequest, await _body(request)), request.state.operator
+        source = await run_in_threadpool(resolve_source, agent.home, asked.source, operator=operator)
+        wanted = asked.model_copy(update={"source": source})
+        if operator:
+            return (await run_in_threadpool(agent.datasets.register, wanted, replace=replace)).view(counts=True)
+        announced = await run_in_threadpool(agent.datasets.announce, wanted, replace=replace)
+        later.add_task(_read, agent, wanted)
+        response.status_code = HTTPStatus.ACCEPTED
+        return announced.view(counts=False)
 
     @router.get("/ledger")
     def ledger() -> dict[str, Any]:
@@ -249,6 +268,14 @@ def _regression_routes(api: LocalApi) -> APIRouter:
         return regression_view(regressions_of().get(regression))
 
     return router
+
+
+def _read(agent: Agent, announced: DatasetRequest) -> None:
+    """Read what has been announced. Why that failed is for the operator, who is told when registering it again."""
+    try:
+        agent.datasets.register(announced, replace=True)
+    except CommingleError as error:
+        _log.warning("data set not read", dataset=announced.name, error=error.code)
 
 
 async def _body(request: Request) -> bytes:

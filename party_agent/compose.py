@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import httpx
-from pydantic import BaseModel
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
@@ -19,20 +18,22 @@ from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.home import Home, PinnedCoordinator
 from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.local_socket import AGENT_URL, reaching_agent
 from commingle.party_agent.proposals import Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import check, json_of, reaching
+from commingle.shared.runtime.remote import check, json_of
 from commingle.shared.runtime.request_signing import RequestSigner
-from commingle.shared.runtime.settings import Clock, load_settings, system_clock
+from commingle.shared.runtime.settings import Clock, system_clock
 from commingle.shared.runtime.tls import trust
 
 if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
     from commingle.party_agent.app import LocalApi
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
+_HEADERS = {"Content-Type": "application/json"}
 
 home_option = click.option(
     "--home",
@@ -41,12 +42,6 @@ home_option = click.option(
     envvar="COMMINGLE_PARTY_HOME",
     help="The party's directory (or COMMINGLE_PARTY_HOME).",
 )
-
-
-class RunningAgent(BaseModel):
-    """`running.json`: where the agent that holds the ledger's lock listens."""
-
-    url: str
 
 
 @contextmanager
@@ -142,21 +137,21 @@ def ask(
     """One call of the local API: of the running agent, or in this process where none runs.
 
     Raises:
+        PeerError: another user's process listens in the agent's place; it was sent nothing.
         CommingleError: whatever the API answers.
     """
     try:
         with compose_agent(home) as agent:
             from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
 
-            return asyncio.run(_in_process(LocalApi(agent, home.token(), None), method, path, body, params))
+            api = LocalApi(agent, loop=None, peer_is_operator=True)
+            return asyncio.run(_in_process(api, method, path, body, params))
     except AgentRunningError:
-        if not home.running.exists():  # another command, or an agent that has only just started
+        if not home.socket.exists():  # another command, or an agent that has only just started
             raise
-        running = load_settings(RunningAgent, home.running)
-    headers = _headers(home.token())
-    with reaching(running.url), httpx.Client(base_url=running.url, timeout=None, headers=headers) as client:  # noqa: S113 - reading a large table takes as long as it takes
-        response = client.request(method, path, content=body, params=params)
-    return json_of(check(response, running.url, own=True))
+    with reaching_agent(home.socket) as client:  # without a limit: reading a large table takes as long as it takes
+        response = client.request(method, path, content=body, params=params, headers=_HEADERS)
+    return json_of(check(response, "the agent", own=True))
 
 
 async def _in_process(
@@ -165,10 +160,6 @@ async def _in_process(
     from commingle.party_agent.app import create_app  # noqa: PLC0415 - as above
 
     transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://agent", timeout=None) as client:  # noqa: S113 - as above
-        response = await client.request(method, path, content=body, params=params, headers=_headers(api.token))
+    async with httpx.AsyncClient(transport=transport, base_url=AGENT_URL, timeout=None) as client:  # noqa: S113 - as above
+        response = await client.request(method, path, content=body, params=params, headers=_HEADERS)
     return json_of(check(response, "the agent", own=True))
-
-
-def _headers(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

@@ -104,7 +104,7 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
         table = Table("name", "subjects", "attributes", "source")
         for item in value["items"]:
             names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            table.add_row(item["name"], str(item["n"]), names, item["source"])
+            table.add_row(item["name"], str(item["n"] or "not read"), names, item["source"])
         console.print(table)
 
     emit(value, as_json=as_json, text=text)

@@ -1,6 +1,7 @@
 """Registered data sets: where the rows are, their public schema, and what a full reading found."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -13,6 +14,8 @@ from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute
 
+_NOTHING_READ = sha256(b"").hexdigest()
+
 
 class DatasetRequest(WireModel):
     """What a party says about a data set when it registers it."""
@@ -24,7 +27,11 @@ class DatasetRequest(WireModel):
 
 
 class Dataset(WireModel):
-    """A registered data set. The digests describe its rows and stay on this machine."""
+    """A registered data set. The digests describe its rows and stay on this machine.
+
+    Attributes:
+        n: subjects; 0 until its rows have been read.
+    """
 
     name: Name
     source: Source
@@ -45,9 +52,10 @@ class Dataset(WireModel):
         """How to read some of its attributes."""
         return PrivateTable(open_source(self.source), self.subject_id, attributes)
 
-    def view(self) -> dict[str, Any]:
-        """What the party's own people are shown: no digest, no password."""
-        shown = self.model_dump(mode="json", exclude={"subjects_digest", "attribute_digests", "source"})
+    def view(self, *, counts: bool) -> dict[str, Any]:
+        """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
+        hidden = {"subjects_digest", "attribute_digests", "source"} | (set() if counts else {"n", "clipped", "missing"})
+        shown = self.model_dump(mode="json", exclude=hidden)
         where = self.source.path if isinstance(self.source, FileSource) else "a database query"
         return {**shown, "source": where}
 
@@ -65,13 +73,7 @@ class Datasets:
             DataError: the table does not fit its schema.
             ConflictError: the name is taken and `replace` was not asked for.
         """
-        names = [attribute.name for attribute in request.attributes]
-        if not names:
-            raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
-        if len(set(names)) != len(names) or request.subject_id in names:
-            raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
-        if not replace and request.name in {dataset.name for dataset in self.all()}:
-            raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
+        self._require_possible(request, replace=replace)
         scan = PrivateTable(open_source(request.source), request.subject_id, request.attributes).scan(progress)
         dataset = Dataset(
             name=request.name,
@@ -84,15 +86,35 @@ class Datasets:
             subjects_digest=scan.digest.subjects,
             attribute_digests=dict(scan.digest.attributes),
         )
-        with self.store.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
-        return dataset
+        return self._store(dataset)
+
+    def announce(self, request: DatasetRequest, *, replace: bool) -> Dataset:
+        """Remember a data set that nobody has read yet, so that what follows from its rows cannot be seen by this.
+
+        Raises:
+            ConflictError: as `register`.
+        """
+        self._require_possible(request, replace=replace)
+        return self._store(
+            Dataset(
+                name=request.name,
+                source=request.source,
+                subject_id=request.subject_id,
+                attributes=request.attributes,
+                n=0,
+                clipped={},
+                missing={},
+                subjects_digest=_NOTHING_READ,
+                attribute_digests={},
+            )
+        )
 
     def find(self, name: str) -> Dataset | None:
-        """A data set by name."""
+        """A data set by name, once its rows have been read."""
         with self.store.reading() as db:
             row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
-        return decode(Dataset, row["body"].encode()) if row else None
+        found = decode(Dataset, row["body"].encode()) if row else None
+        return found if found and found.n else None
 
     def get(self, name: str) -> Dataset:
         """A data set that must exist. Raises NotFoundError."""
@@ -106,3 +128,17 @@ class Datasets:
         with self.store.reading() as db:
             rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
         return [decode(Dataset, row["body"].encode()) for row in rows]
+
+    def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
+        names = [attribute.name for attribute in request.attributes]
+        if not names:
+            raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
+        if len(set(names)) != len(names) or request.subject_id in names:
+            raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
+        if not replace and request.name in {dataset.name for dataset in self.all()}:
+            raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
+
+    def _store(self, dataset: Dataset) -> Dataset:
+        with self.store.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
+        return dataset

@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 import httpx
 
-from commingle.party_agent.compose import RunningAgent
+from commingle.party_agent.allowed_sources import allowed_sources
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home, PinnedCoordinator
+from commingle.party_agent.local_socket import reaching_agent
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode
@@ -20,8 +21,7 @@ from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import call, json_of
-from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.remote import call, check, json_of
 from commingle.shared.runtime.tls import trust
 
 _TIMEOUT_SECONDS = 10.0
@@ -35,6 +35,7 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
     yield look("linkage key", lambda: _linkage_key(home))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
     yield look("pins", lambda: f"{len(home.pins())} members pinned")
+    yield look("allowed sources", lambda: _allowed_sources(home))
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
     yield look("data sets", lambda: _datasets(home))
@@ -45,7 +46,7 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
 
 
 def _keys(home: Home) -> str:
-    said = private_files([home.root / "keys" / "signing.key", home.root / "keys" / "sealing.key", home.root / "token"])
+    said = private_files([home.root / "keys" / "signing.key", home.root / "keys" / "sealing.key"])
     home.sealing_key()
     return f"{said}; fingerprint {home.identity().signing_key.fingerprint}"
 
@@ -97,7 +98,17 @@ def _datasets(home: Home) -> str:
         if isinstance(dataset.source, FileSource):
             with open(dataset.source.path, "rb"):  # noqa: PTH123 - a path as it was registered
                 pass
+        if not dataset.n:
+            raise UnhealthyError(
+                f"{dataset.name} was registered with a token, and its rows could not be read",
+                remedy="Register it again and be told why: commingle party datasets add … --replace",
+            )
     return f"{len(found)} registered: {', '.join(dataset.name for dataset in found) or 'none'}"
+
+
+def _allowed_sources(home: Home) -> str:
+    allowed = allowed_sources(home)
+    return f"tokens may register {len(allowed.files)} patterns of files and {len(allowed.queries)} queries"
 
 
 def _outbox(home: Home) -> str:
@@ -116,12 +127,11 @@ def _outbox(home: Home) -> str:
 
 
 def _agent(home: Home) -> str:
-    if not home.running.exists():
+    if not home.socket.exists():
         return "not running"
-    url = load_settings(RunningAgent, home.running).url
-    with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS) as http:
-        call(http, "GET", "/healthz")
-    return f"running at {url}"
+    with reaching_agent(home.socket, timeout_seconds=_TIMEOUT_SECONDS) as http:
+        check(http.get("/healthz"), "the agent")
+    return f"running at {home.socket}"
 
 
 def _coordinator(home: Home, now: datetime) -> str:

@@ -9,6 +9,8 @@ AgentError
 ├── LedgerError           the ledger refuses to continue
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
 ├── AgentRunningError     another process works on this home directory
+├── PeerError             another user's process listens in the agent's place
+├── SourceRefusedError    a table that may not be registered by who asks, or by nobody
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 
 DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
@@ -82,6 +84,18 @@ class AgentRunningError(AgentError):
     """Another process works on this home directory."""
 
     code = "agent-running"
+
+
+class PeerError(AgentError):
+    """Another user's process listens in the agent's place."""
+
+    code = "peer"
+
+
+class SourceRefusedError(AgentError):
+    """A table that may not be registered by who asks, or by nobody."""
+
+    code = "source-refused"
 
 
 class SampleError(AgentError):

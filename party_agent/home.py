@@ -1,7 +1,6 @@
 """A party's home directory: settings, keys, pins and policy, as files that people can read and back up."""
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,14 +103,14 @@ class Home:
         return self.root / "exchanges"
 
     @property
-    def running(self) -> Path:
-        """Where a running agent says at which address its local API is."""
-        return self.root / "running.json"
+    def socket(self) -> Path:
+        """Where a running agent's local API is."""
+        return self.root / "agent.sock"
 
     def create(
         self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False
     ) -> None:
-        """Fill an empty home: keys, settings, policy, an empty ledger and the token of the local API.
+        """Fill an empty home: keys, settings, policy and an empty ledger.
 
         A linkage key that is not given is made, unless a fellow member is going to send it.
 
@@ -128,7 +127,6 @@ class Home:
             self.adopt_linkage_key(linkage_key, replace=False)
         elif not receives_linkage_key:
             self.make_linkage_key()
-        write_durably(self.root / "token", secrets.token_urlsafe(32).encode())
         self.save_policy(policy)
         AgentStore(self.database).close()
         self.save_settings(settings)
@@ -265,10 +263,3 @@ class Home:
                 remedy="Ask the sender whether all members are to change it; if so, add --replace.",
             )
         write_durably(self.linkage_file, linkage_key.hex().encode() + b"\n")
-
-    def token(self) -> str:
-        """The bearer token of the local API. Raises SettingsError."""
-        try:
-            return (self.root / "token").read_text().strip()
-        except OSError:
-            raise SettingsError(f"{self.root} is not a party's home", remedy="Run commingle party init.") from None

@@ -7,29 +7,46 @@ from threading import Thread
 
 import click
 
+from commingle.party_agent.agent import Agent
 from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.compose import RunningAgent, compose_agent, home_option
+from commingle.party_agent.compose import compose_agent, home_option
 from commingle.party_agent.home import Home
+from commingle.party_agent.local_socket import listen as listen_at
 from commingle.party_agent.loop import Loop
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import remove_durably, write_durably
 from commingle.shared.runtime.logging import configure_logging
-from commingle.shared.runtime.server import serve as serve_app
+from commingle.shared.runtime.server import Served, listen, run
+from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _JOIN_SECONDS = 5.0
+_SELF_SIGNED = (
+    "openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=localhost "
+    "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout api.key -out api.pem"
+)
 
 
-@click.command(epilog="Example: commingle party serve --home ./ward")
+@click.command(
+    epilog="\b\nExamples:\n  commingle party serve --home ./ward\n"
+    "  commingle party serve --home ./ward --port 8100 --tls-certificate api.pem --tls-key api.key"
+)
 @home_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where the local API listens.")
-@click.option("--port", default=8100, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --port: the address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Also serve HTTPS, to tokens only.  [HOME/agent.sock only]")
+@tls_options
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
 @json_option
-def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) -> None:
+def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, as_json: bool) -> None:
     """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
     del as_json  # the announcement is JSON either way
+    if port is None and tls is not None:
+        raise click.UsageError("--tls-certificate and --tls-key go with --port")
+    if port is not None and tls is None:
+        raise SettingsError(
+            "on the network the local API is served by TLS only, as tokens could be read on the way",
+            remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
+        )
     configure_logging(service="party_agent", level=log_level)
     faults.arm_from(os.environ)
     place = Home(home)
@@ -37,16 +54,24 @@ def serve(*, home: Path, host: str, port: int, log_level: str, as_json: bool) ->
         raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
     with compose_agent(place) as agent:
         loop = Loop(agent)
-        thread = Thread(target=loop.run, kwargs={"on_halt": lambda: os.kill(os.getpid(), signal.SIGTERM)}, daemon=True)
-
-        def started(url: str) -> None:
-            write_durably(place.running, RunningAgent(url=url).model_dump_json().encode())
-            thread.start()
-
-        try:
-            serve_app(create_app(LocalApi(agent, place.token(), loop)), host=host, port=port, on_listening=started)
-        finally:
-            remove_durably(place.running)  # another process may listen there next, and would be sent our token
-            loop.finish(thread, seconds=_JOIN_SECONDS)
+        _serve(agent, loop, None if port is None else (host, port), tls)
         if loop.halted is not None:
             raise loop.halted
+
+
+def _serve(agent: Agent, loop: Loop, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
+    """Serve on the home's socket, and to tokens on the network where there is an address, until told to stop."""
+    at = agent.home.socket
+    thread = Thread(target=loop.run, kwargs={"on_halt": lambda: os.kill(os.getpid(), signal.SIGTERM)}, daemon=True)
+    try:
+        services = [Served(create_app(LocalApi(agent, loop, peer_is_operator=True)), listen_at(at))]
+        announcement = {"socket": str(at)}
+        if address is not None:
+            host, port = address
+            remote = create_app(LocalApi(agent, loop, peer_is_operator=False))
+            services.append(Served(remote, listen(host=host, port=port), tls))
+            announcement["url"] = services[-1].url
+        run(services, announcement=announcement, on_listening=thread.start)
+    finally:
+        at.unlink(missing_ok=True)
+        loop.finish(thread, seconds=_JOIN_SECONDS)

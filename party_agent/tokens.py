@@ -1,6 +1,6 @@
 """Bearer tokens of the local API for the party's own systems: each may do what its scopes say, and can be revoked.
 
-`HOME/token` is the operator's and may do everything; what is here is kept as digests in `HOME/tokens.json`.
+They are kept as digests in `HOME/tokens.json`. The operator needs none: see `local_socket`.
 """
 
 import hmac

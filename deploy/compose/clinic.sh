@@ -13,4 +13,4 @@ if ! commingle party datasets list --home "$home" --json | grep -q '"name": "sta
     commingle party datasets add stays --home "$home" --source "$tables/table.csv" --subject-id subject_id \
         --schema "$tables/schema.json"
 fi
-exec commingle party serve --home "$home" --host 127.0.0.1 --port 8100
+exec commingle party serve --home "$home"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pydantic import Field
@@ -59,6 +59,21 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
         ) from None
     finally:
         engine.dispose()
+
+
+def database_file(source: SqlSource) -> str | None:
+    """The file that a query reads from, where its database is SQLite; None for others, and where the URL is none."""
+    from sqlalchemy import make_url  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        url = make_url(source.url)
+    except (ArgumentError, ValueError):
+        return None  # reading it says so
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return None
+    is_uri = url.database.startswith("file:")
+    return unquote(urlsplit(url.database).path) if is_uri else url.database
 
 
 def _engine(url: str) -> "Engine":

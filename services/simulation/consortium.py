@@ -109,8 +109,7 @@ def start(dataset: StudyTable, allowance: Allowance, context: Context) -> Consor
         _enrol(prints, invites, context, url=url)
     with stages.stage("start", "Starting agents and learner"):
         for server in [
-            processes.start(party.name, ("party", "serve", "--home", _home(context, party.name), "--port", "0"))
-            for party in parties
+            processes.start(party.name, ("party", "serve", "--home", _home(context, party.name))) for party in parties
         ]:
             processes.address(server)
     with stages.stage("register", "Registering each party's data"):

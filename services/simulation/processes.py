@@ -118,7 +118,7 @@ class Processes:
         return {name: results[name] for name in jobs}
 
     def address(self, server: Running) -> str:
-        """Where a started server listens, once it does.
+        """Where a started server listens, once it does: a URL, or the path of a socket.
 
         Raises:
             ProcessError: it ends or does not listen in time.
@@ -128,7 +128,8 @@ class Processes:
             server.require_alive()
             line, newline, _ = server.out.read_text().partition("\n")
             if newline:
-                return str(json.loads(line)["url"])
+                said = json.loads(line)
+                return str(said.get("url", said.get("socket")))
             time.sleep(_POLL_SECONDS)
         raise ProcessError(
             f"{server.name} does not listen after {_START_SECONDS:.0f} s{server.last_words()}", remedy=_LOG_REMEDY

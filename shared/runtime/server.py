@@ -1,9 +1,12 @@
-"""Running an application on a socket of its own, so that whoever started it learns the address."""
+"""Running applications on sockets of their own, so that whoever started them learns the addresses."""
 
+import asyncio
 import json
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
@@ -16,36 +19,37 @@ _GRACE_SECONDS = 10
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An application, the listening socket it is served on, its certificate and the proxies it believes, if any."""
+
+    app: FastAPI
+    listener: socket.socket
+    tls: ServerTls | None = None
+    trusted_proxies: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Where it is on the network."""
+        host, port = self.listener.getsockname()[:2]
+        address = f"[{host}]" if self.listener.family == socket.AF_INET6 else host
+        return f"{'https' if self.tls else 'http'}://{address}:{port}"
+
+
 class _Server(uvicorn.Server):
-    """Says when it has been told to stop."""
+    """Leaves signals to `run`, as one of them is for all servers of the process."""
 
-    def __init__(self, config: uvicorn.Config, on_stopping: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_stopping = on_stopping
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._on_stopping()
-        super().handle_exit(sig, frame)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def _nothing() -> None:
     """Nobody wants to know."""
 
 
-def serve(
-    app: FastAPI,
-    *,
-    host: str,
-    port: int,
-    tls: ServerTls | None = None,
-    trusted_proxies: Sequence[str] = (),
-    on_listening: Callable[[str], None] = lambda _: None,
-    on_stopping: Callable[[], None] = _nothing,
-) -> None:
-    """Listen, say where on standard output as one line of JSON, and serve until told to stop by a signal.
-
-    Port 0 takes any free port. `on_listening` is told the address; `on_stopping` is called when the signal has come,
-    before open requests are waited for. Of `trusted_proxies` alone X-Forwarded-For is believed.
+def listen(*, host: str, port: int) -> socket.socket:
+    """Listen on an address of this machine. Port 0 takes any free port.
 
     Raises:
         PortInUseError: the address is taken or is not one of this machine's.
@@ -62,23 +66,65 @@ def serve(
         ) from None
     # asyncio sets this only on sockets it made itself; without it every keep-alive answer waits 40 ms
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    config = uvicorn.Config(
-        app,
+    return listener
+
+
+def serve(
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    tls: ServerTls | None = None,
+    trusted_proxies: Sequence[str] = (),
+    on_stopping: Callable[[], None] = _nothing,
+) -> None:
+    """Serve on an address, as `run` does. Of `trusted_proxies` alone X-Forwarded-For is believed.
+
+    Raises PortInUseError, as `listen` does.
+    """
+    served = Served(app, listen(host=host, port=port), tls, tuple(trusted_proxies))
+    run([served], announcement={"url": served.url}, on_stopping=on_stopping)
+
+
+def run(
+    services: Sequence[Served],
+    *,
+    announcement: Mapping[str, str],
+    on_listening: Callable[[], None] = _nothing,
+    on_stopping: Callable[[], None] = _nothing,
+) -> None:
+    """Say where on standard output as one line of JSON, and serve until told to stop by a signal.
+
+    `on_listening` is called before that is said; `on_stopping` when the signal has come, before open requests are
+    waited for.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        on_stopping()
+        for server in servers:
+            server.handle_exit(number, frame)
+
+    servers = [_Server(_configure(service)) for service in services]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    on_listening()
+    print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
+    asyncio.run(_serve_all(servers, [service.listener for service in services]))
+
+
+async def _serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
+    await asyncio.gather(*(server.serve([own]) for server, own in zip(servers, listeners, strict=True)))
+
+
+def _configure(service: Served) -> uvicorn.Config:
+    return uvicorn.Config(
+        service.app,
         log_config=None,
         access_log=False,
-        proxy_headers=bool(trusted_proxies),  # else uvicorn believes whoever is on this machine
-        forwarded_allow_ips=list(trusted_proxies),
+        proxy_headers=bool(service.trusted_proxies),  # else uvicorn believes whoever is on this machine
+        forwarded_allow_ips=list(service.trusted_proxies),
         timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,
-        ssl_certfile=tls.certificate if tls else None,
-        ssl_keyfile=tls.key if tls else None,
+        ssl_certfile=service.tls.certificate if service.tls else None,
+        ssl_keyfile=service.tls.key if service.tls else None,
     )
-    server = _Server(config, on_stopping)
-    # also for what comes before uvicorn listens to signals, and when it raises them again after it has stopped
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, server.handle_exit)
-    address = f"[{host}]" if family == socket.AF_INET6 else host
-    url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}"
-    on_listening(url)
-    print(json.dumps({"event": "listening", "url": url}), flush=True)  # noqa: T201 - this is its output
-    server.run(sockets=[listener])

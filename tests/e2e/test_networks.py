@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from commingle.party_agent.home import Home
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
@@ -22,6 +23,7 @@ from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority, ConnectProxy
+from tests.world.local_api import operator_client
 
 pytestmark = pytest.mark.slow
 _COMMAND = [sys.executable, "-m", "commingle"]
@@ -46,7 +48,8 @@ def serving(*arguments: object) -> Iterator[str]:
     with subprocess.Popen([*_COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())["url"]
+            said = json.loads(process.stdout.readline())
+            yield said.get("url", said.get("socket"))
         finally:
             process.terminate()
 
@@ -106,16 +109,14 @@ def reject(hub: Hub, release: str, *, ca: Authority, proxy: str) -> httpx.Respon
 
 def test_agent_works_over_a_private_authority_it_keeps_in_its_settings(hub: Hub) -> None:
     release = hub.proposed()
-    with serving("party", "serve", "--home", hub.party, "--port", 0) as url:
-        token = (hub.party / "token").read_text()
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as local:
-            for _ in range(600):
-                known = [item["id"] for item in local.get("/v1/proposals").json()["items"]]
-                if release in known:
-                    break
-                time.sleep(0.1)
-            assert release in known
-            assert local.get("/v1/status").json()["trouble"] is None
+    with serving("party", "serve", "--home", hub.party), operator_client(Home(hub.party)) as local:
+        for _ in range(600):
+            known = [item["id"] for item in local.get("/v1/proposals").json()["items"]]
+            if release in known:
+                break
+            time.sleep(0.1)
+        assert release in known
+        assert local.get("/v1/status").json()["trouble"] is None
 
 
 def test_commands_honour_https_proxy(hub: Hub) -> None:

@@ -25,6 +25,7 @@ from commingle.shared.release.verification import verify_release
 from tests.faults.processes import Server, run
 from tests.faults.witness import SETTLED, charges_on_disk, check_history
 from tests.world.consortium import SCHEMAS, rows_of, write_csv
+from tests.world.local_api import operator_client
 
 ROWS = 200
 SKETCH = 20
@@ -60,7 +61,7 @@ class Loopback:
     def __post_init__(self) -> None:
         self.hub = Server(self.root / "logs" / "hub", ("coordinator", "serve", "--home", self.root / "hub"))
         self.agents = {
-            name: Server(self.root / "logs" / name, ("party", "serve", "--home", self.home(name).root))
+            name: Server(self.root / "logs" / name, ("party", "serve", "--home", self.home(name).root), on_a_port=False)
             for name in PARTIES
         }
 
@@ -125,20 +126,17 @@ class Loopback:
 
     def decide(self, name: str, release: str, decision: str) -> int | None:
         """A person decides through the agent's local API; None where it dies instead of answering."""
-        headers = {"Authorization": f"Bearer {self.home(name).token()}"}
         try:
-            path = f"/v1/proposals/{release}/{decision}"
-            return httpx.put(self.agents[name].url + path, headers=headers, timeout=60).status_code
+            with operator_client(self.home(name)) as http:
+                return http.put(f"/v1/proposals/{release}/{decision}").status_code
         except httpx.TransportError:
             return None
 
     def regress(self, name: str, request: RegressionRequest) -> Any:
         """A regression through the agent's local API; None where it dies instead of answering."""
-        headers = {"Authorization": f"Bearer {self.home(name).token()}"}
         try:
-            answer = httpx.post(
-                f"{self.agents[name].url}/v1/regressions", headers=headers, content=encode(request), timeout=60
-            )
+            with operator_client(self.home(name)) as http:
+                answer = http.post("/v1/regressions", content=encode(request))
         except httpx.TransportError:
             return None
         return answer.raise_for_status().json()

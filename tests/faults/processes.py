@@ -69,15 +69,17 @@ def _reserved() -> socket.socket:
 
 @dataclass
 class Server:
-    """A `serve` command that is started, killed and started again, always on the same port.
+    """A `serve` command that is started, killed and started again, always on the same port if it takes one.
 
     Attributes:
         folder: where its output goes.
         arguments: the command without its port.
+        on_a_port: whether it listens on the network, and not only at a socket in its home.
     """
 
     folder: Path
     arguments: tuple[object, ...]
+    on_a_port: bool = True
     _port: socket.socket = field(default_factory=_reserved)
     _process: ForkServerProcess | None = None
     _starts: int = field(default=0)
@@ -87,7 +89,7 @@ class Server:
         self._starts += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         out = self.folder / f"{self._starts:03}.out"
-        arguments = (*self.arguments, "--port", self._port.getsockname()[1])
+        arguments = (*self.arguments, *(("--port", self._port.getsockname()[1]) if self.on_a_port else ()))
         self._process = _fork(arguments, out=out, log=self.log, fault=fault)
         until = time.monotonic() + _START_SECONDS
         while not (out.exists() and out.read_text().endswith("\n")):

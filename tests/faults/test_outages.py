@@ -14,6 +14,7 @@ import pytest
 from commingle.shared.release.rounds import State
 from tests.faults.database import own_postgres
 from tests.faults.loopback import Loopback, eventually
+from tests.world.local_api import operator_client
 
 pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
@@ -39,9 +40,8 @@ def running(consortium: Loopback) -> Loopback:
 
 
 def job_error(consortium: Loopback, name: str, release: str) -> str:
-    headers = {"Authorization": f"Bearer {consortium.home(name).token()}"}
-    answer = httpx.get(f"{consortium.agents[name].url}/v1/jobs/{release}", headers=headers, timeout=60)
-    return str(answer.json().get("error"))
+    with operator_client(consortium.home(name)) as http:
+        return str(http.get(f"/v1/jobs/{release}").json().get("error"))
 
 
 def clinic_stops_before_its_upload(running: Loopback) -> str:

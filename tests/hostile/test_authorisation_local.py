@@ -1,7 +1,7 @@
 """Who may do what at an agent and at a learner: every pair of actor and endpoint.
 
-An agent asks for a token, and some tokens are for some things only. A learner's endpoints compute and keep nothing, so
-there is nothing there that only some may do.
+An agent asks for a token unless its operator is there, and some tokens are for some things only. A learner's endpoints
+compute and keep nothing, so there is nothing there that only some may do.
 """
 
 import secrets
@@ -12,8 +12,6 @@ import httpx
 import pytest
 
 from commingle import ReleaseClient
-from commingle.party_agent.app import LocalApi
-from commingle.party_agent.app import create_app as agent_app
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from commingle.services.learner.app import create_app as learner_app
@@ -21,11 +19,11 @@ from commingle.services.learner.source import ReleaseSource
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.world.coordinator import Hub, problem
+from tests.world.local_api import network_app, operator_app
 from tests.world.released import COORDINATOR, ServingCoordinator, published, study
 from tests.world.transport import InProcess
 
 METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
-TOKEN = secrets.token_urlsafe(32)
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
 """What an agent answers to everybody."""
 SCOPE = {"GET": "read", "PUT": "decide", "POST": "register"}
@@ -38,18 +36,16 @@ def brought(actor: str, consortium: Consortium) -> dict[str, str]:
     home, now = consortium.homes["clinic"], consortium.clock_shows
     hour = timedelta(hours=1)
     match actor:
-        case "anonymous":
+        case "anonymous" | "operator":
             return {}
         case "stranger":
             token = secrets.token_urlsafe(32)
         case "other party":
-            token = consortium.homes["insurer"].token()
+            token = create_token(consortium.homes["insurer"], name="own", scopes=EVERY_SCOPE, lifetime=hour, now=now)
         case "coordinator":
             token = consortium.coordinator.key.verifying_key.raw.hex()
         case "expired token":
             token = create_token(home, name="old", scopes=EVERY_SCOPE, lifetime=hour, now=now - 2 * hour)
-        case "operator":
-            token = TOKEN
         case scope:
             token = create_token(home, name="own", scopes=frozenset({scope}), lifetime=hour, now=now)  # type: ignore[arg-type]
     return {"Authorization": f"Bearer {token}"}
@@ -66,7 +62,7 @@ def test_agent_serves_whom_the_table_says(tmp_path: Path, actor: str) -> None:
     release = consortium.propose()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
-        app = agent_app(LocalApi(agent, TOKEN, None))
+        app = operator_app(agent) if actor == "operator" else network_app(agent)
         headers = brought(actor, consortium)
         with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as http:
             for method, path in sorted(endpoints(app)):
@@ -125,7 +121,7 @@ def test_no_service_has_methods_beyond_its_document(tmp_path: Path) -> None:
     hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
     with consortium_of(tmp_path, "clinic", "insurer").agent("clinic") as agent:
         learner = ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app)))
-        for app in (hub.app, agent_app(LocalApi(agent, TOKEN, None)), learner_app(learner)):
+        for app in (hub.app, operator_app(agent), learner_app(learner)):
             known = endpoints(app)
             with httpx.Client(transport=InProcess(app), base_url="http://any") as http:
                 for path in {path for _, path in known}:

@@ -12,8 +12,6 @@ from fastapi import FastAPI, Request
 from commingle import ReleaseClient
 from commingle.coordinator.errors import TruncatedError
 from commingle.coordinator.http.bodies import Body
-from commingle.party_agent.app import LocalApi
-from commingle.party_agent.app import create_app as agent_app
 from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
@@ -21,10 +19,10 @@ from commingle.shared.runtime.errors import TooLargeError
 from commingle.shared.runtime.problem import install_problems
 from tests.world.consortium import BY_HAND, consortium_of
 from tests.world.coordinator import Hub, key_of, problem
+from tests.world.local_api import operator_app
 from tests.world.transport import InProcess
 
 TOO_MUCH = b" " * ((8 << 20) + 1)
-TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 
 
 @pytest.fixture
@@ -35,12 +33,11 @@ def services(tmp_path: Path) -> Iterator[list[httpx.Client]]:
     with consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND).agent("clinic") as agent:
         apps = [
             hub.app,
-            agent_app(LocalApi(agent, TOKEN, None)),
+            operator_app(agent),
             learner_app(ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
         ]
         clients = [httpx.Client(transport=InProcess(app), base_url="http://any") for app in apps]
         clients[0].auth = hub.auth(key_of("clinic"))
-        clients[1].headers["Authorization"] = f"Bearer {TOKEN}"
         yield clients
     hub.close()
 

@@ -1,16 +1,15 @@
-"""Whatever is sent to an agent, it answers as its OpenAPI document says, and nothing without its token."""
+"""Whatever is sent to an agent, it answers as its OpenAPI document says, and nothing without a token on the network."""
 
 from pathlib import Path
 
 import pytest
 
-from commingle.party_agent.app import LocalApi, create_app
+from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from tests.hostile.attack import attack
 from tests.world.consortium import BY_HAND, consortium_of, strictly
+from tests.world.local_api import network_app, operator_app
 
 pytestmark = pytest.mark.slow
-
-TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 
 
 def test_agent_answers_as_documented(tmp_path: Path) -> None:
@@ -19,12 +18,15 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(releases[0])
-        app = create_app(LocalApi(agent, TOKEN, None))
         known = [{"release": release, "regression": release} for release in releases]
-        statuses = attack(app, known=known, headers={"Authorization": f"Bearer {TOKEN}"})
+        token = create_token(agent.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
+        statuses = attack(network_app(agent), known=known, headers={"Authorization": f"Bearer {token}"})
         assert statuses["PUT", "/v1/proposals/{release}/approval"] > {200, 404}
         assert all(401 in seen for (_, path), seen in statuses.items() if path.startswith("/v1/"))
-        assert statuses["POST", "/v1/datasets"] <= {401, 422}
+        assert statuses["POST", "/v1/datasets"] <= {401, 403, 422}
         assert statuses["POST", "/v1/regressions"] <= {401, 404, 422}
-        without = attack(app, known=known)
+        operators = attack(operator_app(agent), known=known)
+        assert operators["PUT", "/v1/proposals/{release}/approval"] > {200, 404}
+        assert operators["POST", "/v1/datasets"] <= {401, 422}
+        without = attack(network_app(agent), known=known)
     assert {path for (_, path), seen in without.items() if seen != {401}} == {"/healthz", "/readyz"}

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from commingle.__main__ import main
+from commingle.party_agent.local_socket import AGENT_URL, AgentTransport
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +39,7 @@ class Everything:
     capsys: pytest.CaptureFixture[str]
     folder: Path
     said: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: object, quiet: bool = False) -> Any:
         """A command in this process; the JSON it prints. What is `quiet` prints a secret on purpose."""
@@ -50,19 +52,20 @@ class Everything:
 
     @contextmanager
     def serving(self, name: str, *arguments: object) -> Iterator[str]:
-        """A server in a process of its own; its URL."""
+        """A server in a process of its own; its URL, or its socket."""
         command = [sys.executable, "-m", "commingle", name, "serve"]
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
         with (
             log.open("w") as file,
             subprocess.Popen(
-                [*command, *map(str, arguments), "--port", "0"], stdout=subprocess.PIPE, stderr=file, text=True
+                [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=file, text=True
             ) as process,
         ):
             assert process.stdout is not None
             try:
                 first = process.stdout.readline()
-                yield json.loads(first)["url"]
+                said = json.loads(first)
+                yield said.get("url", said.get("socket"))
                 self.said += [first, Path(f"/proc/{process.pid}/cmdline").read_text()]
             finally:
                 process.terminate()
@@ -108,6 +111,8 @@ def make_parties(seen: Everything, hub: str) -> None:
         invited = seen.run("coordinator", "invite", "--home", folder / "hub", "--party", name, quiet=True)
         (folder / f"invite-{name}").write_text(invited["invite"] + "\n")
         seen.run("party", "enrol", *home, "--coordinator", hub, "--invite-file", folder / f"invite-{name}")
+        reading = ("--name", "own", "--scope", "read")
+        seen.tokens[name] = seen.run("party", "token", "create", *home, *reading, quiet=True)["token"]
         (folder / f"{name}.schema.json").write_text(json.dumps(SCHEMAS[name]))
         schema = ("--subject-id", "subject", "--schema", folder / f"{name}.schema.json")
         assert seen.run("party", "datasets", "add", "main", *home, *table, *schema)["n"] == ROWS
@@ -142,15 +147,16 @@ def run_round(seen: Everything, hub: str) -> None:
                 seen.call(http, "PUT", f"/v1/releases/{shown['id']}/{kind}/clinic", content=b"{}")
             for path in ("/v1/parties", "/v1/events", "/metrics", "/openapi.json"):
                 seen.call(http, "GET", path)
-        for name, url in agents.items():
-            token = (folder / name / "token").read_text().strip()
-            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+        for name, at in agents.items():
+            token = seen.tokens[name]
+            with httpx.Client(transport=AgentTransport(Path(at)), base_url=AGENT_URL, timeout=60) as http:
                 for path in ("status", "datasets", "ledger", "proposals", "jobs"):
                     assert seen.call(http, "GET", f"/v1/{path}").status_code == 200
                 seen.call(http, "POST", "/v1/datasets", content=b"{}")
-                seen.call(http, "GET", "/v1/status", headers={"Authorization": f"Bearer {token}x"})
+                for sent in (token, f"{token}x"):
+                    seen.call(http, "GET", "/v1/status", headers={"Authorization": f"Bearer {sent}"})
         learning = ("--coordinator", hub, "--coordinator-key", key, "--cache", folder / "cache")
-        url = running.enter_context(seen.serving("learner", *learning))
+        url = running.enter_context(seen.serving("learner", *learning, "--port", "0"))
         with httpx.Client(base_url=url, timeout=60) as http:
             fit = seen.call(http, "POST", f"/v1/releases/{shown['id']}/fits", json={"target": "charges"})
             assert fit.status_code == 200, fit.text
@@ -161,7 +167,7 @@ def test_nothing_secret_is_said_logged_or_shown(capsys: pytest.CaptureFixture[st
     url_file = tmp_path / "hub-url"
     url_file.write_text(f"sqlite:///{tmp_path / 'hub-password-sentinel.db'}")
     seen.run("coordinator", "init", "--home", tmp_path / "hub", "--database-url-file", url_file)
-    with seen.serving("coordinator", "--home", tmp_path / "hub") as hub:
+    with seen.serving("coordinator", "--home", tmp_path / "hub", "--port", "0") as hub:
         make_parties(seen, hub)
         run_round(seen, hub)
     everything = "\n".join(seen.said)
@@ -169,7 +175,7 @@ def test_nothing_secret_is_said_logged_or_shown(capsys: pytest.CaptureFixture[st
     assert len(keys) == 7
     secrets = {
         **keys,
-        **{f"{name}'s token": (tmp_path / name / "token").read_text().strip() for name in SCHEMAS},
+        **{f"{name}'s token": token for name, token in seen.tokens.items()},
         **{f"{name}'s invite": (tmp_path / f"invite-{name}").read_text().strip().split(".")[-1] for name in SCHEMAS},
         "database password": "password-sentinel",
         "subject": SUBJECT,

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from commingle.__main__ import main
@@ -304,12 +303,12 @@ def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Run, 
 
 @contextmanager
 def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    arguments = [sys.executable, "-m", "commingle", "party", "serve", "--home", str(home), "--port", "0"]
+    arguments = [sys.executable, "-m", "commingle", "party", "serve", "--home", str(home)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        yield process, json.loads(line)["url"] if line else ""
+        yield process, json.loads(line)["socket"] if line else ""
     finally:
         process.kill()
         process.communicate()
@@ -345,8 +344,8 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
         with serving(home.root) as (clinic, where):
             assert within(60, lambda: bool(answer("proposals")["items"]))
             assert answer("status")["running"] is True
-            assert httpx.get(f"{where}/v1/ledger", timeout=60).status_code == 401
-            code, _, err = run("serve", "--home", home.root, "--port", "0")
+            assert where == str(home.socket)
+            code, _, err = run("serve", "--home", home.root)
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release)["decision"] == "approved"
             assert within(60, published), found.state
@@ -354,11 +353,11 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
             clinic.send_signal(signal.SIGTERM)
             _, err = clinic.communicate(timeout=60)
     assert clinic.returncode == 0, err
-    assert not home.running.exists()
+    assert not home.socket.exists()
     logged = [json.loads(line) for line in err.splitlines()]
     done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
     assert done == ["approved", "stored", "uploaded"]
-    values = {row["age"] for row in rows_of("clinic")} | {home.token(), home.linkage_key().hex()}
+    values = {row["age"] for row in rows_of("clinic")} | {home.linkage_key().hex()}
     timeless = json.dumps([{**line, "timestamp": None} for line in logged])  # ages look like seconds
     assert not any(value in timeless for value in values)
 

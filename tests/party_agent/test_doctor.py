@@ -10,8 +10,11 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
+from commingle.party_agent.datasets import DatasetRequest, Datasets
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
+from commingle.party_agent.local_socket import listen
+from commingle.party_agent.store import AgentStore
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
@@ -81,6 +84,14 @@ def lose_table(home: Home) -> None:
     (home.root.parent / "clinic.csv").unlink()
 
 
+def announce_only(home: Home) -> None:
+    store = AgentStore(home.database)
+    (main,) = Datasets(store).all()
+    again = DatasetRequest(name="again", source=main.source, subject_id=main.subject_id, attributes=main.attributes)
+    Datasets(store).announce(again, replace=False)
+    store.close()
+
+
 BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "key others can read": (unlock, {"keys"}),
     "no linkage key": (lambda home: home.linkage_file.unlink(), {"linkage key"}),
@@ -90,7 +101,9 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "leftover": (leave, {"outbox"}),
     "table away": (lose_table, {"data sets"}),
-    "stale running.json": (lambda home: home.running.write_text('{"url": "http://127.0.0.1:9"}'), {"agent"}),
+    "socket of a killed agent": (lambda home: listen(home.socket).close(), {"agent"}),
+    "sources": (lambda home: (home.root / "sources.json").write_text('{"files": ["*.csv"]}'), {"allowed sources"}),
+    "table not read": (announce_only, {"data sets"}),
 }
 
 

@@ -20,14 +20,13 @@ def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> 
     return home
 
 
-def test_home_has_fresh_keys_settings_policy_and_token(tmp_path: Path) -> None:
+def test_home_has_fresh_keys_settings_and_policy(tmp_path: Path) -> None:
     one, two = create(tmp_path / "one"), create(tmp_path / "two")
     assert one.settings() == PartySettings(name="ward")
     assert one.policy() == Policy()
     assert one.identity().name == "ward"
-    assert len(one.token()) >= 32
-    secrets = [(h.identity().signing_key.fingerprint, h.linkage_key(), h.sealing_key(), h.token()) for h in (one, two)]
-    assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 8
+    secrets = [(h.identity().signing_key.fingerprint, h.linkage_key(), h.sealing_key()) for h in (one, two)]
+    assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 6
 
 
 def test_linkage_key_of_the_consortium_is_kept(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_home_says_what_to_do(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    for read in (home.settings, home.policy, home.token, home.identity):
+    for read in (home.settings, home.policy, home.identity):
         with pytest.raises(SettingsError, match=r"cannot read|not a party's home"):
             read()
 

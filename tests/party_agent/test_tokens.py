@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.local_api import network_app, operator_app
 from tests.world.tampering import NOW
 from tests.world.transport import InProcess
 
@@ -23,6 +23,7 @@ CALLS: dict[Scope, tuple[str, str]] = {
     "register": ("POST", "/v1/datasets"),
 }
 DONE = {"read": 200, "decide": 200, "register": 422}  # its body is no registration
+NOTHING_DONE = dict.fromkeys(DONE, 401)
 
 
 @pytest.fixture
@@ -35,20 +36,20 @@ def home(consortium: Consortium) -> Home:
     return consortium.homes["clinic"]
 
 
-@pytest.fixture
-def http(consortium: Consortium) -> Iterator[httpx.Client]:
+@pytest.fixture(params=[network_app, operator_app])
+def http(consortium: Consortium, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    """Over the network and over the socket: a token counts for what it is, also where its bearer could do without."""
     with consortium.agent("clinic") as agent:
-        app = create_app(LocalApi(agent, consortium.homes["clinic"].token(), None))
-        with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
-            consortium.propose()
-            agent.step(strictly)
+        consortium.propose()
+        agent.step(strictly)
+        with httpx.Client(transport=InProcess(request.param(agent)), base_url="http://agent") as client:
             yield client
 
 
-def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str) -> int:
+def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str | None) -> int:
     method, path = CALLS[scope]
     release = consortium.coordinator.releases()[0]
-    headers = {"Authorization": f"Bearer {token}"}
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return http.request(method, path.format(release=release), content=b"{}", headers=headers).status_code
 
 
@@ -61,8 +62,11 @@ def test_token_may_do_what_its_scope_says_and_nothing_else(
     assert seen == {scope: DONE[scope] if scope == granted else 403 for scope in CALLS}
 
 
-def test_operators_token_may_do_everything(consortium: Consortium, home: Home, http: httpx.Client) -> None:
-    assert {scope: call(http, consortium, scope, home.token()) for scope in CALLS} == DONE
+@pytest.mark.parametrize(("http", "done"), [(operator_app, DONE), (network_app, NOTHING_DONE)], indirect=["http"])
+def test_who_sends_no_token_may_do_everything_at_the_socket_and_nothing_elsewhere(
+    consortium: Consortium, http: httpx.Client, done: dict[str, int]
+) -> None:
+    assert {scope: call(http, consortium, scope, None) for scope in CALLS} == done
 
 
 def test_expired_revoked_and_altered_tokens_let_nobody_in(

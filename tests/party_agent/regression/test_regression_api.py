@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commingle.__main__ import main
-from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.tokens import create_token
@@ -22,9 +21,8 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.world.consortium import Consortium, CrashError, write_csv
+from tests.world.local_api import network_app, operator_app
 from tests.world.transport import InProcess
-
-TOKEN = "the-token-of-the-local-api"  # noqa: S105 - of a test
 
 
 @pytest.fixture
@@ -34,11 +32,11 @@ def hospital(tmp_path: Path) -> Consortium:
 
 @pytest.fixture
 def api(hospital: Consortium) -> Iterator[httpx.Client]:
-    with hospital.agent("clinic") as agent:
-        app = create_app(LocalApi(agent, TOKEN, None))
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
-            yield client
+    with (
+        hospital.agent("clinic") as agent,
+        httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as client,
+    ):
+        yield client
 
 
 def test_regression_is_made_listed_and_shown(api: httpx.Client) -> None:
@@ -78,9 +76,8 @@ def test_spending_takes_the_scope_that_decides(hospital: Consortium, scope: Any,
     with hospital.agent("clinic") as agent:
         now = agent.clock()
         token = create_token(agent.home, name="own", scopes=frozenset({scope}), lifetime=timedelta(hours=1), now=now)
-        app = create_app(LocalApi(agent, TOKEN, None))
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
+        with httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers) as client:
             assert client.post("/v1/regressions", content=encode(request())).status_code == status
 
 

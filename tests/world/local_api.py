@@ -1,0 +1,70 @@
+"""An agent's local API on its Unix socket, in a thread of this process, and what others may put in its place."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.app import LocalApi, create_app
+from commingle.party_agent.home import Home
+from commingle.party_agent.local_socket import AGENT_URL, AgentTransport, listen
+
+
+def operator_app(agent: Agent) -> FastAPI:
+    """The local API as it is on the socket: who sends no token is the operator."""
+    return create_app(LocalApi(agent, loop=None, peer_is_operator=True))
+
+
+def network_app(agent: Agent) -> FastAPI:
+    """The local API as it is on the network: only tokens count."""
+    return create_app(LocalApi(agent, loop=None, peer_is_operator=False))
+
+
+def operator_client(home: Home) -> httpx.Client:
+    """What `curl --unix-socket HOME/agent.sock http://agent` is."""
+    return httpx.Client(transport=AgentTransport(home.socket), base_url=AGENT_URL, timeout=60)
+
+
+@contextmanager
+def serving_at(path: Path, app: FastAPI) -> Iterator[None]:
+    """Serve at a path as `party serve` does; what is served stays until the end."""
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    thread = Thread(target=server.run, kwargs={"sockets": [listen(path)]})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def recording(listener: socket.socket) -> Iterator[list[bytes]]:
+    """Whatever is sent to a listening socket: an item for each connection, from the beginning of its first bytes."""
+    received: list[bytes] = []
+
+    def accept() -> None:
+        with suppress(OSError):  # closed at the end
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(1)
+                    received.append(b"")
+                    with suppress(TimeoutError):
+                        received[-1] = connection.recv(1 << 16)
+
+    thread = Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield received
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
