@@ -161,7 +161,8 @@ class Exchanged:
         dealer, found = self.keys["dealer"].verifying_key, list[CommingleError]()
         try:
             view = model_of(ReleaseDetails, answer)
-            Exchange.of(open_spec(view.spec, [dealer]), view.approvals)
+            if view.spec is not None:
+                Exchange.of(open_spec(view.spec, [dealer]), view.approvals)
             for sender in self.exchange.parties:
                 if (mask := view.signed("mask").get(sender)) is not None:
                     open_mask(self.exchange, mask, sender)

@@ -80,12 +80,13 @@ def init(
     }
     text = json.dumps({key: value for key, value in given.items() if value is not None}, indent=2)
     try:
-        CoordinatorSettings.model_validate_json(text)
+        settings = CoordinatorSettings.model_validate_json(text)
     except ValidationError as error:
         raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
     at = CoordinatorHome(home)
     if at.signing_key.exists():
         raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
+    at.secure(settings)
     write_durably(at.settings, text.encode() + b"\n")
     key = SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
     emit(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from commingle.coordinator.errors import LostBlobError, StorageError
-from commingle.shared.runtime.files import remove_durably, write_durably
+from commingle.shared.runtime.files import close_to_others, remove_durably, write_durably
 
 _DIGITS = 64
 _PIECE = 1 << 20
@@ -122,7 +122,8 @@ class BlobDirectory:
     def scratch(self) -> BinaryIO:
         """An empty nameless file on the same disk; it is gone when closed, also after a crash."""
         with _as_storage_error():
-            self._root.mkdir(parents=True, exist_ok=True)
+            if not self._root.is_dir():
+                close_to_others(self._root)
             return tempfile.TemporaryFile(dir=self._root)
 
     def check(self) -> None:

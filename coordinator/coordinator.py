@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
@@ -24,7 +25,12 @@ _RELEASE = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """One coordinator: who it is and what it remembers with."""
+    """One coordinator: who it is and what it remembers with.
+
+    Attributes:
+        retention: how long the documents are kept of a release that came to nothing.
+        most_proposals: how many open proposals one member can have, and how many ended ones of it are kept whole.
+    """
 
     name: str
     key: SigningKey
@@ -32,6 +38,8 @@ class Coordinator:
     blobs: Blobs
     clock: Clock
     public_reads: bool = True
+    retention: timedelta = timedelta(days=30)
+    most_proposals: int = 50
 
 
 def require_release(tx: Transaction, release: str) -> ReleaseRow:
@@ -44,7 +52,11 @@ def require_release(tx: Transaction, release: str) -> ReleaseRow:
 
 
 def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
-    """The release's verified spec."""
+    """The release's verified spec. Raises StateError where it is over since long and was dropped."""
+    if release.spec is None:
+        raise StateError(
+            f"the release is {release.state} since long, and its spec is not kept", remedy="Propose a new one."
+        )
     return open_spec(release.spec, [VerifyingKey.from_hex(release.proposer_key)])
 
 

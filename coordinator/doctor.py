@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-import httpx
-
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.coordinator.store.database import Database, check_url
@@ -14,15 +12,16 @@ from commingle.coordinator.store.store import Store
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.files import load_signing_key
-from commingle.shared.runtime.remote import call, json_of
+from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.settings import load_settings
-from commingle.shared.runtime.tls import trust
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 200
 
 
-def examine_home(home: CoordinatorHome, *, url: str | None, ca_file: Path | None, now: datetime) -> Iterator[Check]:
+def examine_home(
+    home: CoordinatorHome, *, url: str | None, ca_file: Path | None, allow_http: bool = False, now: datetime
+) -> Iterator[Check]:
     """Every check, in the order in which an operator would mend things; `url` is where the coordinator answers."""
 
     def settings() -> CoordinatorSettings:
@@ -40,7 +39,7 @@ def examine_home(home: CoordinatorHome, *, url: str | None, ca_file: Path | None
     yield look("disk space", lambda: disk_space(home.path))
     yield look("disk space for blobs", lambda: disk_space(home.blobs(settings())))
     if url is not None:
-        yield look("service", lambda: _service(home, url, ca_file, now))
+        yield look("service", lambda: _service(home, url, ca_file, now, allow_http=allow_http))
 
 
 def _keys(home: CoordinatorHome) -> str:
@@ -98,8 +97,8 @@ def _published(store: Store, blobs: BlobDirectory) -> str:
             return f"files of {count} published releases are there"
 
 
-def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetime) -> str:
-    with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, verify=trust(ca_file)) as http:
+def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetime, *, allow_http: bool) -> str:
+    with connect(url, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as http:
         call(http, "GET", "/readyz")
         answer = call(http, "GET", "/v1/coordinator")
     shown = json_of(answer)

@@ -8,6 +8,7 @@ CoordinatorError
 ├── NameTakenError       the name or key is enrolled already, with something else
 ├── UnknownError         no such party or release
 ├── OtherBytesError      something else was recorded in this place before
+├── TooManyProposalsError a member has as many open proposals as it can have
 ├── StateError           the release's state does not allow it
 ├── NotPublishedError    asked for a file of a release that is not published
 ├── NotDealtError        asked for what the release has not come to yet
@@ -67,6 +68,12 @@ class OtherBytesError(CoordinatorError):
     """Something else was recorded in this place before; what is recorded stays."""
 
     code = "other-bytes"
+
+
+class TooManyProposalsError(CoordinatorError):
+    """A member has as many open proposals as it can have."""
+
+    code = "too-many-proposals"
 
 
 class StateError(CoordinatorError):

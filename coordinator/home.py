@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.store.store import open_store
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import load_signing_key
+from commingle.shared.runtime.files import close_to_others, load_signing_key
 from commingle.shared.runtime.settings import Settings, load_settings, system_clock
 
 
@@ -24,6 +25,8 @@ class CoordinatorSettings(Settings):
         database_url: `postgresql://...`; None means SQLite in the home directory.
         database_url_file: a file that holds the URL, for deployments that hand out secrets as files.
         blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
+        retention_days: how long documents are kept of a release that came to nothing, and sealed linkage keys.
+        most_proposals: how many open proposals one member can have; ended ones of it are kept whole to that number.
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
     """
 
@@ -32,6 +35,8 @@ class CoordinatorSettings(Settings):
     database_url_file: Path | None = None
     blob_directory: Path | None = None
     public_reads: bool = True
+    retention_days: Annotated[float, Field(ge=1, le=3650)] = 30.0
+    most_proposals: Annotated[int, Field(ge=1)] = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,13 @@ class CoordinatorHome:
     def signing_key(self) -> Path:
         """The Ed25519 key manifests and proposals are signed with."""
         return self.path / "keys" / "signing.key"
+
+    def secure(self, settings: CoordinatorSettings) -> None:
+        """Close every directory here to others; a blob directory elsewhere is its operator's. Raises KeyFileError."""
+        blobs = self.path / "blobs"
+        own = (blobs,) if settings.blob_directory is None and blobs.is_dir() else ()
+        for directory in (self.path, self.signing_key.parent, *own):
+            close_to_others(directory)
 
     def blobs(self, settings: CoordinatorSettings) -> Path:
         """The blob directory."""
@@ -83,9 +95,19 @@ def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinat
     home = CoordinatorHome(path)
     settings = load_settings(CoordinatorSettings, home.settings)
     key = load_signing_key(home.signing_key)
+    home.secure(settings)
     store = open_store(home.database_url(settings), patient=patient)
     try:
         blobs = BlobDirectory(home.blobs(settings))
-        yield Coordinator(settings.name, key, store, blobs, system_clock, settings.public_reads)
+        yield Coordinator(
+            settings.name,
+            key,
+            store,
+            blobs,
+            system_clock,
+            public_reads=settings.public_reads,
+            retention=timedelta(days=settings.retention_days),
+            most_proposals=settings.most_proposals,
+        )
     finally:
         store.close()

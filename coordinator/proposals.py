@@ -13,11 +13,12 @@ from commingle.coordinator.coordinator import (
     share_of,
     spec_of,
 )
+from commingle.coordinator.errors import TooManyProposalsError
 from commingle.coordinator.store.rows import Facts, ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
     ApprovalRequest,
@@ -42,6 +43,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
     Raises:
         SignatureError: signed by neither this coordinator nor a member, or not by the proposer it names.
         DocumentError, SpecError: not a release these members could run.
+        TooManyProposalsError: the member has as many open proposals as it can have.
     """
     with coordinator.store.read() as tx:
         keys = _proposers(tx, coordinator, envelope)
@@ -52,6 +54,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
         present = tx.releases.get(spec.digest)
         if present is not None:
             return present, False
+        _make_room(tx, coordinator, spec.signer)
         _check_times(spec.document, coordinator.clock())
         for party in spec.document.parties:
             _check_member(tx, party)
@@ -110,6 +113,21 @@ def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) ->
     member = tx.members.by_key(envelope.signatures[0].keyid)
     own = coordinator.key.verifying_key
     return [own] if member is None or member.revoked is not None else [own, VerifyingKey.from_hex(member.signing_key)]
+
+
+def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint) -> None:
+    """No member fills the disk: so many open proposals of its, so many that came to nothing kept whole, and no more."""
+    member = tx.members.key(signer)
+    if member is None:  # the coordinator itself
+        return
+    keys, most = [key.signing_key for key in tx.members.keys(member.party)], coordinator.most_proposals
+    if tx.releases.open_by(keys) >= most:
+        raise TooManyProposalsError(
+            f"{most} proposals of {member.party} are open already",
+            remedy="Wait until one is published or expires, or have a party reject one; then propose again.",
+        )
+    for release in tx.releases.ended_by(keys)[most:]:
+        tx.releases.drop_documents(release)
 
 
 def _check_times(spec: ReleaseSpec, now: datetime) -> None:

@@ -114,6 +114,7 @@ class Publisher:
             self._attempt(remove_masks, release)
         if not self._stopping.is_set() and self._timer() >= self._clean_at:
             self._clean_at = self._timer() + _CLEANING_SECONDS
+            prune(self._coordinator)
             clean(self._coordinator)
 
     def _deal(self) -> None:
@@ -163,6 +164,29 @@ class Publisher:
             if trouble.lost < _LOST_AFTER:
                 raise
             abandon(self._coordinator, release)
+
+
+def prune(coordinator: Coordinator) -> int:
+    """Drop what nobody needs any more of what ended before the retention; how many releases.
+
+    Of releases that came to nothing the spec, the deal and alignment statements; also invites that expired unused,
+    sealed linkage keys and nonces. Events and the digests in them stay: the chain is whole.
+
+    Raises:
+        StorageError: the database does not work; nothing was dropped.
+    """
+    now = coordinator.clock()
+    before = now - coordinator.retention
+    with coordinator.store.write() as tx:
+        ended = tx.releases.ended_before(before)
+        for release in ended:
+            tx.releases.drop_documents(release)
+        tx.members.forget_invites(before)
+        tx.linkage.forget(before)
+        tx.access.forget(now)
+    if ended:
+        _log.info("documents dropped", releases=len(ended))
+    return len(ended)
 
 
 def clean(coordinator: Coordinator) -> int:

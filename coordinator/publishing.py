@@ -88,7 +88,7 @@ def make_publication(coordinator: Coordinator, release: ReleaseRow) -> Publicati
     moments = encode(second_moments(document, spec.digest, integers))
     manifest = Manifest(
         release=spec.digest,
-        spec=release.spec,
+        spec=spec.envelope,
         proposer_key=release.proposer_key,
         approvals=_present({name: share.approval for name, share in release.shares.items()}),
         blocks=_present({name: share.statement for name, share in release.shares.items()}),

@@ -27,10 +27,10 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.files import load_signing_key
-from commingle.shared.runtime.remote import call, model_of, pages, reaching
+from commingle.shared.runtime.remote import call, connect, model_of, pages, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import load_settings, system_clock
-from commingle.shared.runtime.tls import ca_option, trust
+from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
 from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
 
@@ -50,13 +50,16 @@ url_option = click.option(
 @home_option
 @url_option
 @ca_option
+@http_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
-def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bool, as_json: bool) -> None:
+def propose(
+    *, study: Path, home: Path, url: str, ca_file: Path | None, allow_http: bool, wait: bool, as_json: bool
+) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
     asked = load_settings(Study, study)
     key = load_signing_key(CoordinatorHome(home).signing_key)
-    with _client(url, key, ca_file) as client:
+    with _client(url, key, ca_file, allow_http=allow_http) as client:
         spec = build_spec(
             with_sketch(asked),
             members=_members(client),
@@ -85,12 +88,14 @@ def propose(*, study: Path, home: Path, url: str, ca_file: Path | None, wait: bo
 @home_option
 @url_option
 @ca_option
+@http_option
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @json_option
-def releases(*, home: Path, url: str, ca_file: Path | None, state: str | None, as_json: bool) -> None:
+def releases(*, home: Path, url: str, ca_file: Path | None, allow_http: bool, state: str | None, as_json: bool) -> None:
     """List releases, the newest first."""
     load_settings(CoordinatorSettings, CoordinatorHome(home).settings)
-    with _client(url, load_signing_key(CoordinatorHome(home).signing_key), ca_file) as client:
+    key = load_signing_key(CoordinatorHome(home).signing_key)
+    with _client(url, key, ca_file, allow_http=allow_http) as client:
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
     items = [release for page in found for release in page.items]
     listed = {"items": [release.model_dump(mode="json") for release in items]}
@@ -98,12 +103,12 @@ def releases(*, home: Path, url: str, ca_file: Path | None, state: str | None, a
 
 
 @contextmanager
-def _client(url: str, key: SigningKey, ca_file: Path | None) -> Iterator[httpx.Client]:
+def _client(url: str, key: SigningKey, ca_file: Path | None, *, allow_http: bool) -> Iterator[httpx.Client]:
     """Calls to the running coordinator, signed with its own key."""
     auth = RequestSigner(key, audience=key.fingerprint)
     with (
         reaching(url),
-        httpx.Client(base_url=url, auth=auth, timeout=_TIMEOUT_SECONDS, verify=trust(ca_file)) as client,
+        connect(url, auth=auth, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as client,
     ):
         yield client
 

@@ -15,7 +15,7 @@ from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.files import NOT_COMPARED, read_history, write_durably
 from commingle.shared.runtime.settings import system_clock
-from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
 
 _FOR_EVERYONE = 0o644
@@ -59,10 +59,12 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 @home_option
 @click.option("--coordinator", "url", help="Where it should answer; left out, only the home is checked.")
 @ca_option
+@http_option
 @json_option
-def doctor(*, home: Path, url: str | None, ca_file: Path | None, as_json: bool) -> None:
+def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
     """Check home, database, blobs and disk; say how to mend what is wrong. Exit code 1 if something is."""
-    report(examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, now=system_clock()), as_json=as_json)
+    checks = examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, allow_http=allow_http, now=system_clock())
+    report(checks, as_json=as_json)
 
 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:

@@ -97,11 +97,15 @@ class Agent(Contributor):
     def handle(self, view: ReleaseDetails, release: str) -> None:
         """Do what is due on one release."""
         self._require_known_signatures(view, release)
+        if view.spec is None and view.state.final:  # for so long that the coordinator has dropped it
+            self._finish(view, release)
+            self.proposals.end(release, state=view.state, seen=self.clock())
+            return
         spec = self._open_spec(view, release)
         if view.state.final:
             self._finish(view, release)  # before it is noted, so that a crash in between finishes it again
             faults.reach("party.finished")
-        proposal = self.proposals.see(spec, state=view.state, seen=self.clock().isoformat())
+        proposal = self.proposals.see(spec, state=view.state, seen=self.clock())
         if view.state.final:
             return
         if self._resend_rejection(view, release):
@@ -168,6 +172,10 @@ class Agent(Contributor):
     def _open_spec(self, view: ReleaseDetails, release: str) -> Verified[ReleaseSpec]:
         trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
         keys = [self.coordinator.key, *self.identity.keys]
+        if view.spec is None:
+            raise DocumentError(
+                "the coordinator shows an open release without its spec", remedy="Ask its operator why."
+            )
         if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
             keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
         spec = open_spec(view.spec, keys)

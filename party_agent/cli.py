@@ -29,6 +29,10 @@ _COMMANDS = {
         "Share the members' linkage key so that the coordinator cannot read it.",
     ),
     "token": ("commingle.party_agent.trust_cli", "Tokens of the local API for this party's own systems."),
+    "backup": (
+        "commingle.party_agent.backup",
+        "Write ledger, settings, policy, pins and keys to FILE, also while the agent runs.",
+    ),
     "rotate-key": (
         "commingle.party_agent.home_cli",
         "Replace this party's signing and sealing key, with the agent stopped.",

@@ -24,10 +24,9 @@ from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import check, json_of
+from commingle.shared.runtime.remote import check, connect, json_of
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock, system_clock
-from commingle.shared.runtime.tls import trust
 
 if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
     from commingle.party_agent.app import LocalApi
@@ -74,6 +73,7 @@ def compose_agent(
         )
     if draw is discrete_gaussian:
         draw(1, 1)  # a sampler that does not work is told now and not after a debit
+    home.secure()
     store = AgentStore(home.database)
     try:
         with calling(home, transport=transport, clock=clock) as client:
@@ -112,11 +112,12 @@ def calling(
 ) -> Iterator[CoordinatorClient]:
     """Signed calls to the coordinator this party is enrolled with. Raises SettingsError, KeyFileError."""
     coordinator = _coordinator(home)
-    with httpx.Client(
-        base_url=coordinator.url,
-        timeout=_COORDINATOR_TIMEOUT_SECONDS,
+    with connect(
+        coordinator.url,
+        ca_file=coordinator.ca_file,
+        allow_http=coordinator.allow_http,
+        timeout_seconds=_COORDINATOR_TIMEOUT_SECONDS,
         transport=transport,
-        verify=trust(coordinator.ca_file),
         auth=RequestSigner(home.identity().signing_key, audience=coordinator.key.fingerprint, clock=clock),
     ) as http:
         yield CoordinatorClient(http)

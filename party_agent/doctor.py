@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from urllib.parse import quote
 
-import httpx
-
 from commingle.party_agent.allowed_sources import allowed_sources
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
@@ -21,8 +19,7 @@ from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import call, check, json_of
-from commingle.shared.runtime.tls import trust
+from commingle.shared.runtime.remote import call, check, connect, json_of
 
 _TIMEOUT_SECONDS = 10.0
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
@@ -115,7 +112,7 @@ def _outbox(home: Home) -> str:
     with _ledger(home) as db:
         proposals = db.execute("SELECT release, state FROM proposals").fetchall()
     folders = [folder for folder in (home.outbox, home.exchanges) if folder.is_dir()]
-    present = sorted({path.name for folder in folders for path in folder.iterdir()})
+    present = sorted({path.name for folder in folders for path in folder.iterdir() if path.is_dir()})
     going_on = {release for release, state in proposals if not State(state).final}
     leftover = [name for name in present if name not in going_on]
     if leftover:
@@ -138,7 +135,8 @@ def _coordinator(home: Home, now: datetime) -> str:
     pinned: PinnedCoordinator | None = home.settings().coordinator
     if pinned is None:
         raise SettingsError("not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …")
-    with httpx.Client(base_url=pinned.url, timeout=_TIMEOUT_SECONDS, verify=trust(pinned.ca_file)) as http:
+    ca_file, allow_http = pinned.ca_file, pinned.allow_http
+    with connect(pinned.url, ca_file=ca_file, allow_http=allow_http, timeout_seconds=_TIMEOUT_SECONDS) as http:
         answer = call(http, "GET", "/v1/coordinator")
     shown = json_of(answer)
     key = shown.get("signing_key") if isinstance(shown, dict) else None

@@ -16,7 +16,9 @@ from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import (
+    close_to_others,
     create_secret,
+    keep_from_backups,
     load_secret,
     load_signing_key,
     remove_durably,
@@ -33,11 +35,13 @@ class PinnedCoordinator(Settings):
 
     Attributes:
         ca_file: PEM certificates of authorities to trust beside the system's when connecting.
+        allow_http: whether it may be reached over plain http from another machine.
     """
 
     url: str
     signing_key: Hex32
     ca_file: Path | None = None
+    allow_http: bool = False
 
     @property
     def key(self) -> VerifyingKey:
@@ -107,6 +111,12 @@ class Home:
         """Where a running agent's local API is."""
         return self.root / "agent.sock"
 
+    def secure(self) -> None:
+        """Close every directory here to others, and keep round keys from backups. Raises KeyFileError."""
+        for directory in (self.root, self.root / "keys", self.outbox, self.exchanges):
+            close_to_others(directory)
+        keep_from_backups(self.exchanges)
+
     def create(
         self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False
     ) -> None:
@@ -120,7 +130,7 @@ class Home:
         if (self.root / "settings.json").exists():
             raise ConflictError(f"{self.root} is a party's home already", remedy="Choose another --home.")
         _ = settings.cap.rho  # refuses caps that cannot be calibrated before anything is written
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.secure()
         create_secret(self.root / "keys" / "signing.key")
         create_secret(self.root / "keys" / "sealing.key")
         if linkage_key is not None:

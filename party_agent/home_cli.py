@@ -17,7 +17,7 @@ from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import load_secret
 from commingle.shared.runtime.settings import load_settings
-from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.tls import ca_option, http_option
 
 _LONGEST_INVITE = 1000
 
@@ -84,15 +84,24 @@ def init(
     "--invite-file", type=click.File(errors="replace"), help="The same from a file, or from standard input: -"
 )
 @ca_option
+@http_option
 @json_option
 def enrol(
-    *, home: Path, url: str, invite: str | None, invite_file: TextIO | None, ca_file: Path | None, as_json: bool
+    *,
+    home: Path,
+    url: str,
+    invite: str | None,
+    invite_file: TextIO | None,
+    ca_file: Path | None,
+    allow_http: bool,
+    as_json: bool,
 ) -> None:
     """Join a consortium and pin its coordinator's key."""
     if (invite is None) == (invite_file is None):
         raise click.UsageError("give either --invite or --invite-file")
     given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
-    coordinator = enrol_party(Home(home), url=url, invite=given, ca_file=ca_file and ca_file.resolve())
+    ca_file = ca_file and ca_file.resolve()
+    coordinator = enrol_party(Home(home), url=url, invite=given, ca_file=ca_file, allow_http=allow_http)
     fingerprint = coordinator.key.fingerprint
     emit(
         {"coordinator": url, "fingerprint": fingerprint},

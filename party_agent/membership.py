@@ -10,8 +10,6 @@ import hashlib
 import re
 from pathlib import Path
 
-import httpx
-
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
@@ -23,18 +21,19 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.statements import Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
-from commingle.shared.runtime.remote import reaching
+from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
-from commingle.shared.runtime.tls import trust
 
 _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 
 
-def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> PinnedCoordinator:
+def enrol(
+    home: Home, *, url: str, invite: str, ca_file: Path | None = None, allow_http: bool = False
+) -> PinnedCoordinator:
     """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
 
     Raises:
-        SettingsError: not an invite.
+        SettingsError: not an invite, or plain http to another machine that was not allowed.
         ConflictError: the coordinator's key is not the one the invite names, or another is pinned.
         RemoteError: the coordinator does not answer or refuses.
     """
@@ -42,10 +41,10 @@ def enrol(home: Home, *, url: str, invite: str, ca_file: Path | None = None) -> 
     if match is None:
         raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
     settings, identity = home.settings(), home.identity()
-    with reaching(url), httpx.Client(base_url=url, verify=trust(ca_file)) as http:
+    with reaching(url), connect(url, ca_file=ca_file, allow_http=allow_http) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
-        coordinator = PinnedCoordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file)
+        coordinator = PinnedCoordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file, allow_http=allow_http)
         if hashlib.sha256(bytes.fromhex(shown.signing_key)).hexdigest() != match[1]:
             raise ConflictError(
                 f"{url} has another key than the invite names",

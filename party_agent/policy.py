@@ -103,7 +103,7 @@ class Policy(Settings):
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
     """
 
-    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})  # a new one is no party's choice yet
+    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm"})  # what asks for more trust is named by a person
     adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from sqlite3 import Row
 
@@ -17,9 +18,12 @@ _SELECT = """
 SELECT release, spec, state, findings,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'approval') AS approved,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
-FROM proposals p
+FROM proposals p WHERE spec <> x''
 """
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
+_NEVER_APPROVED = "NOT EXISTS (SELECT 1 FROM signatures s WHERE s.release = proposals.release AND s.kind = 'approval')"
+RETENTION = timedelta(days=30)
+"""How long a spec is kept that was never approved here and is over. Its id is kept for ever, an approved one whole."""
 
 
 class Decision(StrEnum):
@@ -53,15 +57,29 @@ class Proposals:
 
     store: AgentStore
 
-    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: str) -> Proposal:
-        """Note a verified proposal and where it stands now."""
+    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime) -> Proposal:
+        """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
+        with self.store.transaction() as db:
+            row = (spec.digest, seen.isoformat(), spec.payload, state)
+            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]')", row).rowcount:
+                db.execute(
+                    f"UPDATE proposals SET spec = x'', findings = '[]' WHERE spec <> x'' AND seen < ? "  # noqa: S608 - ours
+                    f"AND NOT {_UNFINISHED} AND {_NEVER_APPROVED}",
+                    ((seen - RETENTION).isoformat(),),
+                )
+            else:
+                known = (state, spec.payload, spec.digest)
+                db.execute("UPDATE proposals SET state = ?, spec = ? WHERE release = ?", known)
+        return self.get(spec.digest)
+
+    def end(self, release: str, *, state: str, seen: datetime) -> None:
+        """Note that a release is over whose spec is not to be had any more."""
         with self.store.transaction() as db:
             db.execute(
-                "INSERT INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]') "
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, 'waiting', '[]') "
                 "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
-                (spec.digest, seen, spec.payload, state),
+                (release, seen.isoformat(), state),
             )
-        return self.get(spec.digest)
 
     def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
         """Note what speaks against it."""
@@ -71,13 +89,13 @@ class Proposals:
 
     def get(self, release: str) -> Proposal:
         """One proposal. Raises NotFoundError."""
-        found = self._select("WHERE release = ?", release)
+        found = self._select("AND release = ?", release)
         if not found:
             raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
         return found[0]
 
     def all(self) -> list[Proposal]:
-        """All of them, newest first."""
+        """All of which the spec is kept, newest first."""
         return self._select("ORDER BY seen DESC, release")
 
     def unfinished(self) -> list[str]:

@@ -148,7 +148,7 @@ class SealedPackage(Answer):
 class ReleaseDetails(ReleaseSummary):
     """A release with every signed document about it, except what parties stated about their subjects."""
 
-    spec: Envelope
+    spec: Envelope | None = Field(None, description="null once a release that came to nothing is over since long")
     approvals: dict[str, Envelope]
     blocks: dict[str, Envelope]
     rejections: dict[str, Envelope]

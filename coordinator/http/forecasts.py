@@ -5,8 +5,7 @@ from collections import OrderedDict
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.shared.documents.model import decode
+from commingle.coordinator.coordinator import Coordinator, require_release, spec_of
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.result import Forecast
@@ -27,9 +26,9 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
     known: OrderedDict[str, Forecast | None] = OrderedDict()
 
-    def spec_of(release: str) -> ReleaseSpec:
+    def spec(release: str) -> ReleaseSpec:
         with coordinator.store.read() as tx:
-            return decode(ReleaseSpec, require_release(tx, release).spec.payload_bytes)
+            return spec_of(require_release(tx, release)).document
 
     @router.get("/{release}/forecast")
     async def show_forecast(release: str, request: Request) -> Forecast | None:
@@ -37,8 +36,8 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
         if release not in known:
             client = client_of(request)
             with pool.place(client):
-                spec = await run_in_threadpool(spec_of, release)
-                known[release] = await while_connected(request, pool.run(client, forecast_of, spec))
+                asked = await run_in_threadpool(spec, release)
+                known[release] = await while_connected(request, pool.run(client, forecast_of, asked))
             if len(known) > _MEMORY:
                 known.popitem(last=False)
         return known[release]

@@ -28,6 +28,11 @@ class Members:
         row = self._connection.execute(select(invites).where(invites.c.digest == digest)).one_or_none()
         return None if row is None else Invite(*row)
 
+    def forget_invites(self, before: datetime) -> None:
+        """Forget invites that had expired by then and that nobody has used."""
+        used = select(parties.c.invite)
+        self._connection.execute(delete(invites).where(invites.c.expires < before, invites.c.digest.not_in(used)))
+
     def add(self, party: PartyRow) -> None:
         """Enrol a party."""
         self._connection.execute(insert(parties).values(asdict(party)))
@@ -105,6 +110,10 @@ class LinkageKeys:
         values = {"recipient": recipient, "sender": sender, "created": created, "envelope": envelope}
         self._connection.execute(insert(linkage_keys).values(values))
 
+    def forget(self, before: datetime) -> None:
+        """Forget what was sealed before then: its recipient has it, or asks for it again."""
+        self._connection.execute(delete(linkage_keys).where(linkage_keys.c.created < before))
+
 
 class Access:
     """Nonces and tokens, within one transaction."""
@@ -114,12 +123,16 @@ class Access:
 
     def remember(self, signer: str, nonce: str, *, forget: datetime, now: datetime) -> bool:
         """Remember a nonce until `forget`; False if it is remembered already. Forgets what is due."""
-        self._connection.execute(delete(nonces).where(nonces.c.forget < now))
+        self.forget(now)
         known = select(nonces.c.nonce).where(nonces.c.signer == signer, nonces.c.nonce == nonce)
         if self._connection.execute(known).one_or_none() is not None:
             return False
         self._connection.execute(insert(nonces).values(signer=signer, nonce=nonce, forget=forget))
         return True
+
+    def forget(self, now: datetime) -> None:
+        """Forget the nonces that are due."""
+        self._connection.execute(delete(nonces).where(nonces.c.forget < now))
 
     def add_token(self, token: TokenRow) -> None:
         """Remember a token."""

@@ -5,16 +5,18 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, not_, select, update
 
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
-from commingle.coordinator.store.tables import packages, releases, shares
+from commingle.coordinator.store.tables import events, packages, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.registry import interactive_names
 from commingle.shared.release.rounds import Alignment, Round, State
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
 _OPEN = tuple(state for state in State if not state.final)
+_TO_NOTHING = tuple(state for state in State if state.final and state is not State.PUBLISHED)
+_DROPPED = ""  # in place of a spec
 
 
 class Releases:
@@ -41,7 +43,7 @@ class Releases:
         parties = {share.party: _share(share) for share in self._connection.execute(query)}
         return ReleaseRow(
             facts=_facts(row),
-            spec=parse_envelope(row.spec.encode()),
+            spec=_envelope(row.spec or None),
             proposer_key=row.proposer_key,
             shares=parties,
             state=State(row.state),
@@ -92,14 +94,40 @@ class Releases:
 
     def blobs_in_use(self, digests: Sequence[str]) -> frozenset[str]:
         """Those of some blobs that a release needs which is open or published."""
-        ended = tuple(state for state in State if state.final and state is not State.PUBLISHED)
         blocks = select(shares.c.body).join(releases, shares.c.release == releases.c.id)
         found = set(
-            self._connection.execute(blocks.where(shares.c.body.in_(digests), releases.c.state.not_in(ended))).scalars()
+            self._connection.execute(
+                blocks.where(shares.c.body.in_(digests), releases.c.state.not_in(_TO_NOTHING))
+            ).scalars()
         )
         for column in (releases.c.manifest, releases.c.matrix, releases.c.moments):
             found.update(self._connection.execute(select(column).where(column.in_(digests))).scalars())
         return frozenset(found)
+
+    def open_by(self, proposer_keys: Sequence[str]) -> int:
+        """How many releases that are not over were proposed with one of these keys."""
+        query = select(func.count()).select_from(releases)
+        where = (releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN))
+        return int(self._connection.execute(query.where(*where)).scalar_one())
+
+    def ended_before(self, before: datetime) -> tuple[str, ...]:
+        """Ids of releases that had come to nothing by then and still have their documents."""
+        since = exists().where(events.c.release == releases.c.id, events.c.at >= before)
+        return self._whole(not_(since))
+
+    def ended_by(self, proposer_keys: Sequence[str]) -> tuple[str, ...]:
+        """Ids of releases proposed with these keys that came to nothing and are whole, the newest first."""
+        return self._whole(releases.c.proposer_key.in_(proposer_keys))
+
+    def drop_documents(self, release: str) -> None:
+        """Forget the spec of a release that came to nothing, its deal, and what parties stated about their subjects.
+
+        Its facts stay, what parties signed (an agent whose ledger was set back learns it from there), and every event
+        with the digest of its document.
+        """
+        self._connection.execute(update(shares).where(shares.c.release == release).values(alignment=None))
+        dropped = {"spec": _DROPPED, "deal": None}
+        self._connection.execute(update(releases).where(releases.c.id == release).values(dropped))
 
     def counts(self) -> dict[State, int]:
         """How many releases are in each state."""
@@ -155,6 +183,11 @@ class Releases:
     def save_countersignature(self, release: str, party: str, countersignature: Envelope) -> None:
         """Record that a party has checked every mask."""
         self._save_share(release, party, countersignature=_text(countersignature))
+
+    def _whole(self, condition: ColumnElement[bool]) -> tuple[str, ...]:
+        where = (releases.c.state.in_(_TO_NOTHING), releases.c.spec != _DROPPED, condition)
+        query = select(releases.c.id).where(*where).order_by(releases.c.seq.desc())
+        return tuple(self._connection.execute(query).scalars())
 
     def _save_share(self, release: str, party: str, **values: object) -> None:
         where = (shares.c.release == release, shares.c.party == party)

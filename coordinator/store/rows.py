@@ -148,11 +148,12 @@ class ReleaseRow:
     """A release with everything recorded about it; `shares` are in the spec's order of parties.
 
     Attributes:
+        spec: None once it was dropped (`Releases.drop_documents`).
         deal: the signed deal of an exchange, without its packages.
     """
 
     facts: Facts
-    spec: Envelope
+    spec: Envelope | None
     proposer_key: str
     shares: Mapping[str, ShareRow]
     state: State

@@ -19,7 +19,7 @@ if [ ! -f "$home/coordinator/settings.json" ]; then
     fingerprint=$(commingle coordinator init --home "$home/coordinator" --name hub \
         --database-url-file "$home/secrets/database_url" --json | field fingerprint)
     cat >/tmp/policy.json <<POLICY
-{"max_epsilon": 3, "max_delta": 1e-5, "auto_approve": [
+{"mechanisms": ["rmgm", "dgm", "moments"], "max_epsilon": 3, "max_delta": 1e-5, "auto_approve": [
   {"proposer": "$fingerprint", "max_rho": 1, "mechanisms": ["rmgm", "dgm", "moments"]}]}
 POLICY
     for clinic in $clinics; do

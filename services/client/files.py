@@ -15,7 +15,8 @@ from typing import Self
 from commingle.services.client.pins import NO_MEMBERS
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.errors import KeyFileError
+from commingle.shared.runtime.files import close_to_others, write_durably
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _FOR_EVERYONE = 0o644
@@ -85,6 +86,7 @@ class ReleaseCache:
     """One directory, safe to share between processes: every file is written whole and then renamed."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._blobs = directory / "blobs"
         self._releases = directory / "releases"
         self._logs = directory / "member-logs"
@@ -104,11 +106,13 @@ class ReleaseCache:
     def put(self, release: str, files: ReleaseFiles) -> None:
         """Keep a release. A disk that is full or read-only costs the next download, not this one."""
         try:
+            for directory in (self._directory, self._blobs, self._releases):
+                close_to_others(directory)
             for digest, data in zip(files.digests, (files.manifest, files.matrix, files.moments), strict=True):
                 write_durably(self._blobs / digest, data)
             write_durably(self._releases / release, "\n".join(files.digests).encode())
-        except OSError as error:
-            _log.warning("release %s was not cached (%s)", release[:16], error.strerror)
+        except (OSError, KeyFileError) as error:
+            _log.warning("release %s was not cached (%s)", release[:16], getattr(error, "strerror", error))
 
     def releases(self) -> tuple[str, ...]:
         """Ids of the releases that were kept, sorted."""

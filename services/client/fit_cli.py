@@ -14,7 +14,7 @@ from commingle.services.fit import ESTIMATORS, Fit
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.settings import read_token, token_option
-from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
@@ -53,6 +53,7 @@ Examples:
 @member_option
 @token_option
 @ca_option
+@http_option
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
 @json_option
 def fit(
@@ -69,6 +70,7 @@ def fit(
     members: Mapping[str, str],
     token_file: Path | None,
     ca_file: Path | None,
+    allow_http: bool,
     save: Path | None,
     as_json: bool,
 ) -> None:
@@ -76,7 +78,9 @@ def fit(
 
     DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
     """
-    found = _open(source, release, coordinator_key, members, token=read_token(token_file), ca_file=ca_file)
+    found = _open(
+        source, release, coordinator_key, members, token=read_token(token_file), ca_file=ca_file, allow_http=allow_http
+    )
     require_parties(members, found.published.members)
     if save is not None:
         found.save(save)
@@ -99,6 +103,7 @@ def _open(
     *,
     token: str | None,
     ca_file: Path | None,
+    allow_http: bool,
 ) -> Release:
     if "://" not in source:
         if release is not None:
@@ -108,7 +113,12 @@ def _open(
     from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich as well
 
     with ReleaseClient(
-        source, trusted_coordinator=coordinator_key, members=members, token=token, ca_file=ca_file
+        source,
+        trusted_coordinator=coordinator_key,
+        members=members,
+        token=token,
+        ca_file=ca_file,
+        allow_http=allow_http,
     ) as client:
         if release is None:
             raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")

@@ -23,8 +23,7 @@ from commingle.shared.release.member_log import (
 )
 from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
-from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, json_of, model_of, pages
-from commingle.shared.runtime.tls import trust
+from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, connect, json_of, model_of, pages
 from commingle.shared.wire import CoordinatorIdentity, ReleasePage, ReleaseSummary
 
 _PAGE = 100
@@ -50,11 +49,12 @@ class ReleaseClient:
             so is a log that does not continue the one that was kept.
         token: bearer token of scope `read`, for coordinators where reading is not public.
         ca_file: PEM certificates of authorities to trust beside the system's.
+        allow_http: also speak plain http to another machine.
         timeout_seconds: for connecting and for each read.
         transport: how requests travel, for tests and for unusual networks.
 
     Raises:
-        SettingsError: the address or a fingerprint cannot be one.
+        SettingsError: the address or a fingerprint cannot be one, or it is plain http to another machine.
     """
 
     def __init__(
@@ -66,17 +66,19 @@ class ReleaseClient:
         cache: Path | str | None = None,
         token: str | None = None,
         ca_file: Path | None = None,
+        allow_http: bool = False,
         timeout_seconds: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.trusted_coordinator = fingerprint(trusted_coordinator)
         self.members = member_pins(members)
         self._cache = None if cache is None else ReleaseCache(Path(cache))
-        self._http = httpx.Client(
-            base_url=_checked_url(base_url),
-            timeout=timeout_seconds,
+        self._http = connect(
+            str(_checked_url(base_url)),
+            ca_file=ca_file,
+            allow_http=allow_http,
+            timeout_seconds=timeout_seconds,
             transport=transport,
-            verify=trust(ca_file),
             headers={} if token is None else {"Authorization": f"Bearer {token}"},
         )
 
@@ -235,5 +237,5 @@ def _checked_url(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in {"http", "https"} or not url.host:
-        raise SettingsError(f"{text!r} is not an address", remedy="Give a URL such as http://coordinator:8000.")
+        raise SettingsError(f"{text!r} is not an address", remedy="Give a URL such as https://coordinator.example.")
     return url

@@ -7,7 +7,7 @@ import click
 
 from commingle.services.client.options import coordinator_key_option, member_option
 from commingle.shared.runtime.settings import read_token, token_option, trusted_proxies_option
-from commingle.shared.runtime.tls import ServerTls, ca_option, tls_options
+from commingle.shared.runtime.tls import ServerTls, ca_option, http_option, tls_options
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -20,7 +20,7 @@ def learner() -> None:
 @learner.command(
     epilog="""\b
 Example:
-  commingle learner serve --coordinator http://coordinator:8000 --coordinator-key FINGERPRINT --cache ./cache
+  commingle learner serve --coordinator https://coordinator.example --coordinator-key FINGERPRINT --cache ./cache
 """
 )
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
@@ -29,6 +29,7 @@ Example:
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
 @token_option
 @ca_option
+@http_option
 @tls_options
 @trusted_proxies_option
 @click.option("--host", default="127.0.0.1", show_default=True)
@@ -41,6 +42,7 @@ def serve(
     cache: Path | None,
     token_file: Path | None,
     ca_file: Path | None,
+    allow_http: bool,
     tls: ServerTls | None,
     trusted_proxies: tuple[str, ...],
     host: str,
@@ -68,6 +70,7 @@ def serve(
         cache=cache,
         token=read_token(token_file),
         ca_file=ca_file,
+        allow_http=allow_http,
         timeout_seconds=_TIMEOUT_SECONDS,
     ) as client:
         run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls, trusted_proxies=trusted_proxies)

@@ -1,7 +1,8 @@
 """DSSE envelopes (Dead Simple Signing Envelope 1.0.2) with one Ed25519 signature.
 
-Ordering rule: verify first, over the received bytes; parse the payload only after that. `open_envelope` is the only
-way from an envelope to a document.
+Ordering rule: look at the length, verify over the received bytes, parse the payload only after that. `open_envelope`
+is the only way from an envelope to a document. A document has one encoding and an envelope too: there is nothing in
+either that could be changed, or padded, without breaking the signature.
 """
 
 from base64 import b64decode, b64encode
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
-from commingle.shared.documents.model import Digest, Model, WireModel, decode, encode
+from commingle.shared.documents.model import Digest, Model, WireModel, decode, decode_canonical, encode
 
 _PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
 
@@ -98,7 +99,8 @@ def open_envelope(
 
     Raises:
         SignatureError: signed by none of the keys, or the signature does not verify.
-        DocumentError: of another kind, or the payload is not a valid document.
+        DocumentError: of another kind, longer than one can be, or the payload is not a valid document in its canonical
+            encoding.
     """
     if envelope.payloadType != payload_type(kind):
         raise DocumentError(
@@ -112,17 +114,29 @@ def open_envelope(
             f"signed by key {signature.keyid[:16]}, which is not expected here",
             remedy="Sign with the key this party enrolled with, or enrol the new key.",
         )
+    if len(envelope.payload) > _base64_length(model.largest_bytes):
+        raise DocumentError(
+            f"longer than the {model.largest_bytes} bytes a {kind} can have",
+            remedy="Send it without padding.",
+        )
     payload = envelope.payload_bytes
     key.verify(_unbase64(signature.sig), _pre_authentication_encoding(envelope.payloadType, payload))
-    return Verified(decode(model, payload), payload, key.fingerprint, envelope)
+    return Verified(decode_canonical(model, payload), payload, key.fingerprint, envelope)
 
 
 def _pre_authentication_encoding(kind: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
 
 
+def _base64_length(size: int) -> int:
+    return 4 * -(-size // 3)
+
+
 def _unbase64(text: str) -> bytes:
     try:
-        return b64decode(text, validate=True)
+        data = b64decode(text, validate=True)
     except ValueError:
-        raise DocumentError("a field is not base64", remedy="Fetch the document again.") from None
+        data = None
+    if data is None or b64encode(data).decode() != text:  # the last letter can hold bits that say nothing
+        raise DocumentError("a field is not base64 as RFC 4648 writes it", remedy="Fetch the document again.")
+    return data

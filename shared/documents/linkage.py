@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, StringConstraints
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Digest, Hex32, Name, WireModel
+from commingle.shared.documents.model import Digest, Hex32, Name, Version, WireModel
 
 _CONTEXT = b"commingle/v1/linkage-key"
 _SEALED_DIGITS = 2 * (32 + 32 + 16)  # encapsulated key, linkage key, tag
@@ -27,7 +27,7 @@ class IdentityStatement(WireModel):
     """A member says which sealing key is its own."""
 
     type: Literal["commingle/identity"] = "commingle/identity"
-    version: Literal[1] = 1
+    version: Version = 1
     name: Name
     signing_key: Hex32
     sealing_key: Hex32
@@ -42,7 +42,7 @@ class LinkageKeyMessage(WireModel):
     """
 
     type: Literal["commingle/linkage-key"] = "commingle/linkage-key"
-    version: Literal[1] = 1
+    version: Version = 1
     sender: Name
     recipient: Name
     coordinator: Digest

@@ -1,11 +1,11 @@
 """What is published: the manifest a coordinator signs, and the second moments (docs/design/documents.md#manifest)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.spec import MechanismName
 
 PROTECTS = (
@@ -65,8 +65,9 @@ class PublishedColumn(WireModel):
 class Manifest(WireModel):
     """Everything an auditor needs to check a release offline, by reference or in full."""
 
+    largest_bytes: ClassVar[int] = 8 << 20  # a spec and 64 statements, each in base64
     type: Literal["commingle/manifest"] = "commingle/manifest"
-    version: Literal[1] = 1
+    version: Version = 1
     release: Digest
     spec: Envelope
     proposer_key: Hex32
@@ -98,7 +99,7 @@ class SecondMoments(WireModel):
     """
 
     type: Literal["commingle/moments"] = "commingle/moments"
-    version: Literal[1] = 1
+    version: Version = 1
     release: Digest
     mechanism: MechanismName
     columns: tuple[str, ...]

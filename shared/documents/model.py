@@ -2,9 +2,9 @@
 
 import json
 from hashlib import sha256
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.text import printable
@@ -18,10 +18,25 @@ _SHOWN_PROBLEMS = 5
 _LONGEST_PLACE = 100
 
 
+def _whole_number(value: object) -> object:
+    if type(value) is not int:
+        raise ValueError("Input should be 1")
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_whole_number)]
+"""The version of a document: 1, and neither 1.0 nor true, which a literal alone lets pass."""
+
+
 class WireModel(BaseModel):
-    """A document or a part of one as it travels."""
+    """A document or a part of one as it travels.
+
+    Attributes:
+        largest_bytes: an honest document of this kind, signed, is no longer.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    largest_bytes: ClassVar[int] = 32 << 10
 
 
 def text_digest(text: str) -> str:
@@ -34,8 +49,7 @@ Model = TypeVar("Model", bound=WireModel)
 
 def encode(document: WireModel) -> bytes:
     """Compact JSON with sorted keys: the bytes that get signed and hashed."""
-    value = document.model_dump(mode="json")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical_json(document.model_dump(mode="json"))
 
 
 def explain(error: ValidationError) -> str:
@@ -51,11 +65,36 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 
 def decode(kind: type[Model], payload: bytes) -> Model:
-    """Parse and validate one document.
+    """Parse and validate one document; it names nothing twice.
 
     Raises:
         DocumentError: the bytes are not a valid document of that kind.
     """
+    document = _parse(kind, payload)
+    # figures stay text: only the names are looked at
+    json.loads(payload, object_pairs_hook=_refuse_names_given_twice, parse_float=str, parse_int=str)
+    return document
+
+
+def decode_canonical(kind: type[Model], payload: bytes) -> Model:
+    """Parse and validate one document that was signed: its bytes are the only ones it can have.
+
+    What it leaves out (a field that its version did not have yet) may be left out; whatever it says is said as `encode`
+    would say it: no white space, no name twice, no other way to write a number, a date or a letter.
+
+    Raises:
+        DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.
+    """
+    document = _parse(kind, payload)
+    if canonical_json(document.model_dump(mode="json", exclude_unset=True)) != payload:
+        raise DocumentError(
+            f"this {kind.__name__} is not in its canonical encoding",
+            remedy="Sign compact JSON with sorted keys, everything in the form docs/design/documents.md gives it.",
+        )
+    return document
+
+
+def _parse(kind: type[Model], payload: bytes) -> Model:
     try:
         return kind.model_validate_json(payload)
     except ValidationError as error:
@@ -63,3 +102,13 @@ def decode(kind: type[Model], payload: bytes) -> Model:
             f"not a valid {kind.__name__}: {explain(error)}",
             remedy="Compare the document with docs/protocol.md; both sides must run the same version.",
         ) from None
+
+
+def canonical_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """The one way in which signed documents are written: compact, sorted keys, letters as they are."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _refuse_names_given_twice(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise DocumentError("an object gives one name twice", remedy="Give every field once.")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from math import isclose
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.manifest import PROTECTS
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel, decode, encode
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.statements import SignedDocument
@@ -62,7 +62,7 @@ class RegressionRequest(WireModel):
     """
 
     type: Literal["commingle/regression-request"] = "commingle/regression-request"
-    version: Literal[1] = 1
+    version: Version = 1
     dataset: Name
     target: AttributeName
     features: Annotated[tuple[AttributeName, ...], Field(min_length=1, max_length=256)]
@@ -134,8 +134,9 @@ class RegressionResult(WireModel):
         ledger_head: of the party's chain when it signed.
     """
 
+    largest_bytes: ClassVar[int] = 4 << 20  # with public second moments of 257 columns
     type: Literal["commingle/regression"] = "commingle/regression"
-    version: Literal[1] = 1
+    version: Version = 1
     party: Name
     request: RegressionRequest
     method: RegressionMethod

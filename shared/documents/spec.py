@@ -6,14 +6,14 @@ other document refers to.
 
 from collections import Counter
 from datetime import datetime
-from typing import Annotated, Literal, NewType, Self
+from typing import Annotated, ClassVar, Literal, NewType, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
 from pydantic_core import PydanticKnownError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, WireModel
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.errors import PrivacyError
@@ -82,8 +82,9 @@ class PartySpec(WireModel):
 class ReleaseSpec(WireModel):
     """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency."""
 
+    largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
-    version: Literal[1] = 1
+    version: Version = 1
     study: Title
     created: AwareDatetime
     expires: AwareDatetime

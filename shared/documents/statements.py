@@ -5,14 +5,14 @@ The alignment statement is apart from the approval because approvals are publish
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Count, Digest, Hex32, Model, Name, WireModel
+from commingle.shared.documents.model import Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 
 RejectionReason = Literal[
@@ -24,7 +24,7 @@ class Enrolment(WireModel):
     """A party introduces itself with the invite it was given."""
 
     type: Literal["commingle/enrolment"] = "commingle/enrolment"
-    version: Literal[1] = 1
+    version: Version = 1
     invite: Annotated[str, Field(min_length=16, max_length=200, repr=False)]
     name: Name
     signing_key: Hex32
@@ -39,7 +39,7 @@ class Approval(WireModel):
     """
 
     type: Literal["commingle/approval"] = "commingle/approval"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     party: Name
     created: AwareDatetime
@@ -51,7 +51,7 @@ class AlignmentStatement(WireModel):
     """How many subjects a party holds and the keyed digest of their sorted list."""
 
     type: Literal["commingle/alignment"] = "commingle/alignment"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     party: Name
     subjects: Count
@@ -62,7 +62,7 @@ class Rejection(WireModel):
     """A party declines, or withdraws after its debit. The reason is a code: local error text never travels."""
 
     type: Literal["commingle/rejection"] = "commingle/rejection"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     party: Name
     reason: RejectionReason
@@ -74,7 +74,7 @@ class Rotation(WireModel):
     """A party replaces its signing key. Signed under both keys: the old one hands over, the new one is held."""
 
     type: Literal["commingle/rotation"] = "commingle/rotation"
-    version: Literal[1] = 1
+    version: Version = 1
     party: Name
     old_key: Hex32
     new_key: Hex32
@@ -94,8 +94,9 @@ class BlockStatement(WireModel):
         transcript: digest of the exchange the block comes from, where there was one.
     """
 
+    largest_bytes: ClassVar[int] = 256 << 10  # it names 255 columns
     type: Literal["commingle/block"] = "commingle/block"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     approvals: Digest
     party: Name

@@ -103,7 +103,8 @@ class Mechanism(ABC):
         whitens: whether it takes a public map of a party's rows.
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
-        trust: whom a party relies on besides itself, a sentence of the manifest.
+        trust: whom a party relies on besides itself, sentences of the manifest.
+        earlier_trust: what manifests of earlier versions said in its place; they still verify.
         fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
     """
 
@@ -114,6 +115,7 @@ class Mechanism(ABC):
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
     trust: ClassVar[str] = TRUST_NOBODY
+    earlier_trust: ClassVar[tuple[str, ...]] = ()
     fit_address: ClassVar[str]
     planner_address: ClassVar[str]
 

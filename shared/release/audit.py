@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import AwareDatetime
 
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.model import Digest, Name, WireModel, decode, encode
+from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode, encode
 from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.statements import (
     Approval,
@@ -70,8 +70,9 @@ class PartyAudit(WireModel):
         rotations: how the party came from each former signing key to the next, the oldest first.
     """
 
+    largest_bytes: ClassVar[int] = 256 << 20  # a history has no end: half a million entries
     type: Literal["commingle/party-audit"] = "commingle/party-audit"
-    version: Literal[1] = 1
+    version: Version = 1
     party: Name
     coordinator: Digest
     exported: AwareDatetime
@@ -84,8 +85,9 @@ class PartyAudit(WireModel):
 class CoordinatorAudit(WireModel):
     """A coordinator's whole history: what it recorded, in the order in which it did."""
 
+    largest_bytes: ClassVar[int] = 256 << 20  # as above
     type: Literal["commingle/coordinator-audit"] = "commingle/coordinator-audit"
-    version: Literal[1] = 1
+    version: Version = 1
     coordinator: str
     exported: AwareDatetime
     head: Digest

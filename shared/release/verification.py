@@ -149,9 +149,12 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
         "the manifest's rows do not follow from the spec",
     )
     claimed, computed = manifest.privacy, privacy_statement(document)
-    same = claimed.model_dump(exclude={"per_party", "per_subject"}) == computed.model_dump(
-        exclude={"per_party", "per_subject"}
-    ) and [p.party for p in claimed.per_party] == [p.party for p in computed.per_party]
+    apart = {"per_party", "per_subject", "trust"}
+    same = (
+        claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)
+        and claimed.trust in {computed.trust, *mechanism_of(document).earlier_trust}
+        and [p.party for p in claimed.per_party] == [p.party for p in computed.per_party]
+    )
     scopes = [*(p.loss for p in claimed.per_party), claimed.per_subject]
     true = [*(p.loss for p in computed.per_party), computed.per_subject]
     pairs = [
@@ -252,4 +255,11 @@ def _findings(
         "every party's columns in the matrix are the integers it signed",
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
+        *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust),
     )
+
+
+def _findings_about_trust(manifest: Manifest, today: str) -> tuple[str, ...]:
+    if manifest.privacy.trust == today:
+        return ()
+    return (f"an earlier version published it and said less about trust than is known today: {today}",)

@@ -14,13 +14,53 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 
+_OTHERS = 0o077
+_OWNER_ONLY = 0o700
+CACHE_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# Not for backups; see docs/operations.md.\n"
+
+
+def close_to_others(directory: Path) -> None:
+    """Make a directory that only its owner can enter, whatever the umask, or make one so that is there.
+
+    Raises:
+        KeyFileError: others can enter it, and that cannot be changed.
+    """
+    _make_private(directory)
+    if directory.stat().st_mode & _OTHERS:
+        try:
+            directory.chmod(_OWNER_ONLY)
+        except OSError as error:
+            raise KeyFileError(
+                f"{directory} is open to others and cannot be closed ({error.strerror})",
+                remedy=f"As its owner run: chmod 700 {directory}",
+            ) from None
+
+
+def keep_from_backups(directory: Path) -> None:
+    """Put the tag there by which backup programs know a directory to leave out (bford.info/cachedir)."""
+    tag = directory / CACHE_TAG
+    if not tag.exists():
+        write_durably(tag, _TAG_TEXT.encode())
+
+
+def _make_private(directory: Path) -> None:
+    if directory.is_dir():
+        return
+    _make_private(directory.parent)  # the mode of `mkdir` does not hold for the parents it makes
+    directory.mkdir(mode=_OWNER_ONLY, exist_ok=True)
+
 
 def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600) -> None:
     """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind.
 
-    `data` may come in pieces, for what is too large to be held in memory.
+    `data` may come in pieces, for what is too large to be held in memory. Directories that are missing are made; where
+    the file is for its owner alone, they are too.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if mode & _OTHERS:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        _make_private(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -53,7 +93,6 @@ def _sync_directory(directory: Path) -> None:
 
 
 _SECRET_BYTES = 32
-_OTHERS = 0o077
 
 
 def create_secret(path: Path) -> bytes:

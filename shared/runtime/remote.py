@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from http import HTTPStatus
+from ipaddress import ip_address
+from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -11,9 +13,10 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from commingle.shared.documents.model import explain
-from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.patience import Watch
 from commingle.shared.runtime.remedies import remedy_for
+from commingle.shared.runtime.tls import trust
 from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -26,6 +29,58 @@ _LONGEST_CURSOR = 1000
 PATIENCE_SECONDS = 60.0
 _SLOWEST = 64 << 10  # bytes per second that have to be taken and answered, beyond the patience
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+
+
+def connect(
+    url: str,
+    *,
+    ca_file: Path | None = None,
+    allow_http: bool = False,
+    timeout_seconds: float = PATIENCE_SECONDS,
+    transport: httpx.BaseTransport | None = None,
+    auth: httpx.Auth | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> httpx.Client:
+    """A client of another Commingle process. It follows no redirect.
+
+    Args:
+        url: where it answers.
+        ca_file: PEM certificates of authorities to trust beside the system's.
+        allow_http: also speak plain http to another machine, where everybody in between reads along.
+        timeout_seconds: for connecting and for each read.
+        transport: how requests travel instead; whoever gives one answers for who reads along.
+        auth: signs every request.
+        headers: of every request.
+
+    Raises:
+        SettingsError: plain http to another machine, or certificates that cannot be read.
+        httpx.InvalidURL: not an address; `reaching` makes it a NonsenseError.
+    """
+    at = httpx.URL(url)
+    here = not at.host or _is_this_machine(at.host)  # what has no host is no address, and `reaching` says so
+    if at.scheme == "http" and not (here or allow_http or transport is not None):
+        raise SettingsError(
+            f"{url} would be reached over plain http, which anybody in between can read and withhold",
+            remedy="Give an https:// address. Where the network in between is yours alone, say so: --allow-http, "
+            'COMMINGLE_ALLOW_HTTP=1, allow_http=True, or "allow_http": true beside the URL in settings.json.',
+        )
+    return httpx.Client(
+        base_url=at,
+        timeout=timeout_seconds,
+        transport=transport,
+        verify=trust(ca_file),
+        auth=auth,
+        headers=headers,
+        follow_redirects=False,
+        trust_env=not (here and at.scheme == "http"),  # no proxy stands between a machine and itself
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def call(

@@ -26,6 +26,14 @@ ca_option = click.option(
 )
 
 
+http_option = click.option(
+    "--allow-http",
+    is_flag=True,
+    envvar="COMMINGLE_ALLOW_HTTP",
+    help="Speak plain http to another machine. Only where the network in between is yours alone.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerTls:
     """PEM files of a server's certificate chain and its key."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commingle.coordinator.doctor import examine_home
-from commingle.coordinator.home import CoordinatorHome
+from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.settings import system_clock
 from tests.coordinator.command import Command
@@ -107,3 +107,10 @@ def test_restored_backup_serves_what_was_published(home: Path, tmp_path: Path) -
     again = restored.proposed((Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))), study="b")
     assert restored.state(again) == "proposed"
     restored.close()
+
+
+@pytest.mark.parametrize("folder", ["", "keys", "blobs"])
+def test_folder_of_a_home_that_others_can_enter_is_closed_when_it_is_opened(home: Path, folder: str) -> None:
+    (home / folder).chmod(0o755)
+    with open_coordinator(home):
+        assert (home / folder).stat().st_mode & 0o777 == 0o700

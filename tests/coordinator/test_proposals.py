@@ -6,6 +6,7 @@ from typing import Any
 
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.forecast.forecast import forecast_of
 from tests.world.coordinator import Honest, Hub, key_of, problem
@@ -104,7 +105,7 @@ def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, parties: Parties
     assert problem(hub.propose(hub.signed(hub.spec([other_sealing, registry])))) == (422, "spec")
     names = hub.spec([clinic, registry]).model_dump(mode="json")
     names["parties"][0]["name"] = "nobody"
-    envelope = envelope_of(json.dumps(names).encode(), hub.key)
+    envelope = envelope_of(canonical_json(names), hub.key)
     refused = hub.http.post("/v1/releases", json=envelope, auth=hub.auth(hub.key))
     assert problem(refused) == (422, "spec")
     assert "nobody is not enrolled" in refused.json()["detail"]
@@ -143,7 +144,7 @@ NONSENSE = [
 def test_signed_nonsense_is_a_422_problem(hub: Hub, parties: Parties) -> None:
     for field, value in NONSENSE:
         spec = hub.spec(parties).model_dump(mode="json") | {field: "here"}
-        payload = json.dumps(spec).replace('"here"', value).encode()
+        payload = canonical_json(spec).decode().replace('"here"', value).encode()
         answer = hub.http.post("/v1/releases", json=envelope_of(payload, hub.key), auth=hub.auth(hub.key))
         assert problem(answer)[0] == 422, (field, value)
     assert hub.http.get("/v1/releases").json()["items"] == []

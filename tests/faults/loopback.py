@@ -34,6 +34,7 @@ _DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PUBLISHED = ("manifest", "matrix", "moments")
 _POLICY = {
+    "mechanisms": ["rmgm", "dgm", "moments"],
     "auto_approve": [{"proposer": "*", "mechanisms": ["rmgm", "dgm", "moments"], "max_rho": 1000}],
     "max_epsilon": 5,
 }

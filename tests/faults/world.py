@@ -115,7 +115,9 @@ class World:
         self.consortium = Consortium(self.root)
         self.consortium.coordinator.key = key
         automatic = Policy(
-            auto_approve=(AutoApproval(proposer=key.fingerprint, mechanisms=EVERY_KIND, max_rho=100),), max_epsilon=5
+            mechanisms=EVERY_KIND,
+            auto_approve=(AutoApproval(proposer=key.fingerprint, mechanisms=EVERY_KIND, max_rho=100),),
+            max_epsilon=5,
         )
         for name in NAMES:
             self.consortium.add(name, policy=automatic, epsilon_cap=self.cap_epsilon)

@@ -10,9 +10,16 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.verification import verify_release
 from tests.golden import world
-from tests.golden.make import FILES, LOOSE, build, load
+from tests.golden.make import FILES, HERE, LOOSE, build, load
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]
@@ -67,6 +74,30 @@ def test_files_are_the_frozen_ones_where_pyarrow_is(mechanism: str) -> None:
     if MADE_BY_DRAWN_PYARROW:  # of another version only what is in the files is the same; see `files` of the releases
         assert world.parquet_of(mechanism, drawn).hex() == drawn["matrices"][mechanism]
         assert {n: b.hex() for n, b in world.bodies_of(mechanism, drawn).items()} == drawn["bodies"][mechanism]
+
+
+def test_release_an_earlier_version_published_verifies_and_todays_words_stand_beside_its_own() -> None:
+    """Published before the trust sentence of moments said what a party that breaks its bounds can take."""
+    earlier = json.loads((HERE / "earlier" / "release_moments.json").read_text())
+    files = earlier["manifest"].encode(), bytes.fromhex(earlier["matrix"]), earlier["moments"].encode()
+    found = verify_release(*files, trusted_coordinator=world.COORDINATOR.fingerprint)
+    today = mechanism_of(found.spec).trust
+    assert found.manifest.privacy.trust != today
+    assert list(found.findings[:-1]) == earlier["findings"]
+    assert found.findings[-1].endswith(today)
+    assert json.loads(load("release_moments")["manifest"]) != json.loads(earlier["manifest"])
+
+
+@pytest.mark.parametrize("sentence", ["", TRUST_NOBODY, "Nobody else sees anything."])
+def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(sentence: str) -> None:
+    earlier = json.loads((HERE / "earlier" / "release_moments.json").read_text())
+    signed = decode(SignedDocument, earlier["manifest"].encode())
+    manifest = signed.open(Manifest, kind="manifest").document
+    privacy = manifest.privacy.model_copy(update={"trust": sentence})
+    forged = seal(manifest.model_copy(update={"privacy": privacy}), kind="manifest", key=world.COORDINATOR)
+    files = bytes.fromhex(earlier["matrix"]), earlier["moments"].encode()
+    with pytest.raises(VerificationError, match="privacy statement"):
+        verify_release(encode(world.signed_document(forged, world.COORDINATOR)), *files, trusted_coordinator=None)
 
 
 @pytest.mark.parametrize("name", EXACT)

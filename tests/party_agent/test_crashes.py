@@ -199,6 +199,7 @@ def test_disk_that_is_full_for_long_costs_the_charge_once(pair: Consortium) -> N
 
 def test_outbox_that_cannot_be_written_is_an_os_error_and_nothing_is_sent(pair: Consortium) -> None:
     release = approved_by_all(pair)
+    pair.homes["clinic"].outbox.rmdir()
     pair.homes["clinic"].outbox.write_text("a file where the folder should be")
     with pytest.raises(OSError, match=r"exists|Not a directory"):
         pair.step("clinic")

@@ -119,6 +119,7 @@ def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) 
     release = countersigned(pair)
     with pair.agent("clinic") as agent:
         view = agent.client.release(release)
+        assert view.spec is not None
         joined = agent.exchanges.join(view, open_spec(view.spec, [pair.coordinator.key.verifying_key]))
         assert joined is not None
         shares = agent.exchanges.agree(view, joined, lambda: None)

@@ -98,6 +98,7 @@ def test_disk_that_is_full_is_told_with_a_remedy(pair: Consortium) -> None:
     release = pair.propose()
     for name in ("clinic", "insurer"):
         pair.step(name)
+    pair.homes["clinic"].outbox.rmdir()
     pair.homes["clinic"].outbox.write_text("in the way")
     with pair.agent("clinic") as agent:
         turns(Loop(agent), 1)

@@ -248,7 +248,14 @@ def test_what_was_approved_is_examined_again_without_what_counts_approvals() -> 
     assert {finding.rule for finding in again} == {"mechanisms", "pins"}
 
 
-def test_moments_are_allowed_but_approved_automatically_only_by_a_rule_that_names_them() -> None:
+def test_moments_are_refused_unless_the_policy_names_them() -> None:
+    spec = spec_with(mechanism="moments", k=None, fraction_bits=14)
+    default, named = Policy(), Policy(mechanisms=frozenset({"moments"}))
+    assert ("mechanisms", "policy") in found(spec, replace(GOOD, policy=default))
+    assert found(spec, replace(GOOD, policy=named)) == []
+
+
+def test_moments_are_approved_automatically_only_by_a_rule_that_names_them() -> None:
     plan = plan_of(spec_with())
     unnamed, named = (
         Policy(auto_approve=(rule,))
@@ -257,7 +264,6 @@ def test_moments_are_allowed_but_approved_automatically_only_by_a_rule_that_name
             AutoApproval(proposer="*", max_rho=100, mechanisms=frozenset({"moments"})),
         )
     )
-    assert "moments" in Policy().mechanisms
 
     def approves(policy: Policy, mechanism: MechanismName) -> bool:
         return approves_itself(policy, mechanism=mechanism, proposer=OTHER.fingerprint, plan=plan, charged={})

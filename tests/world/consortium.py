@@ -48,8 +48,10 @@ N = 40
 LINKAGE = b"\x11" * 32
 NAMES = ("clinic", "insurer", "lab")
 EVERY_KIND: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})
-AUTOMATIC = Policy(auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),))
-BY_HAND = Policy()
+AUTOMATIC = Policy(
+    mechanisms=EVERY_KIND, auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),)
+)
+BY_HAND = Policy(mechanisms=EVERY_KIND)
 SCHEMAS: dict[str, tuple[Attribute, ...]] = {
     "clinic": (
         NumericAttribute(name="age", lower=20, upper=80, unit="years"),

@@ -28,7 +28,7 @@ from commingle.shared.runtime import faults
 from tests.world.coordinator import Hub, SetClock
 from tests.world.transport import Fault, InProcess, no_fault
 
-URL = "http://coordinator.test"
+URL = "https://coordinator.test"
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 _HELD = {"/v1/parties": {"limit": "1"}, "/v1/releases": {"limit": "1"}, "/v1/events": {"wait_seconds": "0"}}
 
@@ -49,6 +49,7 @@ class Found:
 
     @property
     def spec(self) -> Envelope:
+        assert self.row.spec is not None
         return self.row.spec
 
     @property

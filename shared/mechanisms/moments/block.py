@@ -19,6 +19,12 @@ from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Pl
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
 
 TRUST_MOMENTS = (
+    "Computational privacy: until the noise is in place, cryptography hides the rows. The coordinator together with "
+    "any one party could recover every other party's raw table. A party that breaks the agreed bounds on its own rows, "
+    "which nobody else can check, could read one exact row of every other party for each column it holds. Otherwise: "
+    "curious parties, even all of them together, learn no more than the published noisy moments."
+)
+_TRUST_BEFORE = (
     "The coordinator together with any one party could recover every other party's raw table. Each party must also "
     "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
     "them together, learn no more than the published noisy moments."
@@ -37,6 +43,7 @@ class NoisyMoments(Mechanism):
     of_rows = False
     publishes = "noisy moments"
     trust = TRUST_MOMENTS
+    earlier_trust = (_TRUST_BEFORE,)
     fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
     planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"
 

@@ -35,8 +35,8 @@ def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: o
     ("options", "expected"),
     [
         (("--coordinator", "hub"), "not an address"),
-        (("--coordinator", "http://hub", "--coordinator-key", "x"), "not a key's fingerprint"),
-        (("--coordinator", "http://hub", "--host", "203.0.113.1"), "cannot listen"),
+        (("--coordinator", "https://hub", "--coordinator-key", "x"), "not a key's fingerprint"),
+        (("--coordinator", "https://hub", "--host", "203.0.113.1"), "cannot listen"),
     ],
 )
 def test_settings_that_cannot_be_are_one_error(

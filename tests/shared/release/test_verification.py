@@ -24,7 +24,7 @@ from commingle.shared.documents.dsse import Envelope, Signature, _pre_authentica
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.model import WireModel, canonical_json, decode, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
@@ -148,7 +148,7 @@ def encode_with(document: WireModel, changes: Mapping[str, Any]) -> bytes:
         for part in parents:
             place = place[int(part)] if isinstance(place, list) else place[part]
         place[int(last) if isinstance(place, list) else last] = new
-    return json.dumps(value).encode()
+    return canonical_json(value)
 
 
 def seal_bytes(payload: bytes, kind: str, signer: str) -> Envelope:

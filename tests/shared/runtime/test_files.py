@@ -8,6 +8,7 @@ import pytest
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from commingle.shared.runtime.files import (
+    close_to_others,
     create_secret,
     load_secret,
     load_signing_key,
@@ -172,3 +173,44 @@ def test_settings_refusal_does_not_repeat_a_value(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings(Example, path)
     assert "secret" not in refused.value.diagnostics()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_directories_made_for_a_private_file_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    write_durably(tmp_path / "a" / "b" / "secret", b"x")
+    write_durably(tmp_path / "c" / "d" / "public", b"x", mode=0o644)
+    assert [mode_of(tmp_path / name) for name in ("a", "a/b")] == [0o700, 0o700]
+    assert mode_of(tmp_path / "c" / "d") == 0o777
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_directory_is_closed_to_others_and_those_above_it_that_were_there_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "home").mkdir()
+    close_to_others(tmp_path / "there" / "home")
+    close_to_others(tmp_path / "there" / "new" / "keys")
+    modes = [mode_of(tmp_path / "there" / name) for name in ("", "home", "new", "new/keys")]
+    assert modes == [0o777, 0o700, 0o700, 0o700]
+
+
+def test_directory_that_cannot_be_closed_to_others_is_refused(tmp_path: Path) -> None:
+    class Foreign(type(tmp_path)):  # type: ignore[misc] # the class of this system's paths
+        def chmod(self, mode: int, **_: object) -> None:
+            raise PermissionError(1, f"not the owner: {mode:o}")
+
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(0o755)
+    with pytest.raises(KeyFileError, match="open to others") as refused:
+        close_to_others(Foreign(tmp_path / "home"))
+    assert "chmod 700" in refused.value.remedy

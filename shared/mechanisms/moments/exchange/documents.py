@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Digest, Hex32, Name, WireModel
+from commingle.shared.documents.model import Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.statements import require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
@@ -25,7 +25,7 @@ class DealPackage(WireModel):
     """
 
     type: Literal["commingle/deal-package"] = "commingle/deal-package"
-    version: Literal[1] = 1
+    version: Version = 1
     pad: Hex32 = Field(repr=False)
     seeds: dict[Name, Hex32] = Field(repr=False)
     shares: dict[Name, str] = Field(repr=False)
@@ -35,7 +35,7 @@ class DealStatement(WireModel):
     """The coordinator's signature under all sealed packages. Its digest names the deal."""
 
     type: Literal["commingle/deal"] = "commingle/deal"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     approvals: Digest
     packages: dict[Name, Digest]
@@ -52,7 +52,7 @@ class MaskStatement(WireModel):
     """
 
     type: Literal["commingle/mask"] = "commingle/mask"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     party: Name
     deal: Digest
@@ -65,7 +65,7 @@ class Countersignature(WireModel):
     """A party has opened and checked every mask of this transcript."""
 
     type: Literal["commingle/countersignature"] = "commingle/countersignature"
-    version: Literal[1] = 1
+    version: Version = 1
     spec: Digest
     party: Name
     transcript: Digest

@@ -1,0 +1,122 @@
+"""A backup holds what a party is restored from, whatever goes on meanwhile, and never a round key."""
+
+import shutil
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from commingle.party_agent.backup import write_backup
+from commingle.party_agent.cli import party
+from commingle.party_agent.compose import compose_agent
+from commingle.party_agent.errors import ConflictError, LedgerError
+from commingle.party_agent.home import Home
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from tests.party_agent.test_crashes import approved_by_all
+from tests.world.consortium import Consortium, strictly
+
+
+def names_in(path: Path) -> set[str]:
+    with tarfile.open(path) as tar:
+        return set(tar.getnames())
+
+
+def round_keys(home: Home) -> list[bytes]:
+    return [path.read_bytes().strip() for path in home.exchanges.rglob("round.key")]
+
+
+def test_backup_of_a_running_exchange_holds_everything_but_its_round_key(pair: Consortium, tmp_path: Path) -> None:
+    approved_by_all(pair, mechanism="moments")
+    home = pair.homes["clinic"]
+    (secret,) = round_keys(home)
+    with pair.agent("clinic"):  # which holds the ledger
+        write_backup(home, tmp_path / "backup.tar")
+    held = (tmp_path / "backup.tar").read_bytes()
+    assert secret not in held
+    assert bytes.fromhex(secret.decode()) not in held
+    kept = {"settings.json", "policy.json", "pins.json", "ledger.sqlite"}
+    assert names_in(tmp_path / "backup.tar") == kept | {
+        f"keys/{name}.key" for name in ("signing", "sealing", "linkage")
+    }
+    assert stat.S_IMODE((tmp_path / "backup.tar").stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.glob(".backup-*")) == []
+
+
+def test_party_goes_on_from_its_backup(pair: Consortium, tmp_path: Path) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    home = pair.homes["clinic"]
+    write_backup(home, tmp_path / "backup.tar")
+    shutil.rmtree(home.root)
+    with tarfile.open(tmp_path / "backup.tar") as tar:
+        tar.extractall(home.root, filter="data")
+    with pair.agent("clinic") as agent:
+        agent.ledger.verify()
+        assert agent.ledger.spent() > ZERO
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision == "approved"
+
+
+def test_backup_overwrites_nothing(pair: Consortium, tmp_path: Path) -> None:
+    (tmp_path / "backup.tar").write_bytes(b"the one of yesterday")
+    done = CliRunner().invoke(party, ["backup", str(tmp_path / "backup.tar"), "--home", str(pair.homes["clinic"].root)])
+    assert isinstance(done.exception, ConflictError)
+    assert (tmp_path / "backup.tar").read_bytes() == b"the one of yesterday"
+
+
+def test_backup_of_what_is_no_home_or_to_nowhere_is_refused(pair: Consortium, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError):
+        write_backup(Home(tmp_path / "none"), tmp_path / "backup.tar")
+    with pytest.raises(SettingsError, match="cannot write"):
+        write_backup(pair.homes["clinic"], tmp_path / "none" / "backup.tar")
+    pair.homes["clinic"].database.write_bytes(b"not a ledger" * 1000)
+    with pytest.raises(LedgerError, match="cannot be copied"):
+        write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
+    assert not (tmp_path / "backup.tar").exists()
+
+
+def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp_path: Path) -> None:
+    home = str(pair.homes["clinic"].root)
+    done = CliRunner().invoke(party, ["backup", str(tmp_path / "backup.tar"), "--home", home])
+    assert done.exit_code == 0, done.output
+    assert "It holds private keys" in done.output
+
+
+@pytest.mark.slow
+def test_copy_by_a_program_that_honours_the_tag_holds_no_round_key(pair: Consortium, tmp_path: Path) -> None:
+    approved_by_all(pair, mechanism="moments")
+    home = pair.homes["clinic"]
+    assert round_keys(home)
+    copy = tmp_path / "copy.tar"
+    tar = shutil.which("tar")
+    assert tar is not None
+    subprocess.run([tar, "--exclude-caches", "-cf", copy, "-C", home.root, "."], check=True)
+    assert not [name for name in names_in(copy) if name.endswith("round.key")]
+    assert "./keys/signing.key" in names_in(copy)
+
+
+@pytest.mark.parametrize("folder", ["", "keys", "outbox", "exchanges"])
+def test_folder_of_a_home_that_others_can_enter_is_closed_when_the_agent_opens_it(
+    pair: Consortium, folder: str
+) -> None:
+    at = pair.homes["clinic"].root / folder
+    at.chmod(0o755)
+    nobody = httpx.MockTransport(lambda _: httpx.Response(503))
+    with compose_agent(pair.homes["clinic"], transport=nobody):
+        assert stat.S_IMODE(at.stat().st_mode) == 0o700
+
+
+def test_home_of_somebody_else_that_others_can_enter_is_refused(pair: Consortium) -> None:
+    class Foreign(type(pair.root)):  # type: ignore[misc] # the class of this system's paths
+        def chmod(self, mode: int, **_: object) -> None:
+            raise PermissionError(1, f"not the owner: {mode:o}")
+
+    home = pair.homes["clinic"]
+    home.root.chmod(0o750)
+    with pytest.raises(KeyFileError, match="open to others"):
+        Home(Foreign(home.root)).secure()
