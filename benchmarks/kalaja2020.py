@@ -1,10 +1,10 @@
-"""Kalaja 2020, pre-processing for AdaSSP: what its figures 4.1 to 4.8 vary, on the tables at hand.
+"""Kalaja 2020, pre-processing for AdaSSP: its figures 4.1 to 4.8, on the tables at hand.
 
 python -m benchmarks.kalaja2020 [--quick] [--data DIR] [--json FILE] [--pictures DIR]
 
 Add/remove neighbours, delta = min(1e-6, 1/n^2). The thesis takes means, deviations, maxima and ceilings from private
-rows, and so does this: benchmark only. The captions of its figures were not at hand; they are numbered in the order of
-docs/design/methods.md#unit-ball. Beyond them all combinations are run. Output is Markdown.
+rows, and so does this: benchmark only. Figures have the thesis's numbers. Beyond them all combinations are run.
+Output is Markdown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ WARNING = (
     "of AdaSSP's thirds up to 2.65 times its delta, SSP's halves up to 5.5 times; classical, analytic and zcdp keep\n"
     "theirs."
 )
-_COEFFICIENTS = "4.8"
+_COEFFICIENTS = "Section 3.3.3"
 _GRID_RUNS = 1
 _BEST: Mapping[str, tuple[str, frozenset[NoiseCalibration]]] = {
     "AdaSSP, classical": ("adassp", frozenset({NoiseCalibration.CLASSICAL})),
@@ -54,7 +54,7 @@ def label_errors(table: Table, setting: Setting, parts: Sequence[Prepared], *, r
     found: dict[float, list[float]] = {}
     for epsilon, part, theta in fits(parts, setting, table.delta, epsilons=EPSILONS, runs=runs):
         missed = part.test_y - predicted(theta, part, setting)
-        spread = np.mean((part.test_y - part.scales.label_mean) ** 2)
+        spread = np.mean((part.test_y - part.label_mean) ** 2)
         found.setdefault(epsilon, []).append(float(np.mean(missed**2) / spread))
     return {epsilon: float(np.median(values)) for epsilon, values in found.items()}
 

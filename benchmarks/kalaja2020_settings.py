@@ -32,6 +32,7 @@ class Setting:
         c: columns are cut above mean + c sd; None leaves them.
         clip_test: whether test rows are cut too.
         split_first: whether scales come from the training rows alone, or from all rows before the split.
+        centre_label: whether the label's mean is taken off first, which the thesis's equations do not.
         method: "adassp", "ssp", or "ridge" without privacy.
     """
 
@@ -40,6 +41,7 @@ class Setting:
     c: float | None = None
     clip_test: bool = False
     split_first: bool = True
+    centre_label: bool = True
     calibration: NoiseCalibration = NoiseCalibration.CLASSICAL
     method: str = "adassp"
 
@@ -53,39 +55,49 @@ class Setting:
         return not (self.method == "ssp" and self.calibration is NoiseCalibration.CLASSICAL and epsilon > SSP_PARTS)
 
 
-_PLAIN = Setting()
+_WANG = Setting(Into.PER_ROW, intercept=False, split_first=False)
+"""Figures 4.1 to 4.4: rows, and the moment at which they are normalised, as in Wang 2018."""
+_LARGEST = Setting(intercept=False)
+"""From figure 4.5 on: divided by the largest norm."""
+_WITH_LABEL = replace(_WANG, into=Into.PER_ROW_WITH_LABEL)
+_BEFORE = replace(_LARGEST, split_first=False)
 _CS = (1.0, 1.3, 1.6, 2.0)
+
+
+def _methods(lines: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Each of these under AdaSSP, SSP and without privacy."""
+    named = {"AdaSSP": "adassp", "SSP": "ssp", "not private": "ridge"}
+    return {f"{name}, {line}": replace(s, method=m) for name, m in named.items() for line, s in lines.items()}
+
+
 FIGURES: Mapping[str, Mapping[str, Setting]] = {
-    "4.1 noise of AdaSSP": {str(k): Setting(calibration=k) for k in NoiseCalibration},
-    "4.2 noise of SSP": {
-        **{f"SSP, {k}": Setting(method="ssp", calibration=k) for k in NoiseCalibration},
-        "AdaSSP, classical": _PLAIN,
+    "4.1 instability of SSP": {
+        **{f"SSP, {k}": replace(_WANG, method="ssp", calibration=k) for k in NoiseCalibration},
+        "AdaSSP, classical": _WANG,
+        "not private": replace(_WANG, method="ridge"),
     },
-    "4.3 mapping": {
-        **{f"AdaSSP, {into}": Setting(into) for into in Into},
-        **{f"SSP, {into}": Setting(into, method="ssp") for into in Into},
+    "4.2 noise of AdaSSP": {str(k): replace(_WANG, calibration=k) for k in NoiseCalibration},
+    "4.3 row norms or the largest norm": _methods({"row": _WANG, "largest": _BEFORE}),
+    "4.4 label divided too": _methods({"rows alone": _WANG, "label too": _WITH_LABEL}),
+    "4.5 normalising before the split or after": {"before": _BEFORE, "after": _LARGEST},
+    "4.6 intercept column": {
+        "without": _LARGEST,
+        "with": Setting(),
+        "label not centred, without": replace(_LARGEST, centre_label=False),
+        "label not centred, with": Setting(centre_label=False),
     },
-    "4.4 intercept column": {
-        **{f"with, {into}": Setting(into) for into in Into},
-        **{f"without, {into}": Setting(into, intercept=False) for into in Into},
+    "4.7 clipping at mean + c sd": {"none": _LARGEST, **{f"c = {c:g}": replace(_LARGEST, c=c) for c in _CS}},
+    "4.8 test rows clipped too": {
+        "none": _LARGEST,
+        **{f"c = {c:g}": replace(_LARGEST, c=c, clip_test=True) for c in _CS},
     },
-    "4.5 clipping at mean + c sd": {"none": _PLAIN, **{f"c = {c:g}": Setting(c=c) for c in _CS}},
-    "4.6 test rows clipped or not": {
-        "none": _PLAIN,
-        **{f"training rows, c = {c:g}": Setting(c=c) for c in (1.3, 1.6)},
-        **{f"all rows, c = {c:g}": Setting(c=c, clip_test=True) for c in (1.3, 1.6)},
-    },
-    "4.7 normalising before the split or after": {
-        **{f"after, {into}": Setting(into) for into in Into},
-        **{f"before, {into}": Setting(into, split_first=False) for into in Into},
-    },
-    "4.8 unstandardised coefficients": {
-        "maximum": _PLAIN,
+    "Section 3.3.3, unstandardised coefficients": {
+        "maximum": Setting(),
         "maximum, c = 1.6": Setting(c=1.6),
         "per_row_with_label": Setting(Into.PER_ROW_WITH_LABEL),
     },
 }
-"""In the order of docs/design/methods.md#unit-ball."""
+"""The thesis's figures by its numbers; its section 3.3.3 has none."""
 GRID = tuple(
     Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
     for into, intercept, c, method, calibration in product(
@@ -98,11 +110,17 @@ REFERENCE = Setting(method="ridge")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One fold under one setting; `train` has the sums X^T X and X^T y of the training rows, in d rows."""
+    """One fold under one setting.
+
+    Attributes:
+        train: the sums X^T X and X^T y of the training rows, in d rows.
+        label_mean: of the rows that the scales come from, whether or not it is taken off.
+    """
 
     fold: int
     train: Sample
     scales: Scales
+    label_mean: float
     test_x: Floats
     test_y: Floats
     mapped_test: Floats
@@ -115,10 +133,13 @@ def prepared(table: Table, setting: Setting, fold: int) -> Prepared:
         cut = clip_above(x, ceilings_from_rows(x[~test] if setting.split_first else x, setting.c))
         x = np.where(test[:, None] & (not setting.clip_test), x, cut)
     seen = ~test if setting.split_first else np.full(len(test), fill_value=True)
-    scales = scales_from_rows(x[seen], table.y[seen], mapping=setting.into, intercept=setting.intercept)
+    options = {"intercept": setting.intercept, "centre_label": setting.centre_label}
+    scales = scales_from_rows(x[seen], table.y[seen], mapping=setting.into, **options)
     mapped = map_rows(x, table.y, mapping=setting.into, scales=scales, intercept=setting.intercept)
     train = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=mapped.row_bound, label_bound=1.0)
-    return Prepared(fold, _with_its_sums(train), scales, x[test], table.y[test], mapped.x[test])
+    return Prepared(
+        fold, _with_its_sums(train), scales, float(table.y[seen].mean()), x[test], table.y[test], mapped.x[test]
+    )
 
 
 def _with_its_sums(sample: Sample) -> Sample:
@@ -150,6 +171,7 @@ def predicted(theta: Floats, part: Prepared, setting: Setting) -> Floats:
     """Labels of the test rows in the units of the data."""
     if setting.into is Into.PER_ROW:
         return part.scales.label_mean + part.scales.label_max * (part.mapped_test @ theta)
+    # per_row_with_label: the row's norm divides row and label alike, so it cancels
     start, slopes = in_units(theta, part, setting)
     return start + part.test_x @ slopes
 

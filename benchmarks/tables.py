@@ -1,6 +1,9 @@
 """The real tables at hand, by what the manifest `datasets.json` beside them says."""
 
+import csv
 import json
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
+LIST = Path(__file__).with_name("tables.csv")
 
 
 def entries(data: Path) -> list[dict[str, Any]]:
@@ -33,3 +37,26 @@ def columns(data: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.floa
     table = pq.read_table(data / about["file"], columns=[*features, target])
     x = np.column_stack([table[column].to_numpy() for column in features])
     return x.astype(np.float64), table[target].to_numpy().astype(np.float64)
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    """What the figures in docs/ were made from: sources, licence as stated and checksums by table (docs/tables.md)."""
+    with LIST.open(encoding="utf-8", newline="") as lines:
+        return {line["name"]: line for line in csv.DictReader(lines)}
+
+
+def values_digest(data: Path, name: str) -> str:
+    """SHA-256 of features and target as little-endian doubles, row by row: the same however the file was written."""
+    x, y = columns(data, name)
+    return sha256(np.column_stack([x, y]).astype("<f8").tobytes()).hexdigest()
+
+
+def standing(data: Path, known: Mapping[str, str]) -> str:
+    """Whether a `recorded` table is at hand: "at hand", "missing" or "other values"."""
+    path = data / known["file"]
+    if not path.is_file():
+        return "missing"
+    same = sha256(path.read_bytes()).hexdigest() == known["sha256"]
+    if not same and known["values_sha256"] and any(each["name"] == known["name"] for each in entries(data)):
+        same = values_digest(data, known["name"]) == known["values_sha256"]
+    return "at hand" if same else "other values"

@@ -33,6 +33,7 @@ _SYNTHETIC = (
     "RMGM-OLS best k",
     "Commingle measurement_error",
     "Commingle shrunken",
+    "Commingle moments",
 )
 _REAL = (
     "OLS",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.moments_noise import entry_variance, noisy_moments
 from benchmarks.release_law import Array, Integers, drawn_moments, integer_rows, private_moments, proposed, rmgm_gram
 from benchmarks.release_law import dgm_gram as dgm
 from benchmarks.wu2022_methods import (
@@ -25,6 +26,7 @@ from benchmarks.wu2022_methods import (
     ols,
 )
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.simulation.dataset import PartyShare
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -59,7 +61,7 @@ def make_table(n: int, draw: np.random.Generator) -> Table:
 
 
 def release_spec(n: int, epsilon: float) -> ReleaseSpec:
-    """Commingle's defaults: tight calibration, planned k, the paper's adjacency.
+    """Commingle's defaults: zCDP calibration, planned k, the paper's adjacency.
 
     row_norm is public knowledge: d columns of U(-1, 1) have norm about sqrt(d/3); of the label only its bound is known.
     """
@@ -100,20 +102,33 @@ def our_errors(spec: ReleaseSpec, table: Table, S: Array, draw: np.random.Genera
     return {f"Commingle {name}": float(np.linalg.norm(found - table.weights)) for name, found in fits.items()}
 
 
+def moments_errors(table: Table, S: Array, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+    """||w_hat - w|| of `shrunken` on one `moments` release of the same parties, without row norm."""
+    attributes = tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in _NAMES)
+    ends = np.cumsum((0, *SIZES))
+    shares = [PartyShare(f"party{k}", attributes[start:end]) for k, (start, end) in enumerate(pairwise(ends))]
+    variance = entry_variance(shares, epsilon=epsilon, delta=DELTA)
+    n, sums = len(table.rows), table.rows.sum(axis=0)
+    whole = np.block([[np.array([[n]]), sums[None, :]], [sums[:, None], S]])
+    prepared = PreparedMoments.of(noisy_moments(whole, variance, attributes, draw), attributes)
+    found = fit_prepared(prepared, FitRequest(target="y", estimator="shrunken")).coefficients[1:]
+    return {"Commingle moments": float(np.linalg.norm(found - table.weights))}
+
+
 def cells(n: int, epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
     """One record per epsilon: statistics of the errors over `trials` tables of n rows, each released once."""
     specs = {epsilon: release_spec(n, epsilon) for epsilon in epsilons}
     errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in epsilons}
     norms = []
     for trial in range(trials):
-        draw = np.random.default_rng([n, trial])
+        draw, apart = np.random.default_rng([n, trial]), np.random.default_rng([n, trial, 1])
         table = make_table(n, draw)
         S = table.rows.T @ table.rows
         clipped = private_moments(integer_rows(specs[epsilons[0]], table.rows))  # row_norm is the same for all epsilon
         norms.append(float(np.linalg.norm(table.weights)))
         for epsilon, spec in specs.items():
             found = published_errors(table, S, epsilon, draw) | our_errors(spec, table, clipped, draw)
-            errors[epsilon].append(found)
+            errors[epsilon].append(found | moments_errors(table, S, epsilon, apart))
     return [_record(n, specs[epsilon], norms, errors[epsilon]) for epsilon in epsilons]
 
 

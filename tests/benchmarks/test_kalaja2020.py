@@ -47,6 +47,24 @@ def test_scales_before_the_split_see_the_test_rows() -> None:
     assert after == pytest.approx(table.x[table.fold != 0].mean(axis=0))
 
 
+def test_figures_up_to_4_4_are_normalised_as_in_wang_and_those_after_by_the_largest_norm() -> None:
+    settings = {title[:3]: list(lines.values()) for title, lines in FIGURES.items()}
+    for number in ("4.1", "4.2", "4.3", "4.4"):
+        assert not any(each.split_first or each.intercept for each in settings[number])
+    for number in ("4.5", "4.6", "4.7", "4.8"):
+        assert {each.into for each in settings[number]} == {Mapping.MAXIMUM}
+    assert {each.clip_test for each in settings["4.8"] if each.c} == {True}
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_label_that_is_not_centred_needs_an_intercept_column(*, intercept: bool) -> None:
+    table = made_up()
+    setting = Setting(intercept=intercept, centre_label=False, method="ridge")
+    share = label_errors(table, setting, all_folds(table, setting, folds=2), runs=1)[1.0]
+    # centred features hold nothing of the mean: without the column its square is missed whole
+    assert share < 0.1 if intercept else share == pytest.approx(table.y.mean() ** 2 / table.y.var(), rel=0.1)
+
+
 def test_prepared_rows_keep_the_sums_that_methods_read() -> None:
     table, setting = made_up(), Setting()
     part = prepared(table, setting, 0)
@@ -90,7 +108,9 @@ def test_quick_run_without_the_data_prints_tables_and_writes_json_and_a_picture(
     assert result.exit_code == 0
     assert "read from private rows" in result.output
     [table] = json.loads((tmp_path / "out.json").read_text())["tables"]
-    assert [title[:3] for title in table["figures"]] == [f"4.{number}" for number in range(1, 9)]
+    titles = list(table["figures"])
+    assert [title[:3] for title in titles[:-1]] == [f"4.{number}" for number in range(1, 9)]
+    assert titles[-1].startswith("Section 3.3.3")
     assert set(table["figures"]) == set(FIGURES)
     assert len(table["combinations"]) == len(GRID)
     assert (tmp_path / "kalaja2020_made-up.png").read_bytes().startswith(b"\x89PNG")

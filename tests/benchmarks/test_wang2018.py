@@ -6,10 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.tables import DATA
-from benchmarks.wang2018 import main, summary, table3_row
+from benchmarks.wang2018 import main, summary, table3_row, variants
 from benchmarks.wang2018_data import load, made_up, names
 from benchmarks.wang2018_efficiency import D, efficiency, simulated
-from benchmarks.wang2018_methods import FIXED, HIS_CODE, PRIVATE, mapped_errors, published
+from benchmarks.wang2018_his_code import HIS_CODE, symmetric_noise
+from benchmarks.wang2018_methods import FIXED, PRIVATE, mapped_errors, published
 from commingle.party_agent.private.regression.problem import clip_sample
 
 
@@ -67,6 +68,39 @@ def test_objpert_of_his_code_is_half_of_least_squares_where_epsilon_is_huge() ->
     assert found == pytest.approx([0.2, -0.15, 0.05], abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["AdaSSP, his code", "AdaOPS, his code"])
+def test_headline_methods_of_his_code_are_ridge_with_lambda_one_where_epsilon_is_huge(name: str) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.uniform(-0.5, 0.5, size=(200, 3))
+    sample = clip_sample(x, x @ np.array([0.4, -0.3, 0.1]), row_bound=1.0, label_bound=1.0)
+    found = HIS_CODE[name](sample, published(1e14, 1e-6), draw)
+    ridge = np.linalg.solve(sample.x.T @ sample.x + np.eye(3), sample.x.T @ sample.y)
+    assert found == pytest.approx(ridge, abs=1e-5)
+    assert np.linalg.norm(found - [0.4, -0.3, 0.1]) > 0.01
+
+
+@pytest.mark.parametrize("name", ["AdaSSP, his code", "AdaOPS, his code"])
+def test_his_code_has_one_delta_at_every_n(name: str) -> None:
+    draw = np.random.default_rng(1)
+    sample = clip_sample(draw.uniform(-0.5, 0.5, (50, 2)), draw.uniform(-0.5, 0.5, 50), row_bound=1.0, label_bound=1.0)
+    one, other = (HIS_CODE[name](sample, published(1.0, delta), np.random.default_rng(2)) for delta in (1e-6, 1e-9))
+    assert np.array_equal(one, other)
+
+
+def test_noise_of_his_code_has_half_the_variance_off_the_diagonal() -> None:
+    draw = np.random.default_rng(0)
+    noise = np.array([symmetric_noise(2, draw) for _ in range(20_000)])
+    assert np.array_equal(noise[:, 0, 1], noise[:, 1, 0])
+    # a variance of 20,000 normal draws is known to 1 %
+    assert noise.var(axis=0) == pytest.approx(np.array([[1.0, 0.5], [0.5, 1.0]]), rel=0.04)
+
+
+def test_sign_test_counts_tables_on_which_we_err_more_than_published() -> None:
+    cell = {"mse": 2.0, "least": 1.5, "most": 3.0, "inside": True}
+    rows = [{"table": str(k), "methods": {"AdaSSP": cell | {"published": {"mse": 1.0, "sd": 1.0}}}} for k in range(5)]
+    assert variants(rows)[2:] == ["| AdaSSP | 5 of 5 | 0 | 5 | 0.062 |  |"]  # 2 / 2^5
+
+
 @pytest.mark.parametrize("n", [2**16, 2**17])  # row by row, and from the laws
 def test_simulated_sums_have_the_moments_of_drawn_rows(n: int) -> None:
     sample, theta = simulated(n, np.random.default_rng(0))
@@ -94,3 +128,11 @@ def test_quick_run_without_the_data_prints_tables_and_writes_json_and_pictures(t
     assert set(report["table3"][0]["methods"]) == {*FIXED, *PRIVATE, *HIS_CODE}
     for name in ("wang2018_epsilon.png", "wang2018_efficiency.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_his_code_alone_runs_the_two_headline_columns(tmp_path: Path) -> None:
+    options = ["--quick", "--his-code", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
+    result = CliRunner().invoke(main, options, catch_exceptions=False)
+    assert result.exit_code == 0
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert set(report["table3"][0]["methods"]) == {"AdaSSP", "AdaSSP, his code", "AdaOPS", "AdaOPS, his code"}

@@ -37,6 +37,8 @@ def test_defaults_at_a_million_subjects_and_epsilon_1_meet_the_goal() -> None:
     ours = cell["methods"]["Commingle measurement_error"]["mean"]
     assert cell["methods"]["RMGM-OLS k=n^(2/3)"]["mean"] > 4 * ours
     assert cell["methods"]["RMGM-OLS best k"]["mean"] > ours
+    # over 100 tables a moments release was about 170 times better than the best k, which is for more trust
+    assert cell["methods"]["RMGM-OLS best k"]["mean"] > 50 * cell["methods"]["Commingle moments"]["mean"]
 
 
 def test_real_table_is_released_and_fitted_by_every_method() -> None:

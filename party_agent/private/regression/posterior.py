@@ -1,4 +1,4 @@
-"""One sample of a ridge posterior: OPS and AdaOPS (Wang 2018, 3.1 and algorithm 3; docs/proofs/regression.md, 4).
+"""One sample of a ridge posterior: OPS and AdaOPS (Wang 2018, 3.2 and algorithm 1; docs/proofs/regression.md, 4).
 
 OPS takes lambda and gamma from public quantities (balanced variant; Wang, Fienberg, Smola 2015), AdaOPS from private
 measurements of the rows.

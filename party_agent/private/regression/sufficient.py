@@ -1,7 +1,7 @@
 """SSP, AdaSSP and boosted AdaSSP: least squares from noisy sums X^T X and X^T y.
 
-Sources: Vu, Slavkovic 2009; Foulds et al. 2016; Wang 2018, algorithms 1 and 2 (Kalaja 2020 for the fixed noise); Tang
-et al. 2023, Improved differentially private regression via gradient boosting.
+Sources: Vu, Slavkovic 2009; Foulds et al. 2016; Wang 2018, algorithm 2 is AdaSSP (Kalaja 2020 for the fixed
+noise); Tang et al. 2023, Improved differentially private regression via gradient boosting.
 """
 
 from fractions import Fraction

@@ -1,0 +1,120 @@
+"""The pages of measurements on tables: what each needs, how long it takes, and running one again, without network.
+
+python -m benchmarks.experiments [NAME ...] [--data DIR] [--out DIR]
+
+Without names it lists them and says how many of the tables that they need are at hand (docs/tables.md). With names it
+runs those; what a page's own command writes into docs/ goes to --out instead, to be compared.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from benchmarks.reporting import heading, row
+from benchmarks.tables import DATA, recorded, standing
+
+_FIGURES = ("--data", "{data}", "--json", "{out}/{name}.json", "--pictures", "{out}")
+_OUT = ("--data", "{data}", "--out", "{out}")
+_NUMBERS = ("--data", "{data}", "--json", "{out}/{name}.json")
+_FOLDS = "wang2018_folds"
+_SIX = ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")
+_TEN = (
+    "concrete",
+    "airfoil",
+    "wine",
+    "skillcraft",
+    "parkinsons",
+    "elevators",
+    "bike",
+    "kin40k",
+    "protein",
+    "keggdirected",
+)
+_FOUR = ("bike_hour", "diabetes130", "gpu_sgemm", "winequality_white")
+_CLINICS = ("blood_pressure", "body_measures", "demographics", "insurance", "lifestyle")
+_NHANES = tuple(f"nhanes_{clinic}" for clinic in _CLINICS)
+_PLANNED = (*_FOUR, "kin40k", "protein", "tamielectric", "airfoil", "concrete", "insurance_numeric")
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One benchmark and the page that its output is on.
+
+    Attributes:
+        name: of the module below `benchmarks`.
+        page: below docs/.
+        tables: names of docs/tables.md.
+        minutes: rough, of one processor; None where no run was timed.
+        arguments: of its command line, with {data}, {out} and {name} to be filled in.
+    """
+
+    name: str
+    page: str
+    tables: tuple[str, ...] = ()
+    minutes: float | None = None
+    arguments: tuple[str, ...] = _FIGURES
+
+    def run(self, data: Path, out: Path) -> None:
+        """The benchmark's own command in this process."""
+        command: click.Command = import_module(f"benchmarks.{self.name}").main
+        command.main([a.format(data=data, out=out, name=self.name) for a in self.arguments], standalone_mode=False)
+
+
+def _regressions(*, of_wang: bool = False) -> tuple[str, ...]:
+    """Tables with features and a target (all but supporting ones); or those of Wang 2018 and their folds."""
+    known = recorded().values()
+    chosen = [line["name"] for line in known if line["target"] and ("wang2018" in line["families"] or not of_wang)]
+    return (*chosen, _FOLDS) if of_wang else tuple(chosen)
+
+
+EXPERIMENTS = (
+    Experiment("wang2018", "wang2018.md", _regressions(of_wang=True), 4),
+    Experiment("kalaja2020", "kalaja2020.md", ("airfoil", "elevators", "bike", "protein", _FOLDS), 3),
+    Experiment("wu2022", "wu2022.md", ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500"), 11),
+    Experiment("public_moment", "public_moment.md", ("winequality_white",), 1),
+    Experiment("central", "central.md", (*_SIX, _FOLDS), 5, (*_FIGURES, "--no-peers")),
+    Experiment("later", "regression.md", (*_TEN, _FOLDS), None, _NUMBERS),
+    Experiment("regression_choice", "regression.md", (), None, ("--json", "{out}/{name}.json")),
+    Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
+    Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
+    Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
+    Experiment("adaptive", "prediction.md", _regressions(), None, _OUT),
+    Experiment("whitening", "whitening.md", ("winequality_white",), None, _NUMBERS),
+    Experiment("real_data", "results.md", (*_FOUR[:3], *_NHANES), None, _NUMBERS),
+)
+"""Those that take tables from --data, and `regression_choice`; others make rows up or measure machines."""
+
+
+def listing(data: Path) -> list[str]:
+    """A table of the experiments, and what is wrong with the tables that they need."""
+    wanted, known = dict.fromkeys(name for each in EXPERIMENTS for name in each.tables), recorded()
+    found = {name: standing(data, known[name]) for name in wanted}
+    lines = heading("name", "page", "minutes", "tables at hand")
+    for each in EXPERIMENTS:
+        there = sum(found[name] == "at hand" for name in each.tables)
+        minutes = "not timed" if each.minutes is None else f"{each.minutes:g}"
+        lines.append(row(each.name, f"docs/{each.page}", minutes, f"{there} of {len(each.tables)}"))
+    for state in ("missing", "other values"):
+        affected = [name for name in wanted if found[name] == state]
+        lines += ["", f"{state}: {', '.join(affected)}"] if affected else []
+    return lines
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice([each.name for each in EXPERIMENTS]))
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA, help="Folder of the tables.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("experiments"), show_default=True)
+def main(*, names: tuple[str, ...], data: Path, out: Path) -> None:
+    """List the experiments, or run these."""
+    if not names:
+        print("\n".join(listing(data)))
+    for each in EXPERIMENTS:
+        if each.name in names:
+            out.mkdir(parents=True, exist_ok=True)
+            each.run(data, out)
+
+
+if __name__ == "__main__":
+    main()
