@@ -22,7 +22,7 @@ from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepare
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, reference
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.encoding import encode_attribute
+from commingle.shared.encoding import encode_conforming
 from commingle.shared.estimation.errors import EstimationError
 
 _PRIVACY = {"epsilon": 1.0, "delta": 1e-5}
@@ -55,7 +55,7 @@ def load(name: str, data: Path) -> Case:
     features = tuple(about["feature_columns"])
     dataset = prepare(Wanted(table=data / about["file"], target=about["target_column"], parties=3, features=features))
     training, held_out = (dataset.table.rows(rows) for rows in holdout(dataset.table.n, seed=0))
-    encoded = [encode_attribute(a, training.columns[a.name]).exact for a in dataset.attributes]
+    encoded = [encode_conforming(a, training.columns[a.name]).exact for a in dataset.attributes]
     rows = np.column_stack([np.ones(training.n), *encoded])
     return Case(name, dataset, rows, reference(dataset, training, held_out))
 

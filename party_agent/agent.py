@@ -13,9 +13,15 @@ from functools import partial
 import structlog
 from numpy.random import Generator, default_rng
 
-from commingle.party_agent.contribution import Contributor, data_digest
+from commingle.party_agent.contribution import Contributor
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, DataError, ForbiddenError, LostError, StaleLedgerError
+from commingle.party_agent.errors import (
+    ConflictError,
+    ForbiddenError,
+    LostError,
+    StaleLedgerError,
+    SubjectsChangedError,
+)
 from commingle.party_agent.home import PinnedCoordinator
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord
@@ -306,11 +312,10 @@ class Agent(Contributor):
         return decode(Approval, signed.payload_bytes).created if signed else self.clock()
 
     def _sign_approval(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> None:
-        """Reserve and sign in one transaction. The subjects are read before it, so that it stays short."""
+        """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
         table = dataset.table(party.attributes)
-        table.require_unchanged(dataset.digest, self.jobs.progress(release))
-        ranks = table.ranks()
+        ranks = table.ranks(dataset.digest, self.jobs.progress(release))
         digest = alignment_digest(
             self.home.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
         )
@@ -326,7 +331,7 @@ class Agent(Contributor):
                 release,
                 plan.charge,
                 dataset=dataset.name,
-                data_sha256=data_digest(dataset, party),
+                data_sha256=dataset.subjects_digest,
                 study=spec.study,
                 expires=spec.expires,
             )
@@ -349,8 +354,8 @@ class Agent(Contributor):
     def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         try:
             self._while_permitted(spec, lambda: self.advance(view, spec, partial(self._permit, spec)))
-        except DataError:
-            self.reject(spec.digest, "data_changed")
+        except SubjectsChangedError:
+            self.reject(spec.digest, "subjects")
             raise
         except LostError:
             self.reject(spec.digest, "block_lost")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Dataset, Datasets
-from commingle.party_agent.errors import ConflictError, DataChangedError, LostError
+from commingle.party_agent.errors import ConflictError, LostError, SubjectsChangedError
 from commingle.party_agent.exchange import Exchanges, Shares
 from commingle.party_agent.home import Home, Identity
 from commingle.party_agent.jobs import Jobs, Stage
@@ -29,7 +29,7 @@ from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms import mechanism_of
@@ -69,7 +69,8 @@ class Contributor:
         `permit` is asked before the debit and before each thing that is sent; what it raises ends the work there.
 
         Raises:
-            DataError, LostError: the rows do not fit any more, or what was made of them is gone: give the release up.
+            SubjectsChangedError, LostError: the subjects are others, or what was made of their rows is gone: give the
+                release up.
         """
         release = spec.digest
         charge = self.ledger.charge(release)
@@ -136,9 +137,9 @@ class Contributor:
         """A debit to read the rows under; None where it is not the time for it."""
         release, party = spec.digest, spec.document.party(self.identity.name)
         dataset = self.datasets.get(party.dataset)
-        if data_digest(dataset, party) != charge.data_sha256:
-            raise DataChangedError(
-                "the data set was registered again with other rows since the release was approved",
+        if dataset.subjects_digest != charge.data_sha256:
+            raise SubjectsChangedError(
+                "the data set was registered again with other subjects since the release was approved",
                 remedy="Nothing is to be done: the release was given up.",
             )
         if charge.state is ChargeState.RESERVED:
@@ -214,8 +215,3 @@ class Contributor:
         faults.reach("party.acknowledged")
         self.jobs.end(release, Stage.UPLOADED)
         _log.info("uploaded", release=release, bytes=len(body))
-
-
-def data_digest(dataset: Dataset, party: PartySpec) -> str:
-    """What says that the rows of those attributes are still the same."""
-    return dataset.digest.of(attribute.name for attribute in party.attributes)

@@ -1,5 +1,6 @@
 """Registered data sets: where the rows are, their public schema, and what a full reading found."""
 
+import json
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ class DatasetRequest(WireModel):
 
 
 class Dataset(WireModel):
-    """A registered data set. The digests describe its rows and stay on this machine.
+    """A registered data set. Its counts are of private cells and its digest of subjects: both stay on this machine.
 
     Attributes:
         n: subjects; 0 until its rows have been read.
@@ -41,20 +42,19 @@ class Dataset(WireModel):
     clipped: dict[str, Count]
     missing: dict[str, Count]
     subjects_digest: Annotated[Digest, Field(repr=False)]
-    attribute_digests: Annotated[dict[str, Digest], Field(repr=False)]
 
     @property
     def digest(self) -> TableDigest:
-        """What the table contained when it was registered."""
-        return TableDigest(self.subjects_digest, self.attribute_digests)
+        """Whose rows the table had when it was registered."""
+        return TableDigest(self.subjects_digest)
 
     def table(self, attributes: tuple[Attribute, ...]) -> PrivateTable:
-        """How to read some of its attributes."""
-        return PrivateTable(open_source(self.source), self.subject_id, attributes)
+        """How to read some of its attributes, whatever its cells have become since it was registered."""
+        return PrivateTable(open_source(self.source, strict=False), self.subject_id, attributes)
 
     def view(self, *, counts: bool) -> dict[str, Any]:
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        hidden = {"subjects_digest", "attribute_digests", "source"} | (set() if counts else {"n", "clipped", "missing"})
+        hidden = {"subjects_digest", "source"} | (set() if counts else {"n", "clipped", "missing"})
         shown = self.model_dump(mode="json", exclude=hidden)
         where = self.source.path if isinstance(self.source, FileSource) else "a database query"
         return {**shown, "source": where}
@@ -66,15 +66,24 @@ class Datasets:
 
     store: AgentStore
 
-    def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
-        """Read the whole table once, validate it, and remember it.
+    def register(
+        self, request: DatasetRequest, *, replace: bool, strict: bool = True, progress: Progress = lambda _: None
+    ) -> Dataset:
+        """Read the whole table once and remember it.
+
+        Args:
+            request: name, source and schema.
+            replace: whether the name may be taken.
+            strict: whether cells that do not fit the schema are refused. For the operator, who may see that.
+            progress: told the rows read.
 
         Raises:
             DataError: the table does not fit its schema.
             ConflictError: the name is taken and `replace` was not asked for.
         """
         self._require_possible(request, replace=replace)
-        scan = PrivateTable(open_source(request.source), request.subject_id, request.attributes).scan(progress)
+        source = open_source(request.source, strict=strict)
+        scan = PrivateTable(source, request.subject_id, request.attributes).scan(progress, strict=strict)
         dataset = Dataset(
             name=request.name,
             source=request.source,
@@ -84,7 +93,6 @@ class Datasets:
             clipped=dict(scan.clipped),
             missing=dict(scan.missing),
             subjects_digest=scan.digest.subjects,
-            attribute_digests=dict(scan.digest.attributes),
         )
         return self._store(dataset)
 
@@ -105,7 +113,6 @@ class Datasets:
                 clipped={},
                 missing={},
                 subjects_digest=_NOTHING_READ,
-                attribute_digests={},
             )
         )
 
@@ -113,7 +120,7 @@ class Datasets:
         """A data set by name, once its rows have been read."""
         with self.store.reading() as db:
             row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
-        found = decode(Dataset, row["body"].encode()) if row else None
+        found = _stored(row["body"]) if row else None
         return found if found and found.n else None
 
     def get(self, name: str) -> Dataset:
@@ -127,7 +134,7 @@ class Datasets:
         """All of them by name."""
         with self.store.reading() as db:
             rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
-        return [decode(Dataset, row["body"].encode()) for row in rows]
+        return [_stored(row["body"]) for row in rows]
 
     def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
         names = [attribute.name for attribute in request.attributes]
@@ -142,3 +149,9 @@ class Datasets:
         with self.store.transaction() as db:
             db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
         return dataset
+
+
+def _stored(body: str) -> Dataset:
+    """A registration as it was stored; those of earlier versions hold digests of cells too, which nobody reads."""
+    facts = {name: value for name, value in json.loads(body).items() if name != "attribute_digests"}
+    return decode(Dataset, json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())

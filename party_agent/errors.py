@@ -14,7 +14,7 @@ AgentError
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 
 DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
-└── DataChangedError      the rows are not those that were registered or debited
+└── SubjectsChangedError  the subjects are not those that were registered or debited
 """
 
 from commingle.shared.documents.statements import RejectionReason
@@ -34,10 +34,10 @@ class SourceError(AgentError):
     code = "source"
 
 
-class DataChangedError(DataError):
-    """The rows are not those that were registered or debited."""
+class SubjectsChangedError(DataError):
+    """The list of subjects, or its order, is not the one that was registered or debited. Never about their values."""
 
-    code = "data-changed"
+    code = "subjects-changed"
 
 
 class NotFoundError(AgentError):

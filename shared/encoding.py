@@ -1,6 +1,7 @@
 """Raw values to fixed-point integers, the only code that does it: for agents, the planner and the simulation.
 
-Pure functions of public bounds and of the cells given; no row is held. Errors name a column and a count, never a value.
+Pure functions of public bounds and of one cell at a time; no row is held. Encoding is total. Whoever wants to refuse
+cells asks for that (`encode_conforming`): errors name a column and a count, never a value.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from commingle.shared.documents.linkage import canonical_subject
 from commingle.shared.documents.schema import (
     Attribute,
-    BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
     Whitening,
@@ -31,21 +31,32 @@ MISSING = ("", "NA", "N/A", "null", "NULL")
 """How a file without types spells a missing value."""
 
 _LARGEST_WHOLE = 2.0**53
+_KINDS_OF_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedAttribute:
-    """One attribute of m rows.
+    """One attribute of m rows. The counts are functions of the cells: for whom the rows belong to, and nobody else.
 
     Attributes:
         exact: m x width values in [-1, 1], before they are rounded.
-        clipped: values outside the public bounds.
-        missing: empty values, encoded as the midpoint, 0.
+        clipped: finite values outside the public bounds.
+        missing: empty cells.
+        not_finite: NaN and infinities.
+        unreadable: text in a number, levels that the schema does not have, cells that are neither number nor text.
     """
 
     exact: NDArray[np.float64] = field(repr=False)
     clipped: int = 0
     missing: int = 0
+    not_finite: int = 0
+    unreadable: int = 0
 
     @property
     def columns(self) -> NDArray[np.int64]:
@@ -53,40 +64,62 @@ class EncodedAttribute:
         return quantise(self.exact)
 
 
-def encode_attribute(attribute: Attribute, values: Cells) -> EncodedAttribute:
-    """Encode one column of some rows.
+def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
+    """Encode one column of some rows. Total: every cell has its place within the bounds, by itself.
+
+    What is missing, unreadable or NaN becomes the midpoint 0 of a numeric or binary attribute and the reference level
+    of a categorical one; infinities are clipped. Whether an agent goes on may not depend on its cells
+    (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here: see `encode_conforming`.
+    """
+    plain = plain_cells(cells)
+    if isinstance(attribute, NumericAttribute):
+        return _encode_numeric(attribute, plain)
+    levels = pa.array(attribute.levels, pa.large_string())
+    found = _by_halves(lambda part: pc.index_in(_text(part), value_set=levels), plain, pa.int32())
+    codes = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    if isinstance(attribute, CategoricalAttribute):
+        exact = (codes[:, None] == np.arange(1, len(attribute.levels))).astype(np.float64)
+    else:
+        exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
+    return EncodedAttribute(exact, missing=plain.null_count, unreadable=found.null_count - plain.null_count)
+
+
+def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False) -> EncodedAttribute:
+    """As `encode_attribute`, for whoever may be told what their cells are like and should correct them.
+
+    Args:
+        attribute: its `missing` says whether empty cells are accepted.
+        cells: of the column.
+        gaps: accept empty cells whatever the schema says: for PUBLIC rows.
 
     Raises:
-        DataError: missing values that the schema does not allow, text in a number, an unknown level, NaN or infinity.
+        DataError: missing values that are not accepted, text in a number, an unknown level, NaN or infinity.
     """
-    missing = values.null_count
-    if missing and not (isinstance(attribute, NumericAttribute | BinaryAttribute) and attribute.missing == "midpoint"):
+    encoded, name = encode_attribute(attribute, cells), attribute.name
+    midpoint = not isinstance(attribute, CategoricalAttribute) and attribute.missing == "midpoint"
+    if encoded.missing and not (gaps or midpoint):
         raise DataError(
-            f"column {attribute.name}: {missing} missing values",
+            f"column {name}: {encoded.missing} missing values",
             remedy='Complete them, leave the rows out, or allow "missing": "midpoint" (numeric and binary attributes).',
         )
-    return encode_with_gaps(attribute, values)
-
-
-def encode_with_gaps(attribute: Attribute, values: Cells) -> EncodedAttribute:
-    """As `encode_attribute`, but what is missing is 0 whatever the schema says: for PUBLIC rows.
-
-    Raises:
-        DataError: text in a number, an unknown level, NaN or infinity.
-    """
-    if isinstance(attribute, NumericAttribute):
-        return _encode_numeric(attribute, values)
-    codes = _level_codes(attribute, values)
-    if isinstance(attribute, CategoricalAttribute):
-        indicators = codes[:, None] == np.arange(1, len(attribute.levels))
-        return EncodedAttribute(indicators.astype(np.float64), missing=values.null_count)
-    signs = np.where(codes == 0, -1.0, 1.0)
-    return EncodedAttribute(np.where(codes < 0, 0.0, signs)[:, None], missing=values.null_count)
+    if encoded.unreadable and isinstance(attribute, NumericAttribute):
+        raise _not_numbers(name, encoded.unreadable)
+    if encoded.unreadable and not isinstance(attribute, NumericAttribute):
+        raise DataError(
+            f"column {name}: {encoded.unreadable} values are not among the levels {', '.join(attribute.levels)}",
+            remedy="Add the level to the schema or correct the values.",
+        )
+    if encoded.not_finite:
+        raise DataError(
+            f"column {name}: {encoded.not_finite} values are NaN or infinite",
+            remedy="Store missing values as empty cells and correct the rest.",
+        )
+    return encoded
 
 
 def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -> NDArray[np.int64]:
-    """Some rows (m x width integers), the attributes side by side. Raises DataError as `encode_attribute`."""
-    return np.hstack([encode_attribute(a, columns[a.name]).columns for a in attributes])
+    """Some rows (m x width integers), the attributes side by side. Raises DataError as `encode_conforming`."""
+    return np.hstack([encode_conforming(a, columns[a.name]).columns for a in attributes])
 
 
 class RowBounds(Protocol):
@@ -128,13 +161,12 @@ def as_text(name: str, values: Cells) -> Cells:
     """
     plain = plain_cells(values)
     try:
-        text = _number_text(plain) if pa.types.is_floating(plain.type) else plain.cast(pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _text(plain)
+    except pa.ArrowException:
         raise DataError(
             f"column {name}: values of type {plain.type} cannot be read as text",
             remedy="Store numbers or text in this column.",
         ) from None
-    return pc.utf8_trim_whitespace(text)
 
 
 def as_numbers(name: str, values: Cells) -> NDArray[np.float64]:
@@ -144,16 +176,9 @@ def as_numbers(name: str, values: Cells) -> NDArray[np.float64]:
         DataError: values that are not numbers.
     """
     plain = plain_cells(values)
-    if pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type):
-        plain = pc.utf8_trim_whitespace(plain)
-    try:
-        numbers = plain.cast(pa.float64(), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        bad = sum(not is_number(value) for value in plain.drop_null().to_pylist())
-        raise DataError(
-            f"column {name}: {bad} values are not numbers",
-            remedy="Correct them (decimal point, no thousands separator), or declare the attribute categorical.",
-        ) from None
+    numbers = _by_halves(_numbers, plain, pa.float64())
+    if numbers.null_count > plain.null_count:
+        raise _not_numbers(name, numbers.null_count - plain.null_count)
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
 
@@ -168,45 +193,65 @@ def is_number(value: object) -> bool:
 
 def plain_cells(values: Cells) -> Cells:
     """Dictionary-encoded cells as the values they stand for."""
-    if isinstance(values.type, pa.DictionaryType):
-        return values.cast(values.type.value_type)
-    return values
+    return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values
+
+
+def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType") -> Cells:
+    """What `read` makes of each cell, null where it refuses one, whatever stands beside it.
+
+    Privacy: a row's encoding may not depend on another row's cell, so a refusal is followed down to the cell it is of.
+    """
+    try:
+        return read(cells)
+    except pa.ArrowException as refusal:
+        middle = len(cells) // 2
+        if middle and not isinstance(refusal, pa.ArrowNotImplementedError):  # which is of the type, so of every cell
+            return pa.concat_arrays([_by_halves(read, half, kind) for half in (cells[:middle], cells[middle:])])
+        nothing: Cells = pa.array([None] * len(cells), kind)
+        return nothing
+
+
+def _text(plain: Cells) -> Cells:
+    """Stripped text of cells. Raises ArrowException for a type or a cell that has none."""
+    text = _number_text(plain) if pa.types.is_floating(plain.type) else plain.cast(pa.large_string())
+    return pc.utf8_trim_whitespace(text)
+
+
+def _numbers(plain: Cells) -> Cells:
+    """Cells as float64. Raises ArrowException for a type or a cell that is no number."""
+    if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
+        plain = _text(plain)
+    return plain.cast(pa.float64(), safe=False)
 
 
 def _number_text(numbers: Cells) -> Cells:
     exact = numbers.cast(pa.float64())
     whole = pc.and_(pc.equal(pc.floor(exact), exact), pc.less_equal(pc.abs(exact), pa.scalar(_LARGEST_WHOLE)))
-    integers = pc.if_else(whole, exact, None).cast(pa.int64()).cast(pa.string())
-    others = pc.if_else(pc.is_nan(exact), pa.scalar(None, numbers.type), numbers).cast(pa.string())
+    integers = pc.if_else(whole, exact, None).cast(pa.int64()).cast(pa.large_string())
+    others = pc.if_else(pc.is_nan(exact), pa.scalar(None, numbers.type), numbers).cast(pa.large_string())
     return pc.coalesce(integers, others)
 
 
-def _encode_numeric(attribute: NumericAttribute, values: Cells) -> EncodedAttribute:
-    missing = values.null_count
-    numbers = as_numbers(attribute.name, values)
-    present = ~np.isnan(numbers) if missing else np.ones(len(numbers), bool)
-    not_finite = int(np.count_nonzero(~np.isfinite(numbers))) - missing
-    if not_finite:
-        raise DataError(
-            f"column {attribute.name}: {not_finite} values are NaN or infinite",
-            remedy="Store missing values as empty cells and correct the rest.",
-        )
+def _not_numbers(name: str, count: int) -> DataError:
+    return DataError(
+        f"column {name}: {count} values are not numbers",
+        remedy="Correct them (decimal point, no thousands separator), or declare the attribute categorical.",
+    )
+
+
+def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribute:
+    found = _by_halves(_numbers, plain, pa.float64())
+    numbers = np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
+    infinite = int(np.count_nonzero(np.isinf(numbers)))
+    nowhere = np.isnan(numbers)
     outside = (numbers < attribute.lower) | (numbers > attribute.upper)
     # x = 2 (v - lower) / (upper - lower) - 1
     clipped = np.clip(numbers, attribute.lower, attribute.upper)
     encoded = np.clip(2 * ((clipped - attribute.lower) / (attribute.upper - attribute.lower)) - 1, -1, 1)
-    exact = np.where(present, encoded, 0.0)[:, None]
-    return EncodedAttribute(exact, clipped=int(np.count_nonzero(outside)), missing=missing)
-
-
-def _level_codes(attribute: BinaryAttribute | CategoricalAttribute, values: Cells) -> NDArray[np.int64]:
-    """Index of each value among the levels, -1 where missing."""
-    text = as_text(attribute.name, values)
-    codes = pc.index_in(text, value_set=pa.array(attribute.levels, pa.string()))
-    unknown = codes.null_count - values.null_count
-    if unknown:
-        raise DataError(
-            f"column {attribute.name}: {unknown} values are not among the levels {', '.join(attribute.levels)}",
-            remedy="Add the level to the schema or correct the values.",
-        )
-    return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    return EncodedAttribute(
+        np.where(nowhere, 0.0, encoded)[:, None],
+        clipped=int(np.count_nonzero(outside)) - infinite,
+        missing=plain.null_count,
+        not_finite=infinite + int(np.count_nonzero(nowhere)) - found.null_count,
+        unreadable=found.null_count - plain.null_count,
+    )

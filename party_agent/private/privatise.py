@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -53,7 +53,7 @@ def privatise(
         progress: told the rows read.
 
     Raises:
-        DataChangedError: the table is not the one that was debited; no noise has been drawn then.
+        SubjectsChangedError: the table has other subjects than those that were debited; no noise has been drawn then.
         ValueError: the charge does not cover the plan, or parties exchange rows first (faults of the caller).
     """
     if request.spec.interactive:
@@ -74,8 +74,8 @@ def mask_rows(
 ) -> Words:
     """U = X - A (n x d words) of one party, from one checked reading of its table, the last of this release.
 
-    Nothing is masked before the last row has been read and the table been found to be the one that was debited. X is
-    overwritten, row block by row block.
+    Nothing is masked before the last row has been read and the subjects been found to be those that were debited. X
+    is overwritten, row block by row block.
 
     Args:
         table: the registered table, restricted to the party's attributes in the spec's order.
@@ -85,7 +85,7 @@ def mask_rows(
         progress: told the rows read.
 
     Raises:
-        DataChangedError: the table is not the one that was debited.
+        SubjectsChangedError: the table has other subjects than those that were debited.
         ValueError: the charge does not cover the plan, or parties exchange nothing (faults of the caller).
     """
     if not request.spec.interactive:
@@ -102,22 +102,22 @@ def _mix_rows(
     """What the mechanism makes of the rows, not private yet (rows x columns integers).
 
     Raises:
-        DataChangedError: the table is not the one that was debited.
+        SubjectsChangedError: the table has other subjects than those that were debited.
         ValueError: the charge does not cover the plan (a fault of the caller).
     """
     if charge.rho_units < request.plan.charge.units:
         raise ValueError("the charge does not cover the block")
     spec, party = request.spec, request.party
-    ranks = table.ranks().by_row
+    ranks = table.ranks(charge.table).by_row
     if len(ranks) != spec.n:
-        raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
     bounded = bounded_rows(party, spec.fraction_bits)
     accumulator = mechanism_of(spec).accumulator(spec, len(request.plan.columns))
     start = 0
     for batch in table.batches(charge.table, progress):
         end = start + len(batch.subjects)
         if end > spec.n:
-            raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+            raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
         rows = np.hstack([batch.attributes[a.name] for a in party.attributes])
         accumulator.add(ranks[start:end], bounded(rows))
         start = end

@@ -23,21 +23,26 @@ class FileSource(WireModel):
 Source = Annotated[FileSource | SqlSource, Field(discriminator="kind")]
 
 
-def open_source(source: FileSource | SqlSource) -> RawReader:
-    """A reader for a source. Reading raises SourceError or DataError for whatever cannot be read."""
+def open_source(source: FileSource | SqlSource, *, strict: bool = True) -> RawReader:
+    """A reader for a source. Reading raises SourceError or DataError for whatever cannot be read.
+
+    Args:
+        source: what was registered, or is to be.
+        strict: refuse a malformed file, for its owner to correct; an agent that is bound to it does not.
+    """
 
     def read(columns: Sequence[str]) -> Iterator[RawBatch]:
         if isinstance(source, SqlSource):
             return read_query(source, columns)
-        return _read_file(Path(source.path), columns)
+        return _read_file(Path(source.path), columns, strict=strict)
 
     return read
 
 
-def _read_file(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
+def _read_file(path: Path, columns: Sequence[str], *, strict: bool) -> Iterator[RawBatch]:
     try:
-        require_columns(columns, column_names(path))
-        for batch in read_batches(path, columns):
+        require_columns(columns, column_names(path, strict=strict))
+        for batch in read_batches(path, columns, strict=strict):
             yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
     except UNREADABLE as error:
         raise _unreadable(path, error) from None

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -11,13 +13,18 @@ from pydantic import Field
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
-from commingle.shared.encoding import Cells
+from commingle.shared.encoding import Cells, as_text
 from commingle.shared.errors import MissingExtraError
 
 if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
+    import sqlite3
+
     from sqlalchemy import Engine
 
 _ROWS_AT_ONCE = 1 << 15
+_NOTHING = "\0"
+"""Neither a number nor a level that a schema could have."""
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
 
 
 class SqlSource(WireModel):
@@ -77,11 +84,11 @@ def database_file(source: SqlSource) -> str | None:
 
 
 def _engine(url: str) -> "Engine":
-    from sqlalchemy import create_engine  # noqa: PLC0415 - as above
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 - as above
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
 
     try:
-        return create_engine(url)
+        engine = create_engine(url)
     except ModuleNotFoundError as error:
         if error.name == "psycopg":
             raise MissingExtraError("psycopg", extra="postgresql") from None
@@ -93,12 +100,35 @@ def _engine(url: str) -> "Engine":
             "the database URL cannot be used",
             remedy="Give an SQLAlchemy URL such as postgresql+psycopg://user@host/db or sqlite:////path/file.db.",
         ) from None
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _accept_any_text)
+    return engine
+
+
+def _accept_any_text(connection: "sqlite3.Connection", _: object) -> None:
+    """Else one text that is no UTF-8 fails the whole query."""
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
 
 
 def _array(values: tuple[Any, ...]) -> Cells:
-    with suppress(pa.ArrowException, OverflowError):
-        array: Cells = pa.array(values)
-        if not isinstance(array.type, pa.BaseExtensionType):
+    """Cells of one plain type as they are; of several types or of another each as its text, whatever is beside it."""
+    kinds = set(map(type, values)) - {NoneType}
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is not None:
+        with suppress(pa.ArrowException, OverflowError, UnicodeError):
+            array: Cells = pa.array(values, kind)
             return array
-    # of several types, beyond 64 bits, or UUIDs
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
+    floats = pa.array([value for value in values if isinstance(value, float)], pa.float64())
+    written = iter(as_text("", floats).to_pylist())
+    texts = (next(written) or _NOTHING if isinstance(v, float) else v if v is None else _text(v) for v in values)
+    return pa.array(list(texts), pa.large_string())
+
+
+def _text(value: object) -> str:
+    """As the encoder reads a cell of that type where it stands in a column of its own."""
+    try:
+        if isinstance(value, bytes):
+            return value.decode()
+        return str(value).lower() if isinstance(value, bool) else str(value).encode().decode()
+    except ValueError:  # no Unicode, or digits without end
+        return _NOTHING

@@ -1,19 +1,24 @@
-"""A registered table read as encoded batches, with digests that show whether it is still the same table."""
+"""A registered table read as encoded batches, and whether its subjects are still those that were registered.
+
+Registration refuses a table that does not fit its schema. From then on nothing here depends on a cell but the integers
+it becomes (docs/threat-model.md#no-decision-depends-on-cells): what can be refused later is the list of subjects.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.rows import EncodedBatch, RawReader
+from commingle.party_agent.private.rows import EncodedBatch, RawBatch, RawReader
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.encoding import Cells, canonical_ids, encode_attribute
+from commingle.shared.encoding import Cells, canonical_ids, encode_attribute, encode_conforming
 
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""
@@ -37,60 +42,66 @@ class PrivateTable:
     subject_id: str
     attributes: Sequence[Attribute]
 
-    def scan(self, progress: Progress = lambda _: None) -> TableScan:
-        """Read everything once: validate, count, digest.
+    def scan(self, progress: Progress = lambda _: None, *, strict: bool = True) -> TableScan:
+        """Read everything once: validate where `strict`, count, digest.
 
         Raises:
-            DataError: the table cannot be released under this schema.
+            DataError: the table cannot be released under this schema. Unless `strict`, that does not depend on cells.
         """
-        reading = _Reading(self, progress)
-        n = sum(len(batch.subjects) for batch in reading.batches())
-        if n == 0:
+        subjects, ids = _Subjects(self.subject_id), list[bytes]()
+        clipped, missing = ({a.name: 0 for a in self.attributes} for _ in range(2))
+        for batch in self._read():
+            ids += subjects.add(batch)
+            for attribute in self.attributes:
+                encode = encode_conforming if strict else encode_attribute
+                encoded = encode(attribute, batch.columns[attribute.name])
+                clipped[attribute.name] += encoded.clipped
+                missing[attribute.name] += encoded.missing + encoded.not_finite + encoded.unreadable
+            progress(len(ids))
+        if not ids:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
-        self.ranks()
-        return TableScan(n, reading.clipped, reading.missing, reading.digest())
+        if duplicates := Ranks.of(ids).duplicates():
+            raise DataError(
+                f"column {self.subject_id}: {duplicates} duplicate subject ids", remedy="Keep one row per subject."
+            )
+        return TableScan(len(ids), clipped, missing, subjects.digest())
 
-    def require_unchanged(self, expected: TableDigest, progress: Progress = lambda _: None) -> None:
-        """Read everything and compare. Raises DataChangedError."""
-        for _ in self.batches(expected, progress):
-            pass
-
-    def ranks(self) -> "Ranks":
-        """Sort the subjects. Memory: the ids and two integers for each.
+    def subjects(self, expected: TableDigest, progress: Progress = lambda _: None) -> list[bytes]:
+        """The canonical ids in the order of the source; no other column is read.
 
         Raises:
-            DataError: a missing, empty or duplicate subject id.
+            SubjectsChangedError: they are not those that `expected` describes.
         """
-        ids: list[bytes] = []
+        subjects, ids = _Subjects(self.subject_id), list[bytes]()
         for batch in self.read([self.subject_id]):
-            ids += canonical_ids(self.subject_id, batch.columns[self.subject_id])
-        array = pa.array(ids, pa.large_binary())
-        order = pc.array_sort_indices(array)
-        in_order = array.take(order)
-        if len(in_order) > 1:
-            duplicates = int(np.count_nonzero(pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)))
-            if duplicates:
-                raise DataError(
-                    f"column {self.subject_id}: {duplicates} duplicate subject ids",
-                    remedy="Keep one row per subject.",
-                )
-        ranks = np.empty(len(ids), np.int64)
-        ranks[order.to_numpy()] = np.arange(len(ids))
-        return Ranks(ranks, in_order)
+            ids += subjects.add_registered(batch)
+            progress(len(ids))
+        subjects.require(expected)
+        return ids
+
+    def ranks(self, expected: TableDigest, progress: Progress = lambda _: None) -> "Ranks":
+        """Sort the subjects. Memory: the ids and two integers for each. Raises SubjectsChangedError."""
+        return Ranks.of(self.subjects(expected, progress))
 
     def batches(self, expected: TableDigest, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
         """Encoded batches in the order of the source.
 
         Raises:
-            DataChangedError: after the last batch, if what was read is not what `expected` describes. Whoever
+            SubjectsChangedError: after the last batch, if the subjects are not those that `expected` describes. Whoever
                 consumes the batches must not use them before the iteration has ended.
         """
-        reading = _Reading(self, progress)
-        yield from reading.batches()
-        if not expected.covers(reading.digest()):
-            raise DataChangedError(
-                "the table is not the one that was registered", remedy="Register the changed table again."
+        subjects, seen = _Subjects(self.subject_id), 0
+        for batch in self._read():
+            ids = subjects.add_registered(batch)
+            yield EncodedBatch(
+                ids, {a.name: encode_attribute(a, batch.columns[a.name]).columns for a in self.attributes}
             )
+            seen += batch.size
+            progress(seen)
+        subjects.require(expected)
+
+    def _read(self) -> Iterator[RawBatch]:
+        return self.read([self.subject_id, *(a.name for a in self.attributes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,42 +116,55 @@ class Ranks:
     by_row: NDArray[np.int64] = field(repr=False)
     sorted_ids: Cells = field(repr=False)
 
+    @classmethod
+    def of(cls, ids: list[bytes]) -> Self:
+        """Of canonical ids in the order of the source."""
+        array = pa.array(ids, pa.large_binary())
+        order = pc.array_sort_indices(array)
+        ranks = np.empty(len(ids), np.int64)
+        ranks[order.to_numpy()] = np.arange(len(ids))
+        return cls(ranks, array.take(order))
+
     def ids(self) -> Iterator[bytes]:
         """The canonical ids by rank."""
         return (value.as_py() for value in self.sorted_ids)
 
+    def duplicates(self) -> int:
+        """How many ids stand behind another that is the same."""
+        same = pc.equal(self.sorted_ids[1:], self.sorted_ids[:-1])
+        return int(np.count_nonzero(same.to_numpy(zero_copy_only=False)))
 
-class _Reading:
-    """One pass over a table, with the digests of what went by."""
 
-    def __init__(self, table: PrivateTable, progress: Progress) -> None:
-        self._table = table
-        self._progress = progress
-        self._subjects = sha256()
-        self._attributes = {a.name: sha256() for a in table.attributes}
-        self.clipped = {a.name: 0 for a in table.attributes}
-        self.missing = {a.name: 0 for a in table.attributes}
+class _Subjects:
+    """The subject ids of one reading, as far as it has come, and their digest."""
 
-    def batches(self) -> Iterator[EncodedBatch]:
-        seen = 0
-        table = self._table
-        for raw in table.read([table.subject_id, *(a.name for a in table.attributes)]):
-            subjects = canonical_ids(table.subject_id, raw.columns[table.subject_id])
-            self._subjects.update(b"".join(len(i).to_bytes(4, "big") + i for i in subjects))
-            encoded = {a.name: self._encode(a, raw.columns[a.name]) for a in table.attributes}
-            yield EncodedBatch(subjects, encoded)
-            seen += raw.size
-            self._progress(seen)
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._digest = sha256()
+
+    def add(self, batch: RawBatch) -> list[bytes]:
+        """The canonical ids of the next rows. Raises DataError for missing ones."""
+        ids = canonical_ids(self._column, batch.columns[self._column])
+        self._digest.update(b"".join(len(i).to_bytes(4, "big") + i for i in ids))
+        return ids
+
+    def add_registered(self, batch: RawBatch) -> list[bytes]:
+        """The same of a table in which none was missing. Raises SubjectsChangedError."""
+        try:
+            return self.add(batch)
+        except DataError:
+            raise _changed() from None
 
     def digest(self) -> TableDigest:
-        return TableDigest(
-            self._subjects.hexdigest(), {name: digest.hexdigest() for name, digest in self._attributes.items()}
-        )
+        return TableDigest(self._digest.hexdigest())
 
-    def _encode(self, attribute: Attribute, values: Cells) -> NDArray[np.int64]:
-        encoded = encode_attribute(attribute, values)
-        self.clipped[attribute.name] += encoded.clipped
-        self.missing[attribute.name] += encoded.missing
-        columns = encoded.columns
-        self._attributes[attribute.name].update(np.ascontiguousarray(columns, "<i8").tobytes())
-        return columns
+    def require(self, expected: TableDigest) -> None:
+        if self.digest() != expected:
+            raise _changed()
+
+
+def _changed() -> SubjectsChangedError:
+    return SubjectsChangedError(
+        "the table's subjects, or their order, are not those that were registered",
+        remedy="Register the changed table again.",
+    )

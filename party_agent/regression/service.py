@@ -16,7 +16,7 @@ import structlog
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, DataChangedError, DataError
+from commingle.party_agent.errors import ConflictError, SubjectsChangedError
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.policy import Finding
@@ -58,8 +58,8 @@ class Regressions:
             ConflictError: something speaks against it, in words naming the rule; nothing was spent then. Or it was
                 given up before.
             NotFoundError, SpecError, ParameterError: it makes no sense; nothing was spent.
-            DataChangedError: the table is not the one that was registered. Where that shows after the debit, the
-                charge stays.
+            SubjectsChangedError: the table has other subjects than those that were registered. Where that shows after
+                the debit, the charge stays.
         """
         with _one_table_in_memory:
             return self._ask(request)
@@ -110,10 +110,10 @@ class Regressions:
         return self.get(request.id)
 
     def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: PrivateTable) -> Debit:
-        """Refuse, or pay. The table is read once before, so that a changed one costs nothing."""
+        """Refuse, or pay. The subjects are read once before, so that others cost nothing."""
         self._require_nothing_against(self._examine(request, plan))
         self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
-        table.require_unchanged(dataset.digest, self.agent.jobs.progress(request.id))
+        table.subjects(dataset.digest, self.agent.jobs.progress(request.id))
         now, ledger = self.agent.clock(), self.agent.ledger
         with self.agent.store.transaction() as db:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
@@ -122,7 +122,7 @@ class Regressions:
                 request.id,
                 plan.task.loss.rho,
                 dataset=dataset.name,
-                data_sha256=_data_digest(dataset, request),
+                data_sha256=dataset.subjects_digest,
                 study=_STUDY,
                 expires=now + _DAY,
                 delta=plan.task.loss.delta,
@@ -135,15 +135,17 @@ class Regressions:
             )
 
     def _require_finishable(self, charge: ChargeRecord, request: RegressionRequest, dataset: Dataset) -> None:
-        """Give up what can never be finished: the rows, or an attribute, are not there any more."""
+        """Give up what can never be finished: the subjects, or an attribute, are not there any more."""
         if charge.state is not ChargeState.DEBITED:
             raise ConflictError(
                 f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
             )
-        if _data_digest(dataset, request) != charge.data_sha256:
+        gone = {request.target, *request.features} - {attribute.name for attribute in dataset.attributes}
+        if gone or dataset.subjects_digest != charge.data_sha256:
             self._give_up(charge.release)
-            raise DataChangedError(
-                "the data set was registered again with other rows since the regression was paid for",
+            raise SubjectsChangedError(
+                "the data set was registered again with other subjects, or without an attribute, since the regression "
+                "was paid for",
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
 
@@ -172,7 +174,7 @@ class Regressions:
             return regress(
                 table, plan.task, charge=debit, draw=agent.draw, generator=agent.generator, progress=progress
             )
-        except DataError:
+        except SubjectsChangedError:
             self._give_up(identifier)
             raise
 
@@ -220,7 +222,3 @@ def _require_granted(answer: Answer | Refused) -> Answer:
     if isinstance(answer, Refused):
         raise ConflictError(answer.reason, remedy="See commingle party ledger.")
     return answer
-
-
-def _data_digest(dataset: Dataset, request: RegressionRequest) -> str:
-    return dataset.digest.of((request.target, *request.features))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from commingle.services.tables.reading import Table, no_such_column, read_table
 from commingle.services.tables.schema import conform
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.encoding import bounded_rows, encode_with_gaps
+from commingle.shared.encoding import bounded_rows, encode_conforming
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign
 
 Array = NDArray[np.float64]
@@ -32,6 +32,6 @@ def second_moments(path: Path, design: ReleaseDesign) -> Array:
 
 def encode(table: Table, share: PartyDesign) -> Array:
     """(n, d) rows of one party as its agent would mix them; what is missing lies at the midpoint."""
-    encoded = [encode_with_gaps(attribute, table.columns[attribute.name]).columns for attribute in share.attributes]
+    encoded = [encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes]
     rows: Array = bounded_rows(share)(np.hstack(encoded)) / SCALE
     return rows

@@ -16,7 +16,7 @@ from commingle.services.fit import ESTIMATORS
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.encoding import as_numbers, encode_attribute
+from commingle.shared.encoding import as_numbers, encode_conforming
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import call, json_of
 
@@ -127,7 +127,7 @@ def response(table: Table, dataset: StudyTable, *, clip: bool) -> Numbers:
 
 def _terms(table: Table, attribute: Attribute) -> Numbers:
     """What the encoding says of the rows, undone but for rounding, (n, width)."""
-    exact = encode_attribute(attribute, table.columns[attribute.name]).exact
+    exact = encode_conforming(attribute, table.columns[attribute.name]).exact
     offset, scale = zip(*((column.offset, column.scale) for column in attribute.columns), strict=True)
     terms: Numbers = np.array(offset) + np.array(scale) * exact
     return terms

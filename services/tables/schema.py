@@ -18,7 +18,7 @@ from commingle.shared.documents.schema import (
     Missing,
     NumericAttribute,
 )
-from commingle.shared.encoding import Cells, as_numbers, as_text, encode_with_gaps, is_number
+from commingle.shared.encoding import Cells, as_numbers, as_text, encode_conforming, is_number
 from commingle.shared.errors import DataError
 
 MAX_LEVELS = 256
@@ -69,7 +69,7 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
     refused = []
     for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):
         try:
-            encode_with_gaps(attribute, reading)
+            encode_conforming(attribute, reading, gaps=True)
         except DataError as error:
             refused.append(error)
         else:

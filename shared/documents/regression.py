@@ -8,7 +8,8 @@ comes from a private row but through the noise that the charge paid for.
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from math import isclose
+from math import isclose, isnan
+from sys import float_info
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -177,16 +178,21 @@ def coefficients_of(
 ) -> tuple[Coefficient, ...]:
     """Coefficients with their counterparts in original units; post-processing.
 
-    With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j.
+    With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j. What leaves the
+    range of floats is the nearest end of it, and 0 where there is none: a result is never refused for its size.
     """
     columns, (label,) = regression_columns(features), target.columns
     slopes = [label.scale * b / c.scale for b, c in zip(encoded[1:], columns[1:], strict=True)]
     shift = sum(b * c.offset for b, c in zip(slopes, columns[1:], strict=True))
     original = (label.offset + label.scale * encoded[0] - shift, *slopes)
     return tuple(
-        Coefficient(name=c.name, label=c.label, encoded=b, original=o)
+        Coefficient(name=c.name, label=c.label, encoded=b, original=_within_floats(o))
         for c, b, o in zip(columns, encoded, original, strict=True)
     )
+
+
+def _within_floats(value: float) -> float:
+    return 0.0 if isnan(value) else max(-float_info.max, min(float_info.max, value))
 
 
 def verify_regression(data: bytes, *, trusted_party: str | None = None) -> VerifiedRegression:

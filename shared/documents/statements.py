@@ -15,9 +15,7 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 
-RejectionReason = Literal[
-    "policy", "operator", "budget", "schema", "dataset", "subjects", "data_changed", "block_lost", "expired"
-]
+RejectionReason = Literal["policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "expired"]
 
 
 class Enrolment(WireModel):
@@ -65,7 +63,7 @@ class Rejection(WireModel):
     version: Version = 1
     spec: Digest
     party: Name
-    reason: RejectionReason
+    reason: RejectionReason | Literal["data_changed"]
     created: AwareDatetime
     ledger_head: Digest
 

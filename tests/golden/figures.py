@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from hashlib import sha256
 from itertools import product
 from math import isnan
 from typing import Any, get_args
@@ -15,7 +16,7 @@ from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.linkage import canonical_subject
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import decode, encode, text_digest
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
@@ -42,14 +43,22 @@ def encoding() -> dict[str, Any]:
         for party in NAMES
         for attribute in world.ATTRIBUTES[party]
     }
-    scans = {name: world.table(name).scan() for name in NAMES}
-    ranks = world.table("clinic").ranks()
+    subjects = {name: world.table(name).scan().digest.subjects for name in NAMES}
+    digests = {name: sha256(found.columns.astype("<i8").tobytes()).hexdigest() for name, found in rows.items()}
+    table_digests: dict[str, Any] = {
+        party: {"subjects": digest, "attributes": {a.name: digests[a.name] for a in world.ATTRIBUTES[party]}}
+        for party, digest in subjects.items()
+    }
+    ranks = world.table("clinic").ranks(world.table("clinic").scan().digest)
     return {
         "rows": {name: integers(found.columns) for name, found in rows.items()},
         "clipped": {name: found.clipped for name, found in rows.items()},
         "missing": {name: found.missing for name, found in rows.items()},
-        "table_digests": {name: asdict(scan.digest) for name, scan in scans.items()},
-        "data_digests": {name: scan.digest.of(scan.digest.attributes) for name, scan in scans.items()},
+        "table_digests": table_digests,
+        "data_digests": {
+            party: text_digest("".join([found["subjects"], *found["attributes"].values()]))
+            for party, found in table_digests.items()
+        },
         "ranks": ranks.by_row.tolist(),
         "sorted_subjects": [subject.decode() for subject in ranks.ids()],
         "canonical_subject": canonical_subject(" e\u0301\u212b x\u00a0").hex(),

@@ -48,7 +48,7 @@ from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SOFTWARE
 
 CLINIC = KEYS["clinic"]
-TABLE = TableDigest("5a" * 32, {"age": "a5" * 32, "smoker": "c3" * 32})
+TABLE = TableDigest("5a" * 32)
 
 
 def everything(drawn: world.Drawn) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> objec
         release,
         rho,
         dataset="patients",
-        data_sha256=TABLE.of(["age", "smoker"]),
+        data_sha256=TABLE.subjects,
         study="x",
         expires=NOW + timedelta(days=1),
         **more,

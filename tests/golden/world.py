@@ -211,7 +211,7 @@ def approvals(mechanism: str) -> dict[str, Envelope]:
 def alignment(mechanism: str, party: str) -> Envelope:
     """What that party says of its subjects."""
     spec = signed_spec(mechanism).digest
-    ids = table(party).ranks().ids()
+    ids = table(party).ranks(table(party).scan().digest).ids()
     digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, sorted_ids=ids)
     return seal(
         AlignmentStatement(spec=spec, party=party, subjects=N, digest=digest), kind="alignment", key=KEYS[party]

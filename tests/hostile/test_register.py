@@ -255,3 +255,18 @@ def test_table_that_could_not_be_read_is_nobodys_to_release(consortium: Consorti
         assert agent.datasets.find("more") is None
         shown = {item["name"]: item["n"] for item in person.get("/v1/datasets").json()["items"]}
         assert shown == {"main": 40, "more": 0}
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("cell", ["", "NaN", "many", "9" * 400, "1e999"])
+def test_cell_of_any_kind_leaves_what_a_token_registered_as_good_for_a_release(
+    consortium: Consortium, allowed: Path, cell: str
+) -> None:
+    """Else whether a proposal on it is approved would tell a coordinator, who holds a token, what a cell is."""
+    rows = rows_of("clinic")
+    path = write_csv(allowed / "table.csv", [{**rows[0], "age": cell}, *rows[1:]])
+    with consortium.agent("clinic") as agent, system(agent) as http, operator(agent) as person:
+        assert http.post("/v1/datasets", json=registration(file(path))).status_code == 202
+        assert agent.datasets.get("more").n == 40
+        again = person.post("/v1/datasets?replace=true", json=registration(file(path)))
+        assert again.status_code == 422  # the operator is told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.errors import ConflictError, DataChangedError, NotFoundError
+from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsChangedError
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import open_envelope
@@ -192,12 +192,12 @@ def test_dataset_that_is_not_registered_waits_and_goes_on_once_registered(tmp_pa
         assert agent.proposals.get(release).decision is Decision.APPROVED
 
 
-def test_table_that_changed_since_registration_is_not_approved(pair: Consortium) -> None:
+def test_table_whose_subjects_changed_since_registration_is_not_approved(pair: Consortium) -> None:
     rows = rows_of("clinic")
-    write_csv(pair.table("clinic"), [{**rows[0], "age": "55.5"}, *rows[1:]])
+    write_csv(pair.table("clinic"), [{**rows[0], "subject": "s999"}, *rows[1:]])
     release = pair.propose()
     with pair.agent("clinic") as agent:
-        with pytest.raises(DataChangedError):
+        with pytest.raises(SubjectsChangedError):
             agent.step(strictly)
         assert (agent.ledger.charges(), agent.proposals.get(release).decision) == ([], Decision.WAITING)
         pair.register(agent, replace=True)

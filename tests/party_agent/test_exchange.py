@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import ConflictError, DataChangedError, LostError, StaleLedgerError
+from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError, SubjectsChangedError
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
@@ -143,16 +143,24 @@ def test_data_set_registered_again_after_the_mask_changes_nothing(pair: Consorti
     finish(pair, release)
 
 
-def test_table_that_changed_between_debit_and_mask_is_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
+@pytest.mark.parametrize("what", ["value", "text"])
+def test_cells_that_changed_between_debit_and_mask_are_what_is_released(pair: Consortium, what: str) -> None:
+    release = dealt(pair)
+    crash_at(pair, "party.debited")
+    change_table(pair, what)
+    finish(pair, release)
+
+
+def test_subjects_that_changed_between_debit_and_mask_are_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
     release = dealt(pair)
     crash_at(pair, "party.debited")
     before = spent(pair)
-    change_table(pair, "value")
-    with pytest.raises(DataChangedError):
+    change_table(pair, "subject")
+    with pytest.raises(SubjectsChangedError):
         pair.step("clinic")
     pair.step("clinic")
     assert (state_of(pair, release), spent(pair)) == ("withdrawn", before)
-    assert (reason_of(pair, release), pair.state(release)) == ("data_changed", "aborted")
+    assert (reason_of(pair, release), pair.state(release)) == ("subjects", "aborted")
     assert pair.coordinator.received == {}
     assert not (pair.homes["clinic"].exchanges / release).exists()
 

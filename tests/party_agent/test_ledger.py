@@ -25,7 +25,7 @@ from tests.world.tampering import NOW
 
 COORDINATOR = "c" * 64
 APPROVALS = "a" * 64
-TABLE = TableDigest("d" * 64, {"x": "e" * 64})
+TABLE = TableDigest("d" * 64)
 CAP = Cap("default", 1.0, 1e-5)
 LATER = NOW + timedelta(hours=1)
 

@@ -16,7 +16,7 @@ from commingle.shared.release.rounds import Refused
 from tests.world.tampering import NOW
 
 RELEASES = st.sampled_from(["a", "b", "c", "d"])
-TABLE = TableDigest("d" * 64, {})
+TABLE = TableDigest("d" * 64)
 COUNTING = frozenset(ChargeState) - {ChargeState.RELEASED}
 
 

@@ -43,7 +43,6 @@ DATASET = Dataset(
     clipped={"x": 0, "b": 0},
     missing={"x": 0, "b": 0},
     subjects_digest="0" * 64,
-    attribute_digests={"x": "0" * 64, "b": "0" * 64},
 )
 
 

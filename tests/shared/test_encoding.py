@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.encoding import as_text, encode_attribute
+from commingle.shared.encoding import as_text, encode_attribute, encode_conforming
 from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
@@ -91,7 +91,7 @@ def test_column_of_missing_values_only_is_all_midpoint() -> None:
 @pytest.mark.parametrize("attribute", [NUMBER, BINARY, LEVELS], ids=lambda a: a.kind)
 def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) -> None:
     with pytest.raises(DataError, match=f"column {attribute.name}: 2 missing values"):
-        encode_attribute(attribute, column([None, None]))
+        encode_conforming(attribute, column([None, None]))
 
 
 @pytest.mark.parametrize("attribute", [NUMBER, MIDPOINT], ids=["strict", "midpoint"])
@@ -102,12 +102,12 @@ def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) ->
 )
 def test_nan_and_infinity_are_refused_with_count(attribute: Attribute, values: "pa.Array[Any]") -> None:
     with pytest.raises(DataError, match="column x: 2 values are NaN or infinite"):
-        encode_attribute(attribute, values)
+        encode_conforming(attribute, values)
 
 
 def test_nan_beside_missing_values_is_not_taken_for_missing() -> None:
     with pytest.raises(DataError, match="1 values are NaN"):
-        encode_attribute(MIDPOINT, column([None, float("nan"), 1.0]))
+        encode_conforming(MIDPOINT, column([None, float("nan"), 1.0]))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_nan_beside_missing_values_is_not_taken_for_missing() -> None:
 )
 def test_text_in_a_number_is_refused_and_counted(values: "pa.Array[Any]") -> None:
     with pytest.raises(DataError, match=r"column x: [1-3] values are not numbers"):
-        encode_attribute(NUMBER, values)
+        encode_conforming(NUMBER, values)
 
 
 def test_binary_is_minus_one_and_plus_one() -> None:
@@ -155,14 +155,16 @@ def test_fractions_are_levels_too() -> None:
 @pytest.mark.parametrize("attribute", [BINARY, BINARY_MIDPOINT, LEVELS], ids=["binary", "midpoint", "categorical"])
 def test_unknown_level_is_refused_with_count_and_known_levels(attribute: Attribute) -> None:
     with pytest.raises(DataError, match=r"column \w: 2 values are not among the levels") as refused:
-        encode_attribute(attribute, column(["zebra", "lion"]))
+        encode_conforming(attribute, column(["zebra", "lion"]))
     assert "zebra" not in refused.value.diagnostics()
 
 
 def test_levels_that_cannot_be_text_are_refused() -> None:
     for values in (column([["no"]]), column([b"\xff"])):
+        with pytest.raises(DataError, match=r"column b: 1 values are not among the levels no, yes"):
+            encode_conforming(BINARY, values)
         with pytest.raises(DataError, match=r"column b: values of type .* cannot be read as text"):
-            encode_attribute(BINARY, values)
+            as_text("b", values)
 
 
 def test_whole_number_reads_alike_whatever_stands_beside_it() -> None:

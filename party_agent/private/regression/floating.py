@@ -4,6 +4,7 @@ Sources: Kifer, Smith, Thakurta 2012, algorithm 1 with Gaussian noise; Bassily, 
 Chaudhuri, Sarwate 2013, projected; Smith 2008 and Dwork, Smith 2010, with winsorised mean and quantile of Smith 2011.
 """
 
+from contextlib import suppress
 from math import isqrt, log, sqrt
 
 import numpy as np
@@ -58,8 +59,10 @@ def minimise_in_ball(hessian: Floats, linear: Floats, radius: float) -> Floats:
     def excess(shift: float) -> float:
         return float(np.linalg.norm(rotated / (values + shift))) - radius
 
-    # ||c|| / (lambda_min + nu) <= R at the right end
-    shift = 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, float(np.linalg.norm(linear)) / radius))
+    # ||c|| / (lambda_min + nu) <= R at the right end, but perhaps for rounding: no row may make the search fail
+    end = float(np.linalg.norm(linear)) / radius
+    inside = excess(0.0) <= 0
+    shift = 0.0 if inside else end if excess(end) >= 0 else float(brentq(excess, 0.0, end, disp=False))
     return (vectors @ (rotated / (values + shift))).astype(np.float64)
 
 
@@ -140,7 +143,10 @@ def subagg(
 
 
 def _least_squares(x: Floats, y: Floats) -> Floats:
-    return np.linalg.lstsq(x, y)[0].astype(np.float64) if len(y) else np.zeros(x.shape[1])
+    """Of one block; any function of it is as private, so a block that has no answer is 0."""
+    with suppress(np.linalg.LinAlgError):
+        return np.linalg.lstsq(x, y)[0].astype(np.float64) if len(y) else np.zeros(x.shape[1])
+    return np.zeros(x.shape[1])
 
 
 def _winsorised_mean(values: Floats, epsilon: float, radius: float, generator: Generator) -> float:

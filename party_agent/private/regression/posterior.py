@@ -5,6 +5,7 @@ measurements of the rows.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import exp, log, log1p, sqrt
 
@@ -177,8 +178,7 @@ def _residual_bound(
 
 def ridge_fit(sample: Sample, ridge: float) -> Floats:
     """(X^T X + lambda I)^-1 X^T y; private rows, not to be published."""
-    hessian = sample.x.T @ sample.x + ridge * np.eye(sample.d)
-    return np.linalg.solve(hessian, sample.x.T @ sample.y).astype(np.float64)
+    return _solve(_hessian(sample, ridge), sample.x.T @ sample.y)
 
 
 def sample_posterior(sample: Sample, generator: Generator, *, ridge: float, inverse_variance: float) -> Floats:
@@ -186,9 +186,32 @@ def sample_posterior(sample: Sample, generator: Generator, *, ridge: float, inve
 
     That is N(theta_hat, (gamma H)^-1), H = X^T X + lambda I = K K^T: theta_hat + K^-T z / sqrt(gamma).
     """
-    root = np.linalg.cholesky(sample.x.T @ sample.x + ridge * np.eye(sample.d))
-    noise = np.linalg.solve(root.T, generator.standard_normal(sample.d))
+    noise = _solve(_root(_hessian(sample, ridge)).T, generator.standard_normal(sample.d))
     return (ridge_fit(sample, ridge) + noise / sqrt(inverse_variance)).astype(np.float64)
+
+
+def _hessian(sample: Sample, ridge: float) -> Floats:
+    return sample.x.T @ sample.x + ridge * np.eye(sample.d)
+
+
+def _root(hessian: Floats) -> Floats:
+    """K with K K^T = H.
+
+    AdaOPS takes lambda_min from a measurement, so that H may be singular where its noise is beyond its tail, which
+    delta pays for. Whether that happens depends on rows, so it must not show as a failure: K is then a root of the
+    nearest H that is not.
+    """
+    with suppress(np.linalg.LinAlgError):
+        return np.asarray(np.linalg.cholesky(hessian), np.float64)
+    values, vectors = np.linalg.eigh(hessian)
+    least = np.finfo(np.float64).eps * max(1.0, float(values[-1]))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, least)), np.float64)
+
+
+def _solve(system: Floats, right: Floats) -> Floats:
+    with suppress(np.linalg.LinAlgError):
+        return np.asarray(np.linalg.solve(system, right), np.float64)
+    return np.asarray(np.linalg.lstsq(system, right)[0], np.float64)
 
 
 def positive_root(square: float, linear: float, constant: float) -> float:

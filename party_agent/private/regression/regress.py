@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
-from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import Exact
@@ -82,7 +82,7 @@ def regress(
     """Privatised coefficients in encoded units, the intercept first.
 
     Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 5).
-    Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the digest
+    Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the subjects
     compared.
 
     Args:
@@ -94,7 +94,7 @@ def regress(
         progress: told the rows read.
 
     Raises:
-        DataChangedError: the table is not the one that was debited; no noise has been drawn then.
+        SubjectsChangedError: the table has other subjects than those that were debited; no noise has been drawn then.
         ValueError: the charge does not cover the task (a fault of the caller).
     """
     if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta:
@@ -120,7 +120,7 @@ def _rows(
         labels.append(batch.attributes[task.target.name][:, 0] / SCALE)
     x, y = np.concatenate(rows), np.concatenate(labels)
     if len(y) != task.n:
-        raise DataChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
     return x, y
 
 

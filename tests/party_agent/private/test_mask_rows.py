@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commingle.party_agent.errors import DataError
+from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import NO_TABLE
 from commingle.party_agent.private.privatise import mask_rows
 from commingle.shared.mechanisms.moments.exchange.ring import Words
@@ -50,12 +50,24 @@ def test_masked_rows_of_clipped_rows_stay_within_the_norm() -> None:
     assert 0 < np.sum(rows**2, axis=1).max() <= 0.75**2 * 4**14
 
 
-@pytest.mark.parametrize("what", ["value", "subject", "order", "fewer", "more", "text", "duplicate"])
-def test_changed_table_is_refused_and_the_pad_is_not_used(what: str) -> None:
+@pytest.mark.parametrize("what", ["subject", "order", "fewer", "more", "duplicate", "missing"])
+def test_other_subjects_are_refused_and_the_pad_is_not_used(what: str) -> None:
     request = request_of("moments", NUMBER)
     charge = charge_for(request, table_of(columns_of(), NUMBER))
-    with pytest.raises(DataError):
+    with pytest.raises(SubjectsChangedError):
         mask_rows(table_of(changed(what), NUMBER, batch=11), request, charge=charge, pad=never)
+
+
+def test_text_in_a_number_is_masked_as_the_midpoint() -> None:
+    request = request_of("moments", NUMBER)
+    charge = charge_for(request, table_of(columns_of(), NUMBER))
+    before, after = (
+        mask_rows(table_of(columns, NUMBER), request, charge=charge, pad=lambda a, b: PAD[a:b, :1])
+        for columns in (columns_of(), changed("text"))
+    )
+    rows = (after + PAD[:, :1]).astype(np.int64)
+    assert np.count_nonzero(after != before) == 1
+    assert rows[after != before].tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +84,7 @@ def test_rows_without_an_exchange_or_a_debit_are_not_read(mechanism: Any, short:
 
 def test_debit_for_noise_alone_lets_nobody_read_rows() -> None:
     request = request_of("moments", NUMBER)
-    with pytest.raises(DataError):
+    with pytest.raises(SubjectsChangedError):
         mask_rows(
             table_of(columns_of(), NUMBER),
             request,

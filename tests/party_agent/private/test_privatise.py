@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.table import PrivateTable
@@ -185,21 +185,40 @@ def changed(name: str) -> dict[str, Any]:
             columns = columns_of(N + 1)
         case "text":
             columns["x"] = column([*map(str, columns["x"].to_pylist()[:-1]), "five"])
+        case "infinite":
+            columns["x"] = column([*columns["x"].to_pylist()[:-1], float("inf")])
+        case "missing":
+            columns["id"] = column([*columns["id"].to_pylist()[:-1], None])
         case "duplicate":
             columns["id"] = column([*columns["id"].to_pylist()[:-1], columns["id"][0].as_py()])
     return columns
 
 
-@pytest.mark.parametrize("what", ["value", "subject", "order", "fewer", "more", "text", "duplicate"])
+@pytest.mark.parametrize("what", ["subject", "order", "fewer", "more", "duplicate", "missing"])
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
-def test_changed_table_is_refused_and_no_noise_is_drawn(what: str, mechanism: Literal["rmgm", "dgm"]) -> None:
+def test_other_subjects_are_refused_and_no_noise_is_drawn(what: str, mechanism: Literal["rmgm", "dgm"]) -> None:
     request = request_of(mechanism, NUMBER)
     charge = charge_for(request, table_of(columns_of(), NUMBER))
     noise = Noise()
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(SubjectsChangedError):
         privatise(table_of(changed(what), NUMBER, batch=11), request, charge=charge, draw=noise)
-    assert isinstance(refused.value, DataChangedError) == (what not in {"text", "duplicate"})
     assert noise.calls == []
+
+
+@pytest.mark.parametrize(("what", "encoded"), [("value", 3276), ("text", 0), ("infinite", 32768)])
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_changed_cell_is_a_row_like_any_other(what: str, encoded: int, mechanism: Literal["rmgm", "dgm"]) -> None:
+    request = request_of(mechanism, NUMBER)
+    charge = charge_for(request, table_of(columns_of(), NUMBER))
+    before, after = (
+        privatise(table_of(columns, NUMBER, batch=11), request, charge=charge, draw=Noise())
+        for columns in (columns_of(), changed(what))
+    )
+    rank = sorted(columns_of()["id"].to_pylist()).index(columns_of()["id"][N - 1].as_py())
+    moved = encoded - naive_rows(columns_of(), (NUMBER,))[rank]
+    signs = 1 - 2 * np.unpackbits(SignStream(SEED).packed(np.array([rank]), K), axis=1)[0, :K, None].astype(np.int64)
+    expected = signs * moved if mechanism == "rmgm" else moved * (np.arange(N) == rank)[:, None]
+    assert np.array_equal(after - before, expected)
 
 
 def test_progress_is_told_rows() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.party_agent.errors import DataChangedError, DataError
+from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import PrivateTable, Ranks
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 
 IDS = column(["b", "a", "é", "Z", "10", "9"])
@@ -24,8 +24,12 @@ def digest_of(ids: "pa.Array[pa.StringScalar]", xs: "pa.Array[pa.DoubleScalar]",
     return table_of({"id": ids, "x": xs}, NUMBER, batch=batch).scan().digest
 
 
+def ranks_of(table: PrivateTable) -> Ranks:
+    return table.ranks(table.scan().digest)
+
+
 def test_ranks_sort_subjects_by_their_bytes() -> None:
-    ranks = table_of({"id": IDS, "x": XS}, NUMBER).ranks()
+    ranks = ranks_of(table_of({"id": IDS, "x": XS}, NUMBER))
     in_order = ["10", "9", "Z", "a", "b", "é"]
     assert list(ranks.ids()) == [i.encode() for i in in_order]
     assert ranks.by_row.tolist() == [in_order.index(str(i)) for i in IDS.to_pylist()]
@@ -34,7 +38,7 @@ def test_ranks_sort_subjects_by_their_bytes() -> None:
 @given(st.lists(st.text(min_size=1).filter(str.strip), min_size=1, unique_by=lambda s: normalize("NFC", s).strip()))
 def test_ranks_are_a_permutation_in_byte_order_for_any_ids(ids: list[str]) -> None:
     canonical = [normalize("NFC", i).strip().encode() for i in ids]
-    ranks = table_of({"id": column(ids, pa.string())}).ranks()
+    ranks = ranks_of(table_of({"id": column(ids, pa.string())}))
     assert list(ranks.ids()) == sorted(canonical)
     assert [sorted(canonical)[rank] for rank in ranks.by_row] == canonical
 
@@ -53,7 +57,7 @@ def test_ranks_are_a_permutation_in_byte_order_for_any_ids(ids: list[str]) -> No
 )
 def test_subjects_that_are_the_same_are_duplicates(ids: list[object]) -> None:
     with pytest.raises(DataError, match="column id: 1 duplicate subject ids"):
-        table_of({"id": column(ids)}).ranks()
+        table_of({"id": column(ids)}).scan()
 
 
 def test_duplicates_in_different_batches_are_found_at_registration() -> None:
@@ -65,12 +69,12 @@ def test_duplicates_in_different_batches_are_found_at_registration() -> None:
 @pytest.mark.parametrize("ids", [["a", None], ["a", ""], ["a", "  "], [1.0, float("nan")], [1.0, None]])
 def test_missing_and_empty_subjects_are_refused(ids: list[object]) -> None:
     with pytest.raises(DataError, match="column id: 1 subject ids are missing"):
-        table_of({"id": column(ids)}).ranks()
+        table_of({"id": column(ids)}).scan()
 
 
 def test_subjects_that_are_not_text_are_refused() -> None:
     with pytest.raises(DataError, match="column id: values of type"):
-        table_of({"id": column([["a"], ["b"]])}).ranks()
+        table_of({"id": column([["a"], ["b"]])}).scan()
 
 
 @given(
@@ -81,22 +85,20 @@ def test_digest_and_ranks_do_not_depend_on_batch_boundaries(ids: list[float], ba
     columns = {"id": column(ids), "x": column([i % 7 for i in ids]), "b": column(["no", "yes"] * 6).slice(0, len(ids))}
     whole, parts = (table_of(columns, NUMBER, BINARY, batch=size) for size in (99, batch))
     assert whole.scan() == parts.scan()
-    assert np.array_equal(whole.ranks().by_row, parts.ranks().by_row)
+    assert np.array_equal(ranks_of(whole).by_row, ranks_of(parts).by_row)
 
 
-def test_digest_sees_a_changed_value_order_subject_and_length() -> None:
+def test_digest_sees_a_changed_subject_order_and_length_and_no_value() -> None:
     before = digest_of(IDS, XS)
     assert digest_of(IDS, XS, batch=2) == before
-    changed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.01]
-    swapped = [1, 0, 2, 3, 4, 5]
+    assert digest_of(IDS, column([0.0, 2.0, 3.0, 4.0, 5.0, 6.01])) == before
+    swapped = pa.array([1, 0, 2, 3, 4, 5])
     others = [
-        digest_of(IDS, column(changed)),
-        digest_of(IDS.take(pa.array(swapped)), XS.take(pa.array(swapped))),
-        digest_of(IDS, XS.take(pa.array(swapped))),
+        digest_of(IDS.take(swapped), XS.take(swapped)),
         digest_of(column(["b", "a", "é", "Z", "10", "8"]), XS),
         digest_of(IDS.slice(0, 5), XS.slice(0, 5)),
     ]
-    assert not any(before.covers(other) for other in others)
+    assert before not in others
 
 
 def test_digest_does_not_confuse_where_one_subject_ends() -> None:
@@ -104,26 +106,39 @@ def test_digest_does_not_confuse_where_one_subject_ends() -> None:
     assert digest_of(column(["ab", "c"]), xs).subjects != digest_of(column(["a", "bc"]), xs).subjects
 
 
-def test_digest_of_all_attributes_covers_a_reading_of_some_and_no_others() -> None:
-    columns = {"id": IDS, "x": XS, "b": column(["no", "yes"] * 3)}
-    both, one, other = (table_of(columns, *a).scan().digest for a in ((NUMBER, BINARY), (NUMBER,), (BINARY,)))
-    assert both.covers(one)
-    assert both.covers(other)
-    assert not one.covers(other)
-    assert both.of(["x"]) == one.of(["x"])
-    assert both.of(["x", "b"]) != both.of(["b", "x"])
-    assert one.of(["x", "b"]) != both.of(["x", "b"])  # an attribute that is gone is a change and no fault
-
-
-def test_changed_table_is_noticed_after_the_last_batch() -> None:
+def test_other_subjects_are_noticed_after_the_last_batch() -> None:
     expected = digest_of(IDS, XS)
-    changed = table_of({"id": IDS, "x": column([1.0, 2.0, 3.0, 4.0, 5.0, 7.0])}, NUMBER, batch=2)
+    changed = table_of({"id": column(["b", "a", "é", "Z", "10", "8"]), "x": XS}, NUMBER, batch=2)
     batches = changed.batches(expected)
     assert sum(len(next(batches).subjects) for _ in range(3)) == 6
-    with pytest.raises(DataChangedError):
+    with pytest.raises(SubjectsChangedError):
         next(batches)
-    with pytest.raises(DataChangedError):
-        changed.require_unchanged(expected)
+    for read in (changed.subjects, changed.ranks):
+        with pytest.raises(SubjectsChangedError):
+            read(expected)
+
+
+@pytest.mark.parametrize("ids", [["a", "b", None], ["a", "b", "b"], [["a"], ["b"], ["c"]], ["a", "b"]], ids=str)
+def test_subjects_that_are_none_any_more_are_other_subjects(ids: list[object]) -> None:
+    expected = table_of({"id": column(["a", "b", "c"]), "x": column([1, 2, 3])}, NUMBER).scan().digest
+    changed = table_of({"id": column(ids), "x": column([1, 2, 3][: len(ids)])}, NUMBER)
+    for reading in (lambda: changed.ranks(expected), lambda: list(changed.batches(expected))):
+        with pytest.raises(SubjectsChangedError):
+            reading()
+
+
+def test_whose_rows_they_are_is_found_without_reading_a_cell() -> None:
+    asked: list[Sequence[str]] = []
+    whole = table_of({"id": IDS, "x": XS}, NUMBER)
+
+    def read(names: Sequence[str]) -> Iterator[RawBatch]:
+        asked.append(names)
+        return whole.read(names)
+
+    progress: list[int] = []
+    table = PrivateTable(read, "id", [NUMBER])
+    assert table.subjects(whole.scan().digest, progress.append) == [b"b", b"a", "é".encode(), b"Z", b"10", b"9"]
+    assert (asked, progress) == ([["id"]], [6])
 
 
 def test_scan_counts_over_all_batches() -> None:
@@ -150,7 +165,8 @@ def test_table_larger_than_a_batch_is_never_held() -> None:
 
     table = PrivateTable(read, "id", [NUMBER])
     found = table.scan()
-    table.require_unchanged(found.digest)
+    assert len(table.subjects(found.digest)) == found.n
+    assert sum(len(batch.subjects) for batch in table.batches(found.digest)) == found.n
     assert found.n == 20_000
     assert most <= 2  # the one that is made and the one that has just been used
     assert not alive
@@ -161,7 +177,7 @@ def test_rows_and_digests_do_not_show_in_a_repr() -> None:
     found = table.scan()
     (raw,) = table.read(["id", "x"])
     (batch,) = table.batches(found.digest)
-    said = f"{raw!r}{batch!r}{found!r}{table.ranks()!r}{found.digest!r}"
+    said = f"{raw!r}{batch!r}{found!r}{ranks_of(table)!r}{found.digest!r}"
     assert "SENTINEL" not in said
     assert "7.25" not in said
     assert found.digest.subjects not in said

@@ -12,7 +12,7 @@ from numpy.random import Generator, default_rng
 from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.errors import ConflictError, DataChangedError, NotFoundError
+from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsChangedError
 from commingle.party_agent.ledger import Debit
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
@@ -183,7 +183,7 @@ def test_regression_that_cannot_be_finished_is_tried_again_or_given_up(hospital:
         assert (only_charge(agent).state, bool(job and job.error)) == (ChargeState.DEBITED, True)
         loop._releases[request().id].until = 0.0
         away.rename(hospital.table("clinic"))
-        write_csv(hospital.table("clinic"), table(seed=2))
+        write_csv(hospital.table("clinic"), others())
         for _ in range(2):
             loop.turn()
         assert only_charge(agent).state is ChargeState.WITHDRAWN
@@ -223,25 +223,31 @@ def test_result_of_an_attempt_that_was_overtaken_is_not_recorded(hospital: Conso
         assert len(regressions.all()) == 1
 
 
-def test_changed_table_costs_nothing_where_it_shows_before_the_debit(hospital: Consortium) -> None:
-    write_csv(hospital.table("clinic"), table(seed=2))
+def others() -> list[dict[str, str]]:
+    """The table with another subject in the place of one."""
+    first, *rest = table()
+    return [{**first, "subject": "s9999"}, *rest]
+
+
+def test_other_subjects_cost_nothing_where_they_show_before_the_debit(hospital: Consortium) -> None:
+    write_csv(hospital.table("clinic"), others())
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
-        with pytest.raises(DataChangedError):
+        with pytest.raises(SubjectsChangedError):
             Regressions(agent).ask(request())
         assert (agent.ledger.charges(), noise.calls) == ([], [])
 
 
-def test_table_that_changes_after_the_debit_is_given_up_and_stays_charged(hospital: Consortium) -> None:
+def test_subjects_that_change_after_the_debit_are_given_up_and_stay_charged(hospital: Consortium) -> None:
     noise = Noise()
 
     def change(point: str) -> None:
         if point == "party.regression.debited":
-            write_csv(hospital.table("clinic"), table(seed=2))
+            write_csv(hospital.table("clinic"), others())
 
     faults.arm(change)
     try:
-        with hospital.agent("clinic", draw=noise) as agent, pytest.raises(DataChangedError):
+        with hospital.agent("clinic", draw=noise) as agent, pytest.raises(SubjectsChangedError):
             Regressions(agent).ask(request())
     finally:
         faults.arm(lambda _: None)
@@ -254,13 +260,25 @@ def test_table_that_changes_after_the_debit_is_given_up_and_stays_charged(hospit
     assert noise.calls == []
 
 
-def test_data_set_registered_again_after_an_interruption_gives_the_regression_up(hospital: Consortium) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_cells_that_changed_during_an_interruption_are_what_is_computed_with(hospital: Consortium, again: bool) -> None:
     with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
         Regressions(agent).ask(request())
     write_csv(hospital.table("clinic"), table(seed=2))
     with hospital.agent("clinic") as agent:
+        if again:
+            register(hospital, agent, replace=True)
+        assert Regressions(agent).ask(request()).document is not None
+        assert only_charge(agent).state is ChargeState.STORED
+
+
+def test_other_subjects_registered_after_an_interruption_give_the_regression_up(hospital: Consortium) -> None:
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(request())
+    write_csv(hospital.table("clinic"), others())
+    with hospital.agent("clinic") as agent:
         register(hospital, agent, replace=True)
-        with pytest.raises(DataChangedError, match="registered again"):
+        with pytest.raises(SubjectsChangedError, match="registered again"):
             Regressions(agent).ask(request())
         assert only_charge(agent).state is ChargeState.WITHDRAWN
 
@@ -277,7 +295,7 @@ def test_regression_whose_attribute_is_gone_is_given_up_and_told_once(hospital: 
         assert only_charge(agent).state is ChargeState.WITHDRAWN
         with pytest.raises(ConflictError, match="its charge stays"):
             Regressions(agent).ask(request())
-    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["data-changed"]
+    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["subjects-changed"]
 
 
 @pytest.mark.parametrize(
@@ -455,7 +473,7 @@ def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_r
             ledger.reserve(
                 db, forged.id, Rho(1), dataset="main", data_sha256="0" * 64, study="", expires=later, kind="regression"
             )
-            debit = ledger.debit_in(db, forged.id, approvals=forged.id, table=TableDigest("", {}), now=now)
+            debit = ledger.debit_in(db, forged.id, approvals=forged.id, table=TableDigest(""), now=now)
             assert isinstance(debit, Debit)
             head = ledger.head(db)
             document = honest.model_copy(update={"request": forged, "ledger_head": head})

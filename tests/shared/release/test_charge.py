@@ -53,7 +53,7 @@ RELEASES = ("a" * 64, "b" * 64)
 APPROVALS, BODY = "c" * 64, "d" * 64
 COST = Loss(Rho(1000), 1e-7)
 LATER = NOW + timedelta(hours=1)
-TABLE = TableDigest("e" * 64, {})
+TABLE = TableDigest("e" * 64)
 Ask = tuple[str, str]
 WRITING = {"reserve", "record", "record late", "withdraw", "mask"}  # those that are part of a caller's transaction
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from commingle.party_agent.errors import DataChangedError
+from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
@@ -121,16 +121,16 @@ def test_charge_that_does_not_cover_the_loss_draws_nothing(lower: Loss) -> None:
 
 
 @pytest.mark.parametrize("name", ["ssp", "objpert"])
-def test_changed_table_draws_nothing(name: str) -> None:
+def test_other_subjects_draw_nothing(name: str) -> None:
     wanted = task(name)
-    other = replace(paid(wanted, table()), table=TableDigest("0" * 64, {}))
+    other = replace(paid(wanted, table()), table=TableDigest("0" * 64))
     drawn: list[int] = []
 
     def draw(_: int, count: int) -> Any:
         drawn.append(count)
         return silence(_, count)
 
-    with pytest.raises(DataChangedError):
+    with pytest.raises(SubjectsChangedError):
         regress(table(), wanted, charge=other, draw=draw, generator=never)
     assert drawn == []
 

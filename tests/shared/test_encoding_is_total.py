@@ -1,0 +1,189 @@
+"""Every cell of every type has its integers, within the bounds, whatever stands beside it."""
+
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, cast
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commingle.party_agent.private.sql_store import _array
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
+from commingle.shared.documents.study import StudyParty
+from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
+from commingle.shared.encoding import Cells, bounded_rows, encode_attribute, encode_conforming
+from commingle.shared.errors import DataError
+from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
+
+WIDE = NumericAttribute(name="w", lower=-8.9e307, upper=8.9e307)
+FLAG = BinaryAttribute(name="f", levels=("0", "true"), missing="midpoint")
+CODES = CategoricalAttribute(name="d", levels=("1", "2.5", "nan", "2020-01-01"))
+ATTRIBUTES: tuple[Attribute, ...] = (NUMBER, WIDE, BINARY, FLAG, LEVELS, CODES)
+
+NUMBERS = st.floats() | st.integers(-(2**63), 2**63 - 1).map(float) | st.sampled_from([-0.0, 1e-320, 2.0**53 + 2])
+TEXTS = (
+    st.text(max_size=6) | NUMBERS.map(str) | st.sampled_from(["no", " yes ", "1.0", "true", "+5", "0x1", "1_0", "é"])
+)
+BYTES = TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=6)
+
+
+def invalid_text(values: Sequence[bytes | None]) -> Cells:
+    """A text column as a file may bring it: nobody has looked whether it is UTF-8."""
+    raw = pa.array(values, pa.binary())
+    return cast("Cells", pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count))
+
+
+def typed(kind: Any, cells: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Cells]":
+    return lists(cells).map(lambda values: column(values, kind))
+
+
+def lists(cells: "st.SearchStrategy[Any]") -> "st.SearchStrategy[list[Any]]":
+    return st.lists(st.none() | cells, max_size=8)
+
+
+def dictionary(values: list[Any]) -> Cells:
+    """Gaps among the values of the dictionary and among its indices."""
+    indices = pa.array([None if i % 3 == 2 else i for i in range(len(values))], pa.int8())
+    return cast("Cells", pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string())))
+
+
+INTEGERS = {kind: st.integers(0, 100) for kind in (pa.int8(), pa.uint8(), pa.int16(), pa.uint64())}
+DAYS = st.dates(date(1700, 1, 1), date(2200, 1, 1))
+TYPED: list[tuple[Any, "st.SearchStrategy[Any]"]] = [
+    *INTEGERS.items(),
+    (pa.float16(), st.floats(width=16).map(np.float16)),
+    (pa.float32(), st.floats(width=32)),
+    (pa.float64(), NUMBERS),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.bool_(), st.booleans()),
+    (pa.decimal128(9, 3), st.integers(-(10**8), 10**8).map(lambda i: Decimal(i) / 1000)),
+    (pa.decimal256(60, 2), st.integers(-(10**50), 10**50).map(Decimal)),
+    *((kind, TEXTS.filter(lambda t: t.isprintable())) for kind in (pa.string(), pa.large_string(), pa.string_view())),
+    *((kind, BYTES) for kind in (pa.binary(), pa.large_binary(), pa.binary_view())),
+    (pa.date32(), DAYS),
+    (pa.timestamp("us"), st.datetimes()),
+    (pa.timestamp("ns", "UTC"), st.integers(-(2**62), 2**62)),
+    (pa.duration("us"), st.timedeltas(timedelta(-9999), timedelta(9999))),
+    (pa.time64("us"), st.times()),
+    (pa.list_(pa.float64()), st.lists(NUMBERS, max_size=2)),
+    (pa.list_view(pa.int8()), st.lists(st.integers(0, 9), max_size=2)),
+    (pa.struct([("x", pa.float64())]), st.fixed_dictionaries({"x": NUMBERS})),
+    (pa.map_(pa.string(), pa.int8()), st.just([("a", 1)])),
+    (pa.null(), st.none()),
+]
+COLUMNS = st.one_of(
+    *(typed(kind, cells) for kind, cells in TYPED),
+    lists(BYTES).map(invalid_text),
+    lists(TEXTS.filter(str.isprintable)).map(dictionary),
+    lists(st.integers(0, 9)).map(
+        lambda v: pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(v) + 1), pa.int32()), pa.array(v, pa.int8()))
+    ),
+    lists(st.binary(min_size=16, max_size=16)).map(lambda v: pa.array(v, pa.binary(16)).cast(pa.uuid())),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cells=COLUMNS)
+def test_every_cell_of_every_type_has_its_place_within_the_bounds_by_itself(cells: Cells) -> None:
+    for attribute in ATTRIBUTES:
+        found, n = encode_attribute(attribute, cells), len(cells)
+        assert found.exact.shape == (n, len(attribute.columns))
+        assert (np.abs(found.exact) <= 1).all()
+        assert found.clipped + found.missing + found.not_finite + found.unreadable <= n
+        for i in range(n):
+            alone = encode_attribute(attribute, cells[i : i + 1])
+            assert np.array_equal(alone.columns, found.columns[i : i + 1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(cells=COLUMNS)
+def test_who_asks_for_conforming_cells_gets_the_same_integers_or_a_refusal(cells: Cells) -> None:
+    for attribute in ATTRIBUTES:
+        found = encode_attribute(attribute, cells)
+        try:
+            strict = encode_conforming(attribute, cells, gaps=True)
+        except DataError:
+            assert found.not_finite + found.unreadable > 0
+        else:
+            assert found.not_finite + found.unreadable == 0
+            assert np.array_equal(strict.columns, found.columns)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cells=COLUMNS, row_norm=st.sampled_from([0.25, 0.7, 1.0, 1.3]), whitened=st.booleans())
+def test_row_bound_holds_for_rows_of_any_cells(cells: Cells, row_norm: float, whitened: bool) -> None:
+    q = np.hstack([encode_attribute(attribute, cells).columns for attribute in (NUMBER, BINARY)])
+    whitening = Whitening(centre=(0.25, -0.125), matrix=((1.5, -0.25), (0.375, 0.5))) if whitened else None
+    party = StudyParty(name="p", dataset="d", attributes=(NUMBER, BINARY), row_norm=row_norm, whitening=whitening)
+    for fraction_bits in (15,) if whitened else (14, 15):
+        bounded = bounded_rows(party, fraction_bits)(q)
+        assert (np.sum(bounded**2, axis=1) <= squared_row_limit(row_norm, fraction_bits)).all()
+    assert (np.abs(q) <= SCALE).all()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [(NUMBER, [0]), (NumericAttribute(name="x", lower=1, upper=2), [0]), (BINARY, [0]), (LEVELS, [0, 0])],
+    ids=["numeric", "bounds without 0", "binary", "categorical"],
+)
+def test_what_is_no_value_is_the_midpoint_or_the_reference_level(attribute: Attribute, expected: list[int]) -> None:
+    nothing: list[Cells] = [
+        column([None], pa.string()),
+        column(["NaN"]),
+        column(["forty"]),
+        column(["x" * 10**6]),
+        column([float("nan")]),
+        column([["no"]]),
+        column([b"\xff"]),
+        invalid_text([b"\xff"]),
+    ]
+    assert [encode_attribute(attribute, cells).columns.tolist() for cells in nothing] == [[expected]] * len(nothing)
+
+
+def test_infinities_lie_at_the_bounds_and_every_kind_is_counted() -> None:
+    cells = column(["-inf", "inf", "1e999", "nan", "forty", None, "99", "-1", "5"])
+    found = encode_attribute(NUMBER, cells)
+    assert found.columns[:, 0].tolist() == [-SCALE, SCALE, SCALE, 0, 0, 0, SCALE, -SCALE, 0]
+    assert (found.clipped, found.missing, found.not_finite, found.unreadable) == (2, 1, 4, 1)
+    levels = encode_attribute(LEVELS, column(["r", "zebra", None]))
+    assert (levels.missing, levels.unreadable) == (1, 1)
+
+
+FROM_A_DATABASE = st.one_of(
+    st.none(),
+    st.integers(-(2**70), 2**70),
+    NUMBERS,
+    TEXTS,
+    BYTES,
+    st.decimals(),
+    DAYS,
+    st.uuids(),
+    st.datetimes(),
+    st.sampled_from([UUID(int=1), 10**5000]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(values=st.lists(FROM_A_DATABASE, max_size=6))
+def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(values: list[Any]) -> None:
+    together = _array(tuple(values))
+    for attribute in ATTRIBUTES:
+        found = encode_attribute(attribute, together).columns.tolist()
+        assert found == [encode_attribute(attribute, _array((v,))).columns[0].tolist() for v in values]
+
+
+@pytest.mark.parametrize("read", [encode_attribute, encode_conforming])
+def test_no_rows_have_no_integers(read: Callable[[Attribute, Cells], Any]) -> None:
+    for attribute in ATTRIBUTES:
+        assert read(attribute, column([], pa.null())).columns.shape == (0, len(attribute.columns))
