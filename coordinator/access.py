@@ -56,6 +56,15 @@ def require_member(coordinator: Coordinator, head: RequestHead, release: str) ->
     return request
 
 
+def require_enrolled(coordinator: Coordinator, head: RequestHead) -> SignedRequest:
+    """The request, if a member signed it, whichever. Raises ScopeError and what `require_party` raises."""
+    request, signer = _verify_signature(coordinator, head)
+    if signer is None:
+        raise ScopeError("the request is not signed by a member", remedy="Ledger heads are for members only.")
+    _refuse_replay(coordinator, request)
+    return request
+
+
 def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedRequest | None:
     """The request, if a member or the coordinator signed it; None where a token of scope `operate` lets it in.
 

@@ -9,6 +9,7 @@ CoordinatorError
 ├── UnknownError         no such party or release
 ├── OtherBytesError      something else was recorded in this place before
 ├── TooManyProposalsError a member has as many open proposals as it can have
+├── LedgerHeadError      a ledger head that does not follow the newest one that is known
 ├── StateError           the release's state does not allow it
 ├── NotPublishedError    asked for a file of a release that is not published
 ├── NotDealtError        asked for what the release has not come to yet
@@ -74,6 +75,12 @@ class TooManyProposalsError(CoordinatorError):
     """A member has as many open proposals as it can have."""
 
     code = "too-many-proposals"
+
+
+class LedgerHeadError(CoordinatorError):
+    """A ledger head that does not follow the newest one that is known of its party."""
+
+    code = "ledger-head"
 
 
 class StateError(CoordinatorError):

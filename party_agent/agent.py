@@ -5,14 +5,13 @@ once every party has approved is in `contribution`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
-from numpy.random import Generator, default_rng
 
+from commingle.party_agent.consortium import PinnedCoordinator
 from commingle.party_agent.contribution import Contributor
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import (
@@ -22,17 +21,13 @@ from commingle.party_agent.errors import (
     StaleLedgerError,
     SubjectsChangedError,
 )
-from commingle.party_agent.home import PinnedCoordinator
 from commingle.party_agent.jobs import Stage
-from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
 from commingle.party_agent.proposals import Decision, Proposal
-from commingle.party_agent.regression.requests import Requests
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.linkage import alignment_digest
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
@@ -44,15 +39,15 @@ from commingle.shared.documents.statements import (
     open_spec,
     require_about,
 )
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
+from commingle.shared.release.charge import ChargeState, adopted_kind
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
-_DAY = timedelta(days=1)
 _OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | BlockStatement | Rejection]] = {
     "approval": Approval,
     "mask": MaskStatement,
@@ -62,12 +57,16 @@ _OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | Bloc
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent(Contributor):
-    """A party's agent, put together by `compose`: a contributor that decides what to contribute to."""
+    """A party's agent in one consortium, put together by `agents`: a contributor that decides what to contribute to."""
 
     coordinator: PinnedCoordinator
-    generator: Callable[[], Generator] = default_rng  # seeded by the operating system
+
+    @property
+    def consortia(self) -> "tuple[Agent, ...]":
+        """Itself, as `Agents` names those of several."""
+        return (self,)
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
         """Look at every release that concerns this party and do what is due.
@@ -78,19 +77,34 @@ class Agent(Contributor):
                 restored from a backup shows, even where every release since then has been published.
 
         Raises:
-            RemoteError: the coordinator cannot be asked.
+            RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.
+            StaleLedgerError: the ledger was set back; nothing was signed.
         """
+        own = self.coordinator.key.fingerprint
+        self.witnesses.ask(own)
         self.ledger.release_expired(self.clock())
-        if not self.home.linkage_file.exists():
+        if not self.membership.linkage_file.exists():
             self._receive_linkage_key()
-        ended = self.proposals.finished() if over_too else frozenset()
+        ended = self.proposals.finished(own) if over_too else frozenset()
         listed = self.client.releases(self.identity.name, over_too=over_too)
-        for release in dict.fromkeys([*(r for r in listed if r not in ended), *self.proposals.unfinished()]):
+        going_on = self.proposals.unfinished(own)
+        due = dict.fromkeys([*(r for r in listed if r not in ended), *going_on])
+        if over_too:  # all of them, before anything is signed for the first
+            for release in due:
+                attend(release, partial(self._require_known, release))
+        for release in due:
             attend(release, partial(self._look, release))
+        if not set(going_on) <= set(self.proposals.unfinished(own)):
+            self.witnesses.collect(own)  # a round is over: every member has gone on
+
+    def _require_known(self, release: str) -> None:
+        self._require_known_signatures(self.client.release(release), release)
 
     def _receive_linkage_key(self) -> None:
         try:
-            received = receive_linkage_key(self.home, self.client, coordinator=self.coordinator.key.fingerprint)
+            received = receive_linkage_key(
+                self.home, self.membership, self.client, coordinator=self.coordinator.key.fingerprint
+            )
         except (ProtocolError, ConflictError) as error:  # somebody's forgery must not keep the agent from its work
             _log.warning("no linkage key taken over", error=error.code)
             return
@@ -102,19 +116,26 @@ class Agent(Contributor):
 
     def handle(self, view: ReleaseDetails, release: str) -> None:
         """Do what is due on one release."""
+        self.proposals.require_of(release, self.coordinator.key.fingerprint)
         self._require_known_signatures(view, release)
         if view.spec is None and view.state.final:  # for so long that the coordinator has dropped it
             self._finish(view, release)
-            self.proposals.end(release, state=view.state, seen=self.clock())
+            self.proposals.end(
+                release, state=view.state, seen=self.clock(), coordinator=self.coordinator.key.fingerprint
+            )
             return
         spec = self._open_spec(view, release)
         if view.state.final:
             self._finish(view, release)  # before it is noted, so that a crash in between finishes it again
             faults.reach("party.finished")
-        proposal = self.proposals.see(spec, state=view.state, seen=self.clock())
+        proposal = self.proposals.see(
+            spec, state=view.state, seen=self.clock(), coordinator=self.coordinator.key.fingerprint
+        )
         if view.state.final:
             return
         if self._resend_rejection(view, release):
+            return
+        if self._give_up_adopted(view, release):
             return
         if view.state is State.PROPOSED:
             self._consider(view, spec, proposal)
@@ -127,6 +148,7 @@ class Agent(Contributor):
         Raises:
             ConflictError: something speaks against it, in words.
         """
+        self.witnesses.ask()
         proposal = self.proposals.get(release)
         if proposal.decision is Decision.APPROVED:
             return proposal
@@ -149,6 +171,7 @@ class Agent(Contributor):
         Raises:
             ConflictError: the release is over.
         """
+        self.witnesses.ask()
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
@@ -176,7 +199,11 @@ class Agent(Contributor):
         return True
 
     def _open_spec(self, view: ReleaseDetails, release: str) -> Verified[ReleaseSpec]:
-        trusted = {self.coordinator.key.fingerprint, self.identity.signing_key.fingerprint, *self.home.pins().values()}
+        trusted = {
+            self.coordinator.key.fingerprint,
+            self.identity.signing_key.fingerprint,
+            *self.membership.pins().values(),
+        }
         keys = [self.coordinator.key, *self.identity.keys]
         if view.spec is None:
             raise DocumentError(
@@ -196,19 +223,39 @@ class Agent(Contributor):
 
     def _require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
         """A signature of ours that the ledger does not have means that the ledger was set back."""
+        for kind, _ in self.unknown_signatures(view, release):
+            raise self.witnesses.halt(
+                StaleLedgerError(
+                    f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
+                    "does not know",
+                    remedy="The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every "
+                    "copy but one; restore the newest ledger; then: commingle party adopt",
+                )
+            )
+
+    def unknown_signatures(self, view: ReleaseDetails, release: str) -> Iterator[tuple[str, Envelope]]:
+        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
+
+        Raises:
+            SignatureError, DocumentError: it is not this party's, or not about this release.
+        """
         for kind, model in _OWN_KINDS.items():
             shown = view.signed(kind).get(self.identity.name)
-            known = self.ledger.signature(release, kind)
-            if shown is not None and (known is None or known.digest != shown.digest):
+            known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
+            if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
                 # what is not ours at all is the coordinator's mistake, and no reason to halt
                 statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
                 require_about(statement, party=self.identity.name, spec=release)
-                raise StaleLedgerError(
-                    f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
-                    "does not know",
-                    remedy="The ledger was restored from an old backup, or the key is used elsewhere. Restore the "
-                    "newest ledger; budget spent since its backup would be lost track of.",
-                )
+                yield kind, shown
+
+    def _give_up_adopted(self, view: ReleaseDetails, release: str) -> bool:
+        """A release that a lost branch of the ledger had approved: what it made for it is not here."""
+        charge = self.ledger.charge(release)
+        if charge is None or charge.state is not ChargeState.ADOPTED:
+            return False
+        if self.identity.name not in view.blocks:
+            self.reject(release, "block_lost")
+        return True
 
     def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
         release = spec.digest
@@ -271,11 +318,11 @@ class Agent(Contributor):
     def _situation(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Situation:
         return Situation(
             policy=self.home.policy(),
-            pins=self.home.pins(),
+            pins=self.membership.pins(),
             dataset=self.datasets.find(party.dataset),
             now=self.clock(),
             usage=self._usage(spec, party, release),
-            linked=self.home.linkage_file.exists(),
+            linked=self.membership.linkage_file.exists(),
         )
 
     def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
@@ -291,33 +338,13 @@ class Agent(Contributor):
             dataset_delta=dataset.delta,
         )
 
-    def lost_by(self, dataset: str, *, without: str | None = None) -> Loss:
-        """What a data set has lost or set aside, to releases and regressions, but for one of them."""
-        charges = (charge for charge in self.ledger.charges() if charge.counts and charge.release != without)
-        return sum((charge.loss for charge in charges if charge.dataset == dataset), start=Loss(ZERO))
-
-    def spent_on_today(self) -> int:
-        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
-        yesterday = self.clock() - _DAY
-        releases = (charge.release for charge in self.ledger.charges() if charge.kind == "release")
-        return sum(self._approved_at(release) > yesterday for release in releases) + Requests(self.store).since(
-            yesterday
-        )
-
-    def _charged_releases(self) -> list[ChargeRecord]:
-        return [charge for charge in self.ledger.charges() if charge.kind == "release" and charge.counts]
-
-    def _approved_at(self, release: str) -> datetime:
-        signed = self.ledger.signature(release, "approval")
-        return decode(Approval, signed.payload_bytes).created if signed else self.clock()
-
     def _sign_approval(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
         table = dataset.table(party.attributes)
         ranks = table.ranks(dataset.digest, self.jobs.progress(release))
         digest = alignment_digest(
-            self.home.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
+            self.membership.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
         )
         plan = plan_block(spec, party)
         round_key = self.exchanges.round_key(spec, release)
@@ -334,6 +361,7 @@ class Agent(Contributor):
                 data_sha256=dataset.subjects_digest,
                 study=spec.study,
                 expires=spec.expires,
+                coordinator=self.coordinator.key.fingerprint,
             )
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
 from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.errors import (
@@ -22,11 +23,12 @@ from commingle.party_agent.errors import (
     SampleError,
     SourceError,
     SourceRefusedError,
+    UnwitnessedError,
 )
-from commingle.party_agent.loop import Loop
+from commingle.party_agent.loop import Loop, Loops
 from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.tokens import Scope, scopes_of
-from commingle.party_agent.views import export_audit, job_view, ledger_view, proposal_view
+from commingle.party_agent.views import consortium_view, export_audit, job_view, ledger_view, proposal_view
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
@@ -53,6 +55,7 @@ _STATUSES = {
     PrivacyError: 422,
     SettingsError: 500,
     LedgerError: 500,
+    UnwitnessedError: 503,
     AgentError: 500,
     RemoteError: 502,
 }
@@ -90,8 +93,8 @@ class LocalApi:
             network nobody is: there, tokens alone count.
     """
 
-    agent: Agent
-    loop: Loop | None
+    agent: Agent | Agents
+    loop: Loop | Loops | None
     peer_is_operator: bool
 
 
@@ -165,8 +168,7 @@ def _data_routes(api: LocalApi) -> APIRouter:
         return {
             "name": agent.identity.name,
             "fingerprint": agent.identity.signing_key.fingerprint,
-            "coordinator": agent.coordinator.url,
-            "coordinator_fingerprint": agent.coordinator.key.fingerprint,
+            "consortia": [consortium_view(one, loop) for one in agent.consortia],
             "running": loop is not None,
             "trouble": problem.diagnostics() if problem else None,
         }
@@ -270,7 +272,7 @@ def _regression_routes(api: LocalApi) -> APIRouter:
     return router
 
 
-def _read(agent: Agent, announced: DatasetRequest) -> None:
+def _read(agent: Agent | Agents, announced: DatasetRequest) -> None:
     """Read what has been announced, whatever its cells are: no token learns by what becomes of it what they are.
 
     Why it failed all the same is for the operator, who is told when registering it again.

@@ -7,6 +7,7 @@ from commingle.shared.runtime.cli import LazyGroup
 _COMMANDS = {
     "init": ("commingle.party_agent.home_cli", "Make a party's home: fresh keys, settings and policy."),
     "enrol": ("commingle.party_agent.home_cli", "Join a consortium and pin its coordinator's key."),
+    "leave": ("commingle.party_agent.home_cli", "Belong to a consortium no longer."),
     "pin": (
         "commingle.party_agent.home_cli",
         "Trust fellow members' keys, after comparing their fingerprints over another channel.",
@@ -18,7 +19,14 @@ _COMMANDS = {
     "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
     "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
     "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
-    "ledger": ("commingle.party_agent.decision_cli", "Show charges and what is left of the budget."),
+    "ledger": (
+        "commingle.party_agent.decision_cli",
+        "Show charges and what is left of the budget.",
+    ),
+    "adopt": (
+        "commingle.party_agent.decision_cli",
+        "After a restore: charge what this ledger lacks and its witnesses can show.",
+    ),
     "regress": (
         "commingle.party_agent.regression.cli",
         "Publish a private linear regression on this party's own rows.",

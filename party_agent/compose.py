@@ -1,26 +1,20 @@
 """Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
 
 import asyncio
-import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import httpx
 
-from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents, assemble
+from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.party_agent.datasets import Datasets
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.exchange import Exchanges
-from commingle.party_agent.home import Home, PinnedCoordinator
-from commingle.party_agent.jobs import Jobs
-from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, reaching_agent
-from commingle.party_agent.proposals import Proposals
-from commingle.party_agent.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.noise import Sampler, discrete_gaussian
 from commingle.shared.runtime.errors import SettingsError
@@ -43,19 +37,24 @@ home_option = click.option(
 )
 
 
+consortium_option = click.option(
+    "--consortium", metavar="NAME", help="Which, where this party belongs to more than one."
+)
+
+
 @contextmanager
-def compose_agent(
+def compose_agents(
     home: Home,
     *,
     transport: httpx.BaseTransport | None = None,
     clock: Clock = system_clock,
     draw: Sampler = discrete_gaussian,
-) -> Iterator[Agent]:
-    """An agent on its home directory, holding the ledger's lock.
+) -> Iterator[Agents]:
+    """The agents on a home directory, holding the ledger's lock.
 
     Args:
         home: the directory.
-        transport: the way to the coordinator, where it is not the network.
+        transport: the way to the coordinators, where it is not the network.
         clock: time.
         draw: entropy.
 
@@ -64,8 +63,12 @@ def compose_agent(
         AgentRunningError: another process has it.
         LedgerError: the ledger is missing or damaged.
     """
-    settings, identity, coordinator = home.settings(), home.identity(), _coordinator(home)
-    home.policy(), home.pins()  # a mistake in them is told now and not in the middle of a round
+    home.settings(), home.identity(), home.policy()  # a mistake in them is told now and not in the middle of a round
+    memberships = home.consortia()
+    if not memberships:
+        raise _not_enrolled()
+    for membership in memberships.values():
+        membership.coordinator(), membership.pins()
     if not home.database.exists():
         raise LedgerError(
             f"{home.database} is missing",
@@ -76,42 +79,30 @@ def compose_agent(
     home.secure()
     store = AgentStore(home.database)
     try:
-        with calling(home, transport=transport, clock=clock) as client:
-            ledger = Ledger(store, cap=settings.cap, coordinator=coordinator.key.fingerprint)
-            ledger.verify()  # what was altered is told before anything is spent on it
-            yield Agent(
-                home=home,
-                identity=identity,
-                coordinator=coordinator,
-                client=client,
-                store=store,
-                ledger=ledger,
-                datasets=Datasets(store),
-                proposals=Proposals(store),
-                outbox=Outbox(home.outbox),
-                exchanges=Exchanges(
-                    identity=identity,
-                    coordinator=coordinator,
-                    client=client,
-                    store=store,
-                    ledger=ledger,
-                    files=ExchangeFiles(home.exchanges),
-                    entropy=secrets.token_bytes,
-                ),
-                jobs=Jobs(),
-                clock=clock,
-                draw=draw,
-            )
+        with ExitStack() as calls:
+            clients = {
+                name: calls.enter_context(calling(home, membership, transport=transport, clock=clock))
+                for name, membership in memberships.items()
+            }
+            agents = assemble(home, store, clients, clock=clock, draw=draw)
+            agents.ledger.verify()  # what was altered is told before anything is spent on it
+            yield agents
     finally:
         store.close()
 
 
 @contextmanager
 def calling(
-    home: Home, *, transport: httpx.BaseTransport | None = None, clock: Clock = system_clock
+    home: Home,
+    membership: Membership,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    clock: Clock = system_clock,
 ) -> Iterator[CoordinatorClient]:
-    """Signed calls to the coordinator this party is enrolled with. Raises SettingsError, KeyFileError."""
-    coordinator = _coordinator(home)
+    """Signed calls to the coordinator of a consortium. Raises SettingsError, KeyFileError."""
+    if not membership.name:
+        raise _not_enrolled()
+    coordinator = membership.coordinator()
     with connect(
         coordinator.url,
         ca_file=coordinator.ca_file,
@@ -123,13 +114,10 @@ def calling(
         yield CoordinatorClient(http)
 
 
-def _coordinator(home: Home) -> PinnedCoordinator:
-    coordinator = home.settings().coordinator
-    if coordinator is None:
-        raise SettingsError(
-            "this party is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
-        )
-    return coordinator
+def _not_enrolled() -> SettingsError:
+    return SettingsError(
+        "this party is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
+    )
 
 
 def ask(
@@ -142,10 +130,10 @@ def ask(
         CommingleError: whatever the API answers.
     """
     try:
-        with compose_agent(home) as agent:
+        with compose_agents(home) as agents:
             from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
 
-            api = LocalApi(agent, loop=None, peer_is_operator=True)
+            api = LocalApi(agents, loop=None, peer_is_operator=True)
             return asyncio.run(_in_process(api, method, path, body, params))
     except AgentRunningError:
         if not home.socket.exists():  # another command, or an agent that has only just started

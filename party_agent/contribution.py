@@ -14,24 +14,21 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.party_agent.datasets import Dataset, Datasets
+from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, SubjectsChangedError
 from commingle.party_agent.exchange import Exchanges, Shares
-from commingle.party_agent.home import Home, Identity
-from commingle.party_agent.jobs import Jobs, Stage
-from commingle.party_agent.ledger import ChargeRecord, Debit, Ledger
+from commingle.party_agent.jobs import Stage
+from commingle.party_agent.ledger import ChargeRecord, Debit
+from commingle.party_agent.party import Party
 from commingle.party_agent.policy import outside_hours
 from commingle.party_agent.private.digest import NO_TABLE, TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
-from commingle.party_agent.proposals import Proposals
-from commingle.party_agent.release_files import Outbox
-from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
-from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.release.block import content_digest, encode_block
@@ -39,29 +36,19 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 Word = TypeVar("Word", np.int64, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class Contributor:
-    """One party, as far as it contributes. What a failure means for a release is for `agent` to decide."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contributor(Party):
+    """A party in one consortium, as far as it contributes. What a failure means for a release `agent` decides."""
 
-    home: Home
-    identity: Identity
+    membership: Membership
     client: CoordinatorClient
-    store: AgentStore
-    ledger: Ledger
-    datasets: Datasets
-    proposals: Proposals
-    outbox: Outbox
     exchanges: Exchanges
-    jobs: Jobs
-    clock: Clock
-    draw: Sampler
 
     def advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], permit: Callable[[], None]) -> None:
         """Go as far as what the coordinator shows allows.
@@ -209,6 +196,7 @@ class Contributor:
                 remedy="Check the outbox's disk. A new release costs budget again.",
             )
         self.jobs.begin(release, Stage.UPLOADING, total=len(body))
+        self.witnesses.accept(self.ledger.signed_place("block", release))
         self.client.upload(release, self.identity.name, statement, body)
         faults.reach("party.uploaded")
         self.ledger.acknowledge(release)

@@ -8,6 +8,7 @@ import httpx
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.rounds import State
@@ -16,6 +17,7 @@ from commingle.shared.runtime.request_signing import body_digest
 from commingle.shared.wire import (
     CoordinatorIdentity,
     EventPage,
+    LedgerHeads,
     PartyKeys,
     PartyPage,
     PartyRecord,
@@ -76,6 +78,27 @@ class CoordinatorClient:
         """How that party came from key to key, the oldest first."""
         keys = model_of(PartyKeys, call(self.http, "GET", f"/v1/parties/{party}/keys"))
         return tuple(item.rotation for item in keys.items if item.rotation is not None)
+
+    def ledger_heads(self) -> tuple[SignedDocument, ...]:
+        """How far each member's ledger has come, in their own words: nothing is verified yet."""
+        return model_of(LedgerHeads, call(self.http, "GET", "/v1/ledger-heads")).items
+
+    def head_history(self, party: str) -> Iterator[SignedDocument]:
+        """What a member has stated of its ledger, the newest first: nothing is verified yet."""
+        params: dict[str, str | int] = {"limit": _PAGE}
+        for _ in range(MOST_PAGES):
+            answer = call(self.http, "GET", f"/v1/parties/{party}/ledger-heads", params=params)
+            items = model_of(LedgerHeads, answer).items
+            yield from items
+            if len(items) < _PAGE:
+                return
+            params["below"] = open_head(items[-1], party=party)[0].height
+
+    def put_ledger_head(self, party: str, head: SignedDocument, *, after: str) -> None:
+        """Have a member's head witnessed that follows the head `after`; sending it again is harmless."""
+        path = f"/v1/parties/{party}/ledger-heads"
+        body = head.model_dump_json().encode()
+        call(self.http, "PUT", path, params={"after": after}, content=body, headers=_JSON)
 
     def publish_identity(self, party: str, identity: Envelope) -> None:
         """Show this party's keys under its own signature; sending it again is harmless."""

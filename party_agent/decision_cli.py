@@ -1,4 +1,4 @@
-"""`commingle party proposals`, `approve`, `reject` and `ledger`: what is asked, what is decided, what it has cost."""
+"""`commingle party proposals`, `approve`, `reject`, `ledger` and `adopt`: what is asked, decided and spent."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.compose import ask, compose_agents, home_option
 from commingle.party_agent.home import Home
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.text import quoted
@@ -60,6 +60,35 @@ def ledger(*, home: Path, as_json: bool) -> None:
         console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
 
     emit(value, as_json=as_json, text=text)
+
+
+@click.command(epilog="Example: commingle party adopt --home ./ward")
+@home_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
+    """After a restore: charge what this ledger lacks and its witnesses can show, with the agent stopped."""
+    from commingle.party_agent.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
+
+    with compose_agents(Home(home)) as agents:
+        branch = find_lost_branch(agents)
+        releases = {lost.release: float(lost.charge[0].rho) for lost in branch.releases if lost.charge is not None}
+        rest = {"rho": float(branch.unexplained.rho), "delta": branch.unexplained.delta}
+        said = {"adopted": bool(branch), "releases": releases, "unexplained": rest, "heads": list(branch.heads)}
+        if branch:
+            lines = [f"  release {release[:16]}: rho {rho:.4g}" for release, rho in releases.items()]
+            lines.append(f"  unexplained: rho {rest['rho']:.4g}, delta {rest['delta']:.3g}")
+            say("\n".join(["A lost branch of this ledger has spent:", *lines]))
+            if not yes:
+                click.confirm("Charge this for good, and go on?", abort=True, err=True)
+            adopt_branch(agents, branch)
+    emit(
+        said,
+        as_json=as_json,
+        text=lambda console: console.print(
+            "Adopted." if branch else "The witnesses know nothing that this ledger lacks."
+        ),
+    )
 
 
 def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:

@@ -4,16 +4,19 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from urllib.parse import quote
 
 from commingle.party_agent.allowed_sources import allowed_sources
+from commingle.party_agent.consortium import Membership
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
-from commingle.party_agent.home import Home, PinnedCoordinator
+from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import reaching_agent
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode
+from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_chain
 from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
@@ -29,9 +32,7 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
     """Every check, in the order in which an operator would mend things."""
     yield look("settings", lambda: f"party {home.settings().name}")
     yield look("keys", lambda: _keys(home))
-    yield look("linkage key", lambda: _linkage_key(home))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
-    yield look("pins", lambda: f"{len(home.pins())} members pinned")
     yield look("allowed sources", lambda: _allowed_sources(home))
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
@@ -39,7 +40,15 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
     yield look("outbox", lambda: _outbox(home))
     yield look("disk space", lambda: disk_space(home.root))
     yield look("agent", lambda: _agent(home))
-    yield look("coordinator", lambda: _coordinator(home, now))
+    try:
+        memberships = list(home.consortia().values()) or [home.consortium()]
+    except CommingleError:
+        return  # the settings, which were looked at first
+    for one in memberships:
+        which = f" of {one.name}" if len(memberships) > 1 else ""
+        yield look(f"linkage key{which}", partial(_linkage_key, one))
+        yield look(f"pins{which}", partial(_pins, one))
+        yield look(f"coordinator{which}", partial(_coordinator, one, now))
 
 
 def _keys(home: Home) -> str:
@@ -48,14 +57,18 @@ def _keys(home: Home) -> str:
     return f"{said}; fingerprint {home.identity().signing_key.fingerprint}"
 
 
-def _linkage_key(home: Home) -> str:
-    if not home.linkage_file.exists():
+def _pins(membership: Membership) -> str:
+    return f"{len(membership.pins())} members pinned"
+
+
+def _linkage_key(membership: Membership) -> str:
+    if not membership.linkage_file.exists():
         raise UnhealthyError(
             "no linkage key yet, so nothing can be approved",
             remedy="A fellow member runs: commingle party linkage send; a running agent then takes it over.",
         )
-    home.linkage_key()
-    return private_files([home.linkage_file])
+    membership.linkage_key()
+    return private_files([membership.linkage_file])
 
 
 @contextmanager
@@ -131,10 +144,10 @@ def _agent(home: Home) -> str:
     return f"running at {home.socket}"
 
 
-def _coordinator(home: Home, now: datetime) -> str:
-    pinned: PinnedCoordinator | None = home.settings().coordinator
-    if pinned is None:
+def _coordinator(membership: Membership, now: datetime) -> str:
+    if not membership.name:
         raise SettingsError("not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …")
+    pinned = membership.coordinator()
     ca_file, allow_http = pinned.ca_file, pinned.allow_http
     with connect(pinned.url, ca_file=ca_file, allow_http=allow_http, timeout_seconds=_TIMEOUT_SECONDS) as http:
         answer = call(http, "GET", "/v1/coordinator")

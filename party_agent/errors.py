@@ -8,6 +8,7 @@ AgentError
 │   └── ForbiddenError    policy or pins forbid by now what was approved
 ├── LedgerError           the ledger refuses to continue
 │   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
+├── UnwitnessedError      nobody who could witness the ledger answers; what was made is kept and not shown
 ├── AgentRunningError     another process works on this home directory
 ├── PeerError             another user's process listens in the agent's place
 ├── SourceRefusedError    a table that may not be registered by who asks, or by nobody
@@ -78,6 +79,12 @@ class StaleLedgerError(LedgerError):
     """Somebody holds a signature of ours that the ledger does not know."""
 
     code = "stale-ledger"
+
+
+class UnwitnessedError(AgentError):
+    """Nobody who could witness the ledger answers."""
+
+    code = "unwitnessed"
 
 
 class AgentRunningError(AgentError):

@@ -10,12 +10,14 @@ from functools import partial
 
 import structlog
 
+from commingle.party_agent.consortium import PinnedCoordinator
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError, LostError
-from commingle.party_agent.home import Identity, PinnedCoordinator
+from commingle.party_agent.home import Identity
 from commingle.party_agent.ledger import Debit, Ledger
 from commingle.party_agent.release_files import ExchangeFiles
 from commingle.party_agent.store import AgentStore
+from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
@@ -85,6 +87,7 @@ class Exchanges:
     client: CoordinatorClient
     store: AgentStore
     ledger: Ledger
+    witnesses: Witnesses
     files: ExchangeFiles
     entropy: Callable[[int], bytes]
 
@@ -177,6 +180,7 @@ class Exchanges:
         digest = decode(MaskStatement, statement.payload_bytes).body_sha256
         if not self.files.has(release, name, digest):
             raise LostError("the masked rows are lost or damaged", remedy="Check the disk of the party's home.")
+        self.witnesses.accept(self.ledger.signed_place("mask", release))
         with self.files.mask_file(release, name).open("rb") as file:
             self.client.send_mask(release, name, statement, file, digest=digest)
         faults.reach("party.mask.sent")

@@ -1,13 +1,21 @@
-"""A party's home directory: settings, keys, pins and policy, as files that people can read and back up."""
+"""A party's home directory: settings, keys, policy and consortia, as files that people can read and back up.
 
-import json
+One home is one ledger: however many consortia it belongs to, what they may take of its people is one budget. Until the
+party is enrolled, pins and linkage key lie at the top; they go with its first consortium, as do those of a home that an
+earlier version made.
+"""
+
+import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from commingle.party_agent.consortium import Membership, PinnedCoordinator
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.ledger import Cap
 from commingle.party_agent.policy import Policy
@@ -23,30 +31,14 @@ from commingle.shared.runtime.files import (
     load_signing_key,
     remove_durably,
     sealing_public_key,
+    sync_directory,
     write_durably,
 )
 from commingle.shared.runtime.settings import Settings, load_settings
 
-_FINGERPRINT_DIGITS = 64
-
-
-class PinnedCoordinator(Settings):
-    """The coordinator this party enrolled with, its key pinned.
-
-    Attributes:
-        ca_file: PEM certificates of authorities to trust beside the system's when connecting.
-        allow_http: whether it may be reached over plain http from another machine.
-    """
-
-    url: str
-    signing_key: Hex32
-    ca_file: Path | None = None
-    allow_http: bool = False
-
-    @property
-    def key(self) -> VerifyingKey:
-        """The pinned key."""
-        return VerifyingKey.from_hex(self.signing_key)
+_NOT_IN_NAMES = re.compile("[^a-z0-9_.-]+")
+_PRIVATE = 0o700
+_LONGEST_NAME = 40
 
 
 class PartySettings(Settings):
@@ -55,6 +47,7 @@ class PartySettings(Settings):
     Attributes:
         population: whose data the budget is for; every data set of this agent belongs to it.
         epsilon_cap, delta_cap: the most it may ever lose, under replace_one.
+        coordinator: of a home that an earlier version made; it is moved to a folder of its consortium.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
@@ -134,9 +127,9 @@ class Home:
         create_secret(self.root / "keys" / "signing.key")
         create_secret(self.root / "keys" / "sealing.key")
         if linkage_key is not None:
-            self.adopt_linkage_key(linkage_key, replace=False)
+            self.consortium().adopt_linkage_key(linkage_key, replace=False)
         elif not receives_linkage_key:
-            self.make_linkage_key()
+            self.consortium().make_linkage_key()
         self.save_policy(policy)
         AgentStore(self.database).close()
         self.save_settings(settings)
@@ -157,39 +150,115 @@ class Home:
         """Write `policy.json`."""
         write_durably(self.root / "policy.json", policy.model_dump_json(indent=2).encode())
 
-    def pins(self) -> Mapping[str, str]:
-        """Fingerprints of fellow members, by name."""
-        path = self.root / "pins.json"
-        if not path.exists():
-            return {}
-        try:
-            pins = json.loads(path.read_bytes())
-        except ValueError:
-            pins = None
-        if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
-            raise SettingsError(f"{path} is not a map of names to fingerprints", remedy="Correct it and start again.")
-        return pins
-
-    def pin(self, member: str, fingerprint: str) -> None:
-        """Trust a fellow member's key: see `pin_all`."""
-        self.pin_all({member: fingerprint})
-
-    def pin_all(self, members: Mapping[str, str]) -> Mapping[str, str]:
-        """Trust fellow members' keys, compared over another channel: fingerprints by name, as they are now written.
+    def consortia(self) -> Mapping[str, Membership]:
+        """Those this party belongs to, by name. Moves what an earlier version kept elsewhere.
 
         Raises:
-            SettingsError: one is not a fingerprint; none is pinned then.
+            SettingsError: the settings cannot be read.
         """
-        added = {member: fingerprint.strip().lower() for member, fingerprint in members.items()}
-        for member, digits in added.items():
-            if len(digits) != _FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
-                raise SettingsError(
-                    f"what is given for {member!r} is not a fingerprint, which has 64 hex digits",
-                    remedy="Copy it from the member's own `commingle party status`.",
-                )
-        pins = {**self.pins(), **added}
-        write_durably(self.root / "pins.json", json.dumps(pins, indent=2, sort_keys=True).encode())
-        return added
+        if (self.root / "settings.json").exists() and (former := self.settings().coordinator) is not None:
+            self.join(former, name=_name_of(urlsplit(former.url).hostname or ""))
+            self.save_settings(self.settings().model_copy(update={"coordinator": None}))
+        return {one.name: one for one in self._present()}
+
+    def consortium(self, name: str | None = None) -> Membership:
+        """One of them; the only one where none is named. Before the party is enrolled, the one it will join first.
+
+        Raises:
+            SettingsError: there is none of that name, or more than one where none is named.
+        """
+        known = self.consortia()
+        if name is None and len(known) > 1:
+            raise SettingsError(
+                f"this party belongs to several consortia: {', '.join(known)}", remedy="Say which: --consortium NAME"
+            )
+        if name is not None and name not in known:
+            raise SettingsError(
+                f"this party belongs to no consortium {name}", remedy=f"It knows: {', '.join(known) or 'none yet'}."
+            )
+        if known:
+            return known[name] if name is not None else next(iter(known.values()))
+        return Membership("", self.root, self.root / "keys" / "linkage.key")
+
+    def join(self, coordinator: PinnedCoordinator, *, name: str) -> Membership:
+        """Note a coordinator: a new consortium, or the known one of that key. An interrupted call can be repeated.
+
+        A consortium at the same address, whose coordinator has another key now, is left: nobody answers for it there.
+        """
+        present = {one.name: one.coordinator() for one in self._present()}
+        known = next((one for one, pinned in present.items() if pinned.key == coordinator.key), None)
+        joined = self._in(known or name)
+        noted = coordinator.model_dump_json(indent=2).encode()
+        if joined.folder.exists():
+            write_durably(joined.coordinator_file, noted)
+        else:
+            self._make_folder(joined, noted, take_over=not present)
+        for kept in (self.root / "pins.json", self.root / "keys" / "linkage.key"):
+            remove_durably(kept)  # it went with the first consortium
+        for other, pinned in present.items():
+            if pinned.url == coordinator.url and pinned.key != coordinator.key:
+                self.leave(other)
+        return joined
+
+    def leave(self, name: str) -> None:
+        """Belong to a consortium no longer. Its pins and its linkage key stay, should it be joined again."""
+        remove_durably(self._in(name).coordinator_file)
+
+    def name_for(self, key: VerifyingKey, *, wanted: str | None, called: str) -> str:
+        """What to call the consortium whose coordinator has this key, which may be known already.
+
+        Args:
+            key: the coordinator's.
+            wanted: a name of this party's choice, which may be that of a consortium it left.
+            called: what the coordinator calls itself.
+
+        Raises:
+            SettingsError, ConflictError: `wanted` cannot be a name, or is that of another consortium.
+        """
+        present = {one.coordinator().key: one.name for one in self._present()}
+        if key in present:
+            return present[key]
+        if wanted is None:
+            name, taken = _name_of(called), {one.name for one in self._folders()}
+            names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
+            return next(free for free in names if free not in taken)
+        if _name_of(wanted) != wanted:
+            raise SettingsError(
+                f"{wanted!r} cannot name a consortium", remedy="Use lower-case letters, digits and dashes."
+            )
+        if wanted in present.values():
+            raise ConflictError(f"{wanted} is another consortium here", remedy="Choose a name: --consortium NAME")
+        return wanted
+
+    @property
+    def _consortia(self) -> Path:
+        return self.root / "consortia"
+
+    def _in(self, name: str) -> Membership:
+        folder = self._consortia / name
+        return Membership(name, folder, folder / "linkage.key")
+
+    def _folders(self) -> list[Membership]:
+        """Of every consortium that is or was this party's."""
+        folders = sorted(self._consortia.iterdir()) if self._consortia.is_dir() else []
+        return [self._in(folder.name) for folder in folders if not folder.name.startswith(".")]
+
+    def _present(self) -> list[Membership]:
+        return [one for one in self._folders() if one.coordinator_file.exists()]
+
+    def _make_folder(self, joined: Membership, coordinator: bytes, *, take_over: bool) -> None:
+        """A consortium's folder, and in it what lies at the top: whole or not at all."""
+        for folder in (self._consortia, draft := self._consortia / ".new"):
+            if folder == draft:
+                shutil.rmtree(draft, ignore_errors=True)
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            folder.chmod(_PRIVATE)
+        for source in (self.root / "pins.json", self.root / "keys" / "linkage.key") if take_over else ():
+            if source.exists():
+                write_durably(draft / source.name, source.read_bytes())
+        write_durably(draft / joined.coordinator_file.name, coordinator)
+        draft.rename(joined.folder)
+        sync_directory(self._consortia)
 
     @property
     def next_key(self) -> Path:
@@ -229,8 +298,9 @@ class Home:
         """Raises KeyFileError."""
         settings = self.settings()
         signing_key = load_signing_key(self.root / "keys" / "signing.key")
-        if self.linkage_file.exists():
-            self.linkage_key()  # a file that others can read is told at the start
+        for one in (self.consortium(name) for name in self.consortia() or (None,)):
+            if one.linkage_file.exists():
+                one.linkage_key()  # a file that others can read is told at the start
         return Identity(
             name=settings.name,
             signing_key=signing_key,
@@ -245,31 +315,7 @@ class Home:
         """The private sealing key, 32 bytes. Raises KeyFileError."""
         return load_secret(self.root / "keys" / "sealing.key")
 
-    @property
-    def linkage_file(self) -> Path:
-        """Where the linkage key is, once there is one."""
-        return self.root / "keys" / "linkage.key"
 
-    def linkage_key(self) -> bytes:
-        """The key the members share and the coordinator does not have. Raises KeyFileError."""
-        return load_secret(self.linkage_file)
-
-    def make_linkage_key(self) -> bytes:
-        """The linkage key, made now where there is none yet. Raises KeyFileError."""
-        return self.linkage_key() if self.linkage_file.exists() else create_secret(self.linkage_file)
-
-    def adopt_linkage_key(self, linkage_key: bytes, *, replace: bool) -> None:
-        """Take over a fellow member's linkage key.
-
-        Raises:
-            ConflictError: another key is here and is not to be replaced.
-        """
-        present = self.linkage_key() if self.linkage_file.exists() else None
-        if present == linkage_key:
-            return
-        if present is not None and not replace:
-            raise ConflictError(
-                "this party has another linkage key already",
-                remedy="Ask the sender whether all members are to change it; if so, add --replace.",
-            )
-        write_durably(self.linkage_file, linkage_key.hex().encode() + b"\n")
+def _name_of(text: str) -> str:
+    """A consortium's name, as near to the text as a name can be."""
+    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-_.")[:_LONGEST_NAME] or "consortium"

@@ -7,7 +7,7 @@ import click
 from pydantic import ValidationError
 from rich.console import Console
 
-from commingle.party_agent.compose import ask, compose_agent, home_option
+from commingle.party_agent.compose import ask, compose_agents, consortium_option, home_option
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.membership import enrol as enrol_party
 from commingle.party_agent.membership import rotate_key as rotate_party_key
@@ -83,6 +83,7 @@ def init(
 @click.option(
     "--invite-file", type=click.File(errors="replace"), help="The same from a file, or from standard input: -"
 )
+@click.option("--consortium", metavar="NAME", help="What to call it here, if not as its coordinator calls itself.")
 @ca_option
 @http_option
 @json_option
@@ -92,22 +93,38 @@ def enrol(
     url: str,
     invite: str | None,
     invite_file: TextIO | None,
+    consortium: str | None,
     ca_file: Path | None,
     allow_http: bool,
     as_json: bool,
 ) -> None:
-    """Join a consortium and pin its coordinator's key."""
+    """Join a consortium, one more if need be, and pin its coordinator's key. All consortia share one budget."""
     if (invite is None) == (invite_file is None):
         raise click.UsageError("give either --invite or --invite-file")
     given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
     ca_file = ca_file and ca_file.resolve()
-    coordinator = enrol_party(Home(home), url=url, invite=given, ca_file=ca_file, allow_http=allow_http)
-    fingerprint = coordinator.key.fingerprint
-    emit(
-        {"coordinator": url, "fingerprint": fingerprint},
-        as_json=as_json,
-        text=lambda console: console.print(f"Enrolled at {url}.\nIts key {fingerprint} is pinned."),
+    joined = enrol_party(
+        Home(home), url=url, invite=given, ca_file=ca_file, allow_http=allow_http, consortium=consortium
     )
+    fingerprint = joined.coordinator().key.fingerprint
+    emit(
+        {"consortium": joined.name, "coordinator": url, "fingerprint": fingerprint},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"Enrolled at {url}, consortium {joined.name}.\nIts key {fingerprint} is pinned.", soft_wrap=True
+        ),
+    )
+
+
+@click.command(epilog="Example: commingle party leave --home ./ward --consortium trial")
+@home_option
+@click.option("--consortium", metavar="NAME", required=True)
+@json_option
+def leave(*, home: Path, consortium: str, as_json: bool) -> None:
+    """Belong to a consortium no longer, with the agent stopped. What it has cost stays spent."""
+    place = Home(home)
+    place.leave(place.consortium(consortium).name)
+    emit({"left": consortium}, as_json=as_json, text=lambda console: console.print(f"{consortium} is left."))
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -125,10 +142,11 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 )
 @home_option
 @click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
+@consortium_option
 @json_option
-def pin(*, home: Path, pins: dict[str, str], as_json: bool) -> None:
+def pin(*, home: Path, pins: dict[str, str], consortium: str | None, as_json: bool) -> None:
     """Trust fellow members' keys, after comparing their fingerprints over another channel."""
-    pinned = Home(home).pin_all(pins)
+    pinned = Home(home).consortium(consortium).pin_all(pins)
     emit(
         {"pinned": dict(pinned)},
         as_json=as_json,
@@ -142,8 +160,8 @@ def pin(*, home: Path, pins: dict[str, str], as_json: bool) -> None:
 @json_option
 def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
     """Replace this party's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
-    with compose_agent(Home(home)) as agent:
-        name, fingerprint = agent.identity.name, rotate_party_key(agent, abandon_open=abandon_open)
+    with compose_agents(Home(home)) as agents:
+        name, fingerprint = agents.identity.name, rotate_party_key(agents, abandon_open=abandon_open)
     emit(
         {"name": name, "fingerprint": fingerprint},
         as_json=as_json,
@@ -164,6 +182,12 @@ def status(*, home: Path, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         for key, said in value.items():
-            console.print(f"{key.replace('_', ' ')}: {said}", soft_wrap=True)
+            if key != "consortia":
+                console.print(f"{key.replace('_', ' ')}: {said}", soft_wrap=True)
+        for one in value["consortia"]:
+            console.print(f"consortium {one['name']}: {one['coordinator']}", soft_wrap=True)
+            console.print(f"  coordinator fingerprint: {one['fingerprint']}", soft_wrap=True)
+            if one["trouble"]:
+                console.print(f"  trouble: {one['trouble']}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)

@@ -1,46 +1,50 @@
 """The durable privacy ledger: debit before noise, and never under-count.
 
 Which moves a charge may make is told by `shared.release.charge`. Every change is an entry of a hash chain in the same
-transaction; the chain's head goes into every signature the agent makes.
+transaction; the chain's head goes into every signature the agent makes. One ledger is one population's, and its cap
+holds over all that is in it, whichever consortium it was for and whatever the population is called.
 """
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.store import AgentStore
+from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.model import decode
 from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
+    REJOINED,
     Acknowledge,
+    Adopt,
     Charge,
+    ChargeKind,
     ChargeState,
+    ChargeTerms,
     LedgerEntry,
     RecordBlock,
     Redraw,
     Reserve,
     Spend,
     Withdraw,
+    adopted_kind,
     advance,
     entry_facts,
     first_altered,
     link_digest,
     link_text,
+    populations_of,
     refuse_signature,
     replay,
 )
 from commingle.shared.release.rounds import Refused
-
-ChargeKind = Literal["release", "regression"]
-_RESTORE = "Restore the ledger's backup."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,30 @@ class ChargeRecord(Charge):
         release: the release's id, or the regression's.
     """
 
-    coordinator: str
+    terms: ChargeTerms
     release: str
-    dataset: str
     data_sha256: str = field(repr=False)
-    study: str
-    expires: datetime
-    kind: ChargeKind
+
+    @property
+    def coordinator(self) -> str:
+        """Of the terms, as are the following."""
+        return self.terms.coordinator
+
+    @property
+    def dataset(self) -> str:
+        return self.terms.dataset
+
+    @property
+    def study(self) -> str:
+        return self.terms.study
+
+    @property
+    def expires(self) -> datetime:
+        return self.terms.expires
+
+    @property
+    def kind(self) -> ChargeKind:
+        return self.terms.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +121,25 @@ class Debit:
     delta: float = 0.0
 
 
-class Ledger:
-    """The charges of one party under one coordinator."""
+@dataclass(frozen=True, slots=True)
+class Summit:
+    """How far the chain has come.
 
-    def __init__(self, store: AgentStore, *, cap: Cap, coordinator: str) -> None:
+    Attributes:
+        height: see `shared.release.charge.height_after`.
+        spent: what was debited or adopted so far and never comes back.
+    """
+
+    height: int
+    head: str
+    spent: Loss
+
+
+class Ledger:
+    """The charges of one party, over all its consortia."""
+
+    def __init__(self, store: AgentStore, *, cap: Cap) -> None:
         self._store = store
-        self._coordinator = coordinator
         self.cap = cap
 
     def reserve(
@@ -120,35 +154,20 @@ class Ledger:
         expires: datetime,
         delta: float = 0.0,
         kind: ChargeKind = "release",
+        coordinator: str = "",
     ) -> ChargeRecord | Refused:
         """Set budget aside for an approval, in the transaction that also records its signature.
 
         `data_sha256` says which rows the approval was about. It is no part of the chain: heads are published, and
         whoever can guess a row must not be able to test the guess against one.
         """
-        reserved = advance(self._find(db, release), Reserve(self.cap.population, Loss(rho, delta)))
+        terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
+        reserved = advance(self._find(db, release), Reserve(self.cap.population, Loss(rho, delta), terms))
         if isinstance(reserved, Refused):
             return reserved
-        if (short := self._shortfall(db, reserved.loss)) is not None:
-            return short
-        db.execute(
-            "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
-            (
-                self._coordinator,
-                release,
-                reserved.population,
-                str(rho.units),
-                reserved.state.value,
-                reserved.attempt,
-                dataset,
-                data_sha256,
-                study,
-                expires.isoformat(),
-                delta,
-                kind,
-            ),
-        )
-        self._append(db, reserved.state.value, release, **entry_facts(None, reserved))
+        if (refused := self._other_population(db) or self._shortfall(db, reserved.loss)) is not None:
+            return refused
+        self._add(db, release, reserved, terms, data_sha256=data_sha256)
         return self.charge_in(db, release)
 
     def debit(self, release: str, *, approvals: str, table: TableDigest, now: datetime) -> Debit | Refused:
@@ -182,7 +201,7 @@ class Ledger:
         if isinstance(charge, Refused):
             return charge
         if charge.approvals is None:
-            raise LedgerError("a debit names no approvals", remedy=_RESTORE)
+            raise LedgerError("a debit names no approvals", remedy=RESTORE)
         return Debit(release, charge.rho.units, charge.attempt, charge.approvals, table, charge.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
@@ -216,16 +235,16 @@ class Ledger:
         """The charge of a release that must have one. Raises LedgerError."""
         charge = self._find(db, release)
         if charge is None:
-            raise LedgerError("a charge has vanished", remedy="Stop the agent and restore the ledger's backup.")
+            raise LedgerError("a charge has vanished", remedy=RESTORE)
         return charge
 
     def charges(self) -> list[ChargeRecord]:
-        """All charges under this coordinator and any other, oldest first."""
+        """All of them, oldest first."""
         with self._store.reading() as db:
             return [_record(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
 
     def spent(self) -> Rho:
-        """What the population has lost or set aside, over every coordinator."""
+        """What was lost or set aside, over every consortium."""
         return self.lost().rho
 
     def lost(self) -> Loss:
@@ -235,10 +254,12 @@ class Ledger:
 
     def lost_in(self, db: sqlite3.Connection) -> Loss:
         """The same, inside a transaction."""
-        rows = db.execute(
-            "SELECT rho_units, delta FROM charges WHERE population = ? AND state <> 'released'", (self.cap.population,)
-        )
-        return sum((Loss(Rho(int(row["rho_units"])), row["delta"]) for row in rows), start=Loss(ZERO))
+        return _sum_of(db.execute("SELECT rho_units, delta FROM charges WHERE state <> 'released'"))
+
+    @property
+    def populations(self) -> tuple[str, ...]:
+        """Whose data the charges are about: one, but for ledgers of an earlier version."""
+        return populations_of(self.charges())
 
     def shortfall(self, rho: Rho, *, delta: float = 0.0) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
@@ -249,6 +270,79 @@ class Ledger:
         """Digest of the last entry of the chain."""
         row = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return row["digest"] if row else GENESIS
+
+    @property
+    def length(self) -> int:
+        """How many entries the chain has."""
+        with self._store.reading() as db:
+            return int(db.execute("SELECT COUNT(*) FROM entries").fetchone()[0])
+
+    def summit(self) -> Summit:
+        """How far the chain has come."""
+        with self._store.reading() as db:
+            entries = self.length
+            rejoined = _rejoined(db)
+            since = entries - rejoined[-1]["seq"] if rejoined else entries
+            height = json.loads(rejoined[-1]["body"])["height"] + since if rejoined else entries
+            spent = "SELECT rho_units, delta FROM charges WHERE state NOT IN ('reserved', 'released')"
+            return Summit(height, self.head(db), _sum_of(db.execute(spent)))
+
+    def knows(self, head: str) -> bool:
+        """Whether the chain had this head, or has rejoined a branch with it."""
+        with self._store.reading() as db:
+            if head == GENESIS or db.execute("SELECT 1 FROM entries WHERE digest = ?", (head,)).fetchone():
+                return True
+            return any(head in json.loads(row["body"])["heads"] for row in _rejoined(db))
+
+    def place(self, head: str) -> int:
+        """How many entries led to this head; 0 where it is none of the chain's own."""
+        with self._store.reading() as db:
+            row = db.execute("SELECT seq FROM entries WHERE digest = ?", (head,)).fetchone()
+        return row["seq"] if row else 0
+
+    def signed_place(self, kind: str, release: str | None = None) -> int:
+        """Which entry of the chain records our newest signature of a kind, about that release; 0 for none."""
+        which = "SELECT seq, json_extract(body, '$.release') AS release FROM entries "
+        with self._store.reading() as db:
+            rows = db.execute(
+                which + "WHERE json_extract(body, '$.kind') = 'signed' AND json_extract(body, '$.document') = ? "
+                "ORDER BY seq DESC",
+                (kind,),
+            )
+            return next((row["seq"] for row in rows if release in {None, row["release"]}), 0)
+
+    def adopt(
+        self,
+        charges: Iterable[tuple[str, Loss, ChargeTerms]],
+        signed: Iterable[tuple[str, str, Envelope]],
+        heads: Iterable[str],
+        *,
+        height: int,
+    ) -> None:
+        """Take over what witnesses can show of a lost branch, in one transaction.
+
+        Args:
+            charges: id, loss and terms; what is charged here already stays at that and is never made again.
+            signed: release, kind and envelope of what the branch signed.
+            heads: the branch's, as witnessed; the last is the furthest.
+            height: its.
+        """
+        rejoined = tuple(heads)
+        with self._store.transaction() as db:
+            for release, kind, envelope in signed:
+                self._keep(db, "received", release, adopted_kind(kind), envelope)
+            for release, loss, terms in charges:
+                current = self._find(db, release)
+                adopted = advance(current, Adopt(self.cap.population, loss, terms))
+                if isinstance(adopted, Refused):
+                    raise LedgerError(adopted.reason, remedy="Report this.")
+                if current is None:
+                    self._add(db, release, adopted, terms, data_sha256="")
+                else:
+                    self._write(db, current, adopted)
+            if rejoined:
+                beyond = max(height, self.summit().height) + 1
+                self._append(db, REJOINED, rejoined[-1], heads=rejoined, height=beyond)
 
     def sign_off(self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope) -> None:
         """Keep a signature of ours, once and for all, with its chain entry.
@@ -300,28 +394,31 @@ class Ledger:
             LedgerError: an entry was altered or is missing.
         """
         with self._store.reading() as db:
-            rows = db.execute("SELECT * FROM entries ORDER BY seq").fetchall()
-        altered = first_altered([row["body"] for row in rows])
-        for place, row in enumerate(rows):
-            if place == altered or link_digest(row["body"]) != row["digest"]:
-                raise LedgerError(f"entry {row['seq']} of the ledger's chain was altered", remedy=_RESTORE)
-        return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
+            return _verified(db.execute("SELECT * FROM entries ORDER BY seq").fetchall())
 
     def verify(self) -> None:
-        """Hold the charges against the chain, whose every move must be one that a charge can make.
+        """Hold charges and signatures against the chain, whose every move must be one that a charge can make.
 
         Raises:
-            LedgerError: one of them was altered by something else than this agent.
+            LedgerError: something was altered by something else than this agent, or cannot be read; or the settings
+                name another population than the first charge did.
         """
-        self.entries()
         try:
-            told = replay(decode(LedgerEntry, body.encode()) for body in self.history()[0])
-        except DocumentError:
-            raise LedgerError("an entry of the ledger's chain is not one of this agent's", remedy=_RESTORE) from None
-        with self._store.reading() as db:
-            kept = {row["release"]: Charge(**_chain_facts(row)) for row in db.execute("SELECT * FROM charges")}
-        if told != kept:
-            raise LedgerError("the charges are not those of the ledger's chain", remedy=_RESTORE)
+            with self._store.reading() as db:
+                rows = db.execute("SELECT * FROM entries ORDER BY seq").fetchall()
+                records = [_record(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
+                signatures = db.execute("SELECT release, kind, digest FROM signatures").fetchall()
+            _verified(rows)
+            entries = [decode(LedgerEntry, row["body"].encode()) for row in rows]
+        except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, IndexError):
+            raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
+        _require_same(entries, records, {(row["release"], row["kind"]): row["digest"] for row in signatures})
+        known = populations_of(records)
+        if known and self.cap.population not in known:
+            raise LedgerError(
+                f"this ledger is that of population {known[0]}, and the settings name {self.cap.population}",
+                remedy=f"Set population back to {known[0]} in settings.json: another name is no other budget.",
+            )
 
     def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
         lost = self.lost_in(db)
@@ -341,10 +438,35 @@ class Ledger:
         )
 
     def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
-        row = db.execute(
-            "SELECT * FROM charges WHERE coordinator = ? AND release = ?", (self._coordinator, release)
-        ).fetchone()
+        row = db.execute("SELECT * FROM charges WHERE release = ?", (release,)).fetchone()
         return _record(row) if row else None
+
+    def _other_population(self, db: sqlite3.Connection) -> Refused | None:
+        known = [row["population"] for row in db.execute("SELECT DISTINCT population FROM charges")]
+        if not known or self.cap.population in known:
+            return None
+        return Refused(f"this ledger is that of population {known[0]}, not of {self.cap.population}")
+
+    def _add(
+        self, db: sqlite3.Connection, release: str, charge: Charge, terms: ChargeTerms, *, data_sha256: str
+    ) -> None:
+        columns = {
+            "coordinator": terms.coordinator,
+            "release": release,
+            "population": charge.population,
+            "rho_units": str(charge.rho.units),
+            "state": charge.state.value,
+            "attempt": charge.attempt,
+            "dataset": terms.dataset,
+            "data_sha256": data_sha256,
+            "study": terms.study,
+            "expires": terms.expires.isoformat(),
+            "delta": charge.delta,
+            "kind": terms.kind,
+        }
+        places = ", ".join(f":{name}" for name in columns)
+        db.execute(f"INSERT INTO charges ({', '.join(columns)}) VALUES ({places})", columns)  # noqa: S608 - names of ours
+        self._append(db, charge.state.value, release, **entry_facts(None, charge))
 
     def _move(
         self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw
@@ -356,16 +478,8 @@ class Ledger:
 
     def _write(self, db: sqlite3.Connection, charge: ChargeRecord, moved: Charge) -> None:
         db.execute(
-            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ? "
-            "WHERE coordinator = ? AND release = ?",
-            (
-                moved.state.value,
-                moved.attempt,
-                moved.approvals,
-                moved.body_sha256,
-                self._coordinator,
-                charge.release,
-            ),
+            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ? WHERE release = ?",
+            (moved.state.value, moved.attempt, moved.approvals, moved.body_sha256, charge.release),
         )
         self._append(db, moved.state.value, charge.release, **entry_facts(charge, moved))
 
@@ -373,31 +487,71 @@ class Ledger:
         db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
         self._append(db, verb, release, document=kind, digest=envelope.digest)
 
-    def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: str | float) -> None:
+    def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: Any) -> None:  # noqa: ANN401 - JSON
         body = link_text(self.head(db), {"kind": kind, "release": release, **facts})
         db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
 
 
-def _record(row: sqlite3.Row) -> ChargeRecord:
-    return ChargeRecord(
-        **_chain_facts(row),
-        coordinator=row["coordinator"],
-        release=row["release"],
-        dataset=row["dataset"],
-        data_sha256=row["data_sha256"],
-        study=row["study"],
-        expires=datetime.fromisoformat(row["expires"]),
-        kind=row["kind"],
+def _require_same(
+    entries: list[LedgerEntry], records: list[ChargeRecord], signatures: Mapping[tuple[str, str], str]
+) -> None:
+    told = replay(entries)
+    if isinstance(told, Refused):
+        raise LedgerError(f"the ledger's chain does not hold: {told.reason}", remedy=RESTORE)
+    kept = {record.release: _as_told(record, told.get(record.release)) for record in records}
+    if told != kept:
+        raise LedgerError("the charges are not those of the ledger's chain", remedy=RESTORE)
+    recorded = {(e.release, e.document): e.digest for e in entries if e.kind in {"signed", "received"}}
+    if recorded != signatures:
+        raise LedgerError("the signatures are not those of the ledger's chain", remedy=RESTORE)
+
+
+def _as_told(record: ChargeRecord, told: Charge | None) -> Charge:
+    """The part of a record that its chain tells: entries of an earlier version have no terms."""
+    return Charge(
+        population=record.population,
+        loss=record.loss,
+        terms=None if told is not None and told.terms is None else record.terms,
+        state=record.state,
+        attempt=record.attempt,
+        approvals=record.approvals,
+        body_sha256=record.body_sha256,
     )
 
 
-def _chain_facts(row: sqlite3.Row) -> dict[str, Any]:
-    """What the chain tells too."""
-    return {
-        "population": row["population"],
-        "loss": Loss(Rho(int(row["rho_units"])), row["delta"]),
-        "state": ChargeState(row["state"]),
-        "attempt": row["attempt"],
-        "approvals": row["approvals"],
-        "body_sha256": row["body_sha256"],
-    }
+def _verified(rows: list[sqlite3.Row]) -> list[Mapping[str, Any]]:
+    altered = first_altered([row["body"] for row in rows])
+    for place, row in enumerate(rows):
+        if place == altered or link_digest(row["body"]) != row["digest"]:
+            raise LedgerError(f"entry {row['seq']} of the ledger's chain was altered", remedy=RESTORE)
+    return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
+
+
+def _rejoined(db: sqlite3.Connection) -> list[sqlite3.Row]:
+    return db.execute(
+        "SELECT seq, body FROM entries WHERE json_extract(body, '$.kind') = ? ORDER BY seq", (REJOINED,)
+    ).fetchall()
+
+
+def _sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
+    return sum((Loss(Rho(int(row["rho_units"])), row["delta"]) for row in rows), start=Loss(ZERO))
+
+
+def _record(row: sqlite3.Row) -> ChargeRecord:
+    return ChargeRecord(
+        population=row["population"],
+        loss=Loss(Rho(int(row["rho_units"])), row["delta"]),
+        terms=ChargeTerms(
+            dataset=row["dataset"],
+            study=row["study"],
+            kind=row["kind"],
+            expires=datetime.fromisoformat(row["expires"]),
+            coordinator=row["coordinator"],
+        ),
+        state=ChargeState(row["state"]),
+        attempt=row["attempt"],
+        approvals=row["approvals"],
+        body_sha256=row["body_sha256"],
+        release=row["release"],
+        data_sha256=row["data_sha256"],
+    )

@@ -7,6 +7,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
+from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
@@ -60,14 +61,16 @@ def signed_identity(name: str, key: SigningKey, sealing_key: bytes) -> Envelope:
     return seal(statement, kind="identity", key=key)
 
 
-def send_linkage_key(home: Home, client: CoordinatorClient, *, coordinator: str, now: datetime) -> Sent:
+def send_linkage_key(
+    home: Home, membership: Membership, client: CoordinatorClient, *, coordinator: str, now: datetime
+) -> Sent:
     """Seal this party's linkage key to every pinned member that is enrolled; made now where there is none yet.
 
     Raises:
         SignatureError, DocumentError: the coordinator shows a sealing key that its owner has not signed.
         RemoteError: the coordinator does not answer or refuses.
     """
-    identity, pins = home.identity(), home.pins()
+    identity, pins = home.identity(), membership.pins()
     members = {member.name: member for member in client.members()}
     sealing_keys = {
         name: _sealing_key(members[name], pin)
@@ -78,7 +81,7 @@ def send_linkage_key(home: Home, client: CoordinatorClient, *, coordinator: str,
         raise ConflictError(
             "no pinned member is enrolled yet", remedy="Pin your fellow members; they enrol; then send again."
         )
-    linkage_key = home.make_linkage_key()
+    linkage_key = membership.make_linkage_key()
     for name, sealing_key in sealing_keys.items():
         recipient = VerifyingKey.from_hex(members[name].signing_key)
         sender = identity.signing_key.verifying_key
@@ -93,12 +96,19 @@ def send_linkage_key(home: Home, client: CoordinatorClient, *, coordinator: str,
 
 
 def receive_linkage_key(
-    home: Home, client: CoordinatorClient, *, coordinator: str, sender: str | None = None, replace: bool = False
+    home: Home,
+    membership: Membership,
+    client: CoordinatorClient,
+    *,
+    coordinator: str,
+    sender: str | None = None,
+    replace: bool = False,
 ) -> Received | None:
     """Take over the linkage key a pinned member sent; None where nobody did.
 
     Args:
         home: whose.
+        membership: in which consortium.
         client: the coordinator's.
         coordinator: its fingerprint.
         sender: accept only this member's.
@@ -109,7 +119,7 @@ def receive_linkage_key(
         ConflictError: members sent different keys, or another key is here already.
         RemoteError: the coordinator does not answer or refuses.
     """
-    identity, pins = home.identity(), home.pins()
+    identity, pins = home.identity(), membership.pins()
     keys: dict[str, VerifyingKey] = {key.fingerprint: key for key in client.member_keys()}
     opened: dict[str, bytes] = {}
     for name, envelope in client.linkage_keys(identity.name).items():
@@ -126,7 +136,7 @@ def receive_linkage_key(
             remedy="Agree on one, then: commingle party linkage receive --from MEMBER",
         )
     name, linkage_key = next(iter(sorted(opened.items())))
-    home.adopt_linkage_key(linkage_key, replace=replace)
+    membership.adopt_linkage_key(linkage_key, replace=replace)
     return Received(check_value(linkage_key), name)
 
 

@@ -14,7 +14,9 @@ from threading import Event, Thread
 import structlog
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError
@@ -61,6 +63,11 @@ class Loop:
     _last: int = 0
     _looked_back: bool = False
 
+    @property
+    def all(self) -> "tuple[Loop, ...]":
+        """Itself, as `Loops` names those of several agents."""
+        return (self,)
+
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
         while not self.stop.is_set():
@@ -72,6 +79,7 @@ class Loop:
                 on_halt()
                 return
             except RemoteError as error:
+                self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
                 self._pause(error, "coordinator unavailable")
             except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
                 self._pause(_fault(error), "unexpected fault")
@@ -118,6 +126,9 @@ class Loop:
 
             for regression in interrupted:
                 self._attend(regression, partial(Regressions(self.agent).finish, regression))
+        stored = self.agent.ledger.signed_place(KIND)
+        if stored and not self.agent.witnesses.covers(stored):  # kept, and not shown before
+            self._attend(KIND, partial(self.agent.witnesses.accept, stored))
 
     def _attend(self, release: str, work: Callable[[], None]) -> None:
         backoff = self._releases.get(release, Backoff())
@@ -147,6 +158,39 @@ class Loop:
         self._releases[release] = backoff
         self.agent.jobs.fail(release, said)
         _log.warning("postponed", release=release, error=code, retry_seconds=round(delay, 1))
+
+
+class Loops:
+    """The loops of all agents of a party, each in a thread of its own: a slow coordinator keeps no other waiting."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.all = tuple(Loop(agent) for agent in agents.consortia)
+        self._threads: list[Thread] = []
+
+    @property
+    def halted(self) -> CommingleError | None:
+        """Why one of them stopped by itself."""
+        return next((loop.halted for loop in self.all if loop.halted is not None), None)
+
+    @property
+    def trouble(self) -> CommingleError | None:
+        """What a coordinator's last failure was, None while all of them answer."""
+        return next((loop.trouble for loop in self.all if loop.trouble is not None), None)
+
+    def start(self, *, on_halt: Callable[[], None]) -> None:
+        """Begin. `on_halt` is called if the party must not go on."""
+        for loop in self.all:
+            thread = Thread(target=loop.run, kwargs={"on_halt": on_halt}, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def finish(self, *, seconds: float) -> None:
+        """Let all of them end what they are doing."""
+        until = time.monotonic() + seconds
+        for loop in self.all:
+            loop.stop.set()
+        for loop, thread in zip(self.all, self._threads, strict=False):
+            loop.finish(thread, seconds=until - time.monotonic())
 
 
 def _fault(error: Exception) -> AgentError:

@@ -11,13 +11,15 @@ import re
 from pathlib import Path
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
+from commingle.party_agent.consortium import Membership, PinnedCoordinator
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home import Home, PinnedCoordinator
+from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, signed_identity
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.keys import Fingerprint, SigningKey
 from commingle.shared.documents.statements import Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
@@ -28,19 +30,28 @@ _INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}"
 
 
 def enrol(
-    home: Home, *, url: str, invite: str, ca_file: Path | None = None, allow_http: bool = False
-) -> PinnedCoordinator:
+    home: Home,
+    *,
+    url: str,
+    invite: str,
+    ca_file: Path | None = None,
+    allow_http: bool = False,
+    consortium: str | None = None,
+) -> Membership:
     """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
+
+    A party joins as many consortia as it likes; what all of them may take is one budget. `consortium` is what this one
+    is to be called here, if not what its coordinator calls itself.
 
     Raises:
         SettingsError: not an invite, or plain http to another machine that was not allowed.
-        ConflictError: the coordinator's key is not the one the invite names, or another is pinned.
+        ConflictError: the coordinator's key is not the one the invite names, or another consortium has the name.
         RemoteError: the coordinator does not answer or refuses.
     """
     match = _INVITE.fullmatch(invite.strip())
     if match is None:
         raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
-    settings, identity = home.settings(), home.identity()
+    identity = home.identity()
     with reaching(url), connect(url, ca_file=ca_file, allow_http=allow_http) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
@@ -50,11 +61,8 @@ def enrol(
                 f"{url} has another key than the invite names",
                 remedy="Check the address; if it is right, somebody may be in between. Ask the operator.",
             )
-        if settings.coordinator is not None and settings.coordinator.key != coordinator.key:
-            raise ConflictError(
-                "this party is enrolled with another coordinator",
-                remedy="Use a home directory of its own for this one.",
-            )
+        home.consortia()  # what an earlier version kept elsewhere is moved first
+        name = home.name_for(coordinator.key, wanted=consortium, called=shown.name)
         statement = Enrolment(
             invite=invite.strip(),
             name=identity.name,
@@ -65,43 +73,47 @@ def enrol(
         client.enrol(SignedDocument(signing_key=statement.signing_key, envelope=envelope))
         http.auth = RequestSigner(identity.signing_key, audience=coordinator.key.fingerprint)
         publish_identity(home, client)
-    home.save_settings(settings.model_copy(update={"coordinator": coordinator}))
-    return coordinator
+    return home.join(coordinator, name=name)
 
 
-def rotate_key(agent: Agent, *, abandon_open: bool = False) -> Fingerprint:
-    """Replace both keys; the new signing key's fingerprint. Nobody else may use the agent meanwhile.
+def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
+    """Replace both keys in every consortium; the new signing key's fingerprint. Nobody else may use them meanwhile.
 
     Raises:
         ConflictError: releases that this party approved are open, and would end without their budget coming back.
         RemoteError: the coordinator does not answer or refuses; the old key stays.
     """
-    waiting = [p for p in agent.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
+    waiting = [p for p in agents.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
     if waiting and not abandon_open:
         raise ConflictError(
             f"{len(waiting)} approved releases are open, the first is {waiting[0].release[:16]}; they end with the key",
             remedy="Let the agent run until they are over; or, where the key may be known to others, --abandon-open.",
         )
-    sealing_key = agent.home.prepare_next_sealing_key()
-    old, new = agent.identity.signing_key, agent.home.prepare_next_key()
+    sealing_key = agents.home.prepare_next_sealing_key()
+    old, new = agents.identity.signing_key, agents.home.prepare_next_key()
     rotation = Rotation(
-        party=agent.identity.name,
+        party=agents.identity.name,
         old_key=old.verifying_key.raw.hex(),
         new_key=new.verifying_key.raw.hex(),
-        created=agent.clock(),
+        created=agents.clock(),
     )
     by_old, by_new = (seal(rotation, kind="rotation", key=key) for key in (old, new))
-    request = RotationRequest(by_old=by_old, by_new=by_new)
+    for agent in agents.consortia:
+        _rotate(agent, RotationRequest(by_old=by_old, by_new=by_new), new)
+        agent.client.publish_identity(rotation.party, signed_identity(rotation.party, new, sealing_key))
+    agents.home.adopt_next_key()
+    return new.fingerprint
+
+
+def _rotate(agent: Agent, request: RotationRequest, new: SigningKey) -> None:
+    """At one coordinator, whose calls are signed with the new key from then on."""
     with_new_key = RequestSigner(new, audience=agent.coordinator.key.fingerprint, clock=agent.clock)
     try:
-        agent.client.rotate(rotation.party, request)
+        agent.client.rotate(agent.identity.name, request)
     except RemoteProblemError as error:
         if error.problem != "request-signature":
             raise
         # the old key is not known any more: an earlier try got through and its answer was lost
         agent.client.http.auth = with_new_key
-        agent.client.rotate(rotation.party, request)
+        agent.client.rotate(agent.identity.name, request)
     agent.client.http.auth = with_new_key
-    agent.client.publish_identity(rotation.party, signed_identity(rotation.party, new, sealing_key))
-    agent.home.adopt_next_key()
-    return new.fingerprint

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from sqlite3 import Row
 
-from commingle.party_agent.errors import NotFoundError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified
@@ -16,6 +16,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 # the column `decision` only ever says "waiting": the ledger's signatures tell it
 _SELECT = """
 SELECT release, spec, state, findings,
+    coordinator,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'approval') AS approved,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
 FROM proposals p WHERE spec <> x''
@@ -24,6 +25,7 @@ _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 _NEVER_APPROVED = "NOT EXISTS (SELECT 1 FROM signatures s WHERE s.release = proposals.release AND s.kind = 'approval')"
 RETENTION = timedelta(days=30)
 """How long a spec is kept that was never approved here and is over. Its id is kept for ever, an approved one whole."""
+_OF = "coordinator IN ('', ?)"  # earlier versions knew one coordinator only
 
 
 class Decision(StrEnum):
@@ -42,6 +44,7 @@ class Proposal:
         spec: as verified when it was first seen.
         state: where the coordinator last said the release stands.
         findings: what speaks against it, in words.
+        coordinator: fingerprint of the one that showed it; empty where an earlier version noted it.
     """
 
     release: str
@@ -49,6 +52,7 @@ class Proposal:
     state: str
     decision: Decision
     findings: tuple[str, ...]
+    coordinator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +61,36 @@ class Proposals:
 
     store: AgentStore
 
-    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime) -> Proposal:
+    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime, coordinator: str = "") -> Proposal:
         """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
         with self.store.transaction() as db:
-            row = (spec.digest, seen.isoformat(), spec.payload, state)
-            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]')", row).rowcount:
+            row = (spec.digest, seen.isoformat(), spec.payload, state, coordinator)
+            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]', ?)", row).rowcount:
                 db.execute(
                     f"UPDATE proposals SET spec = x'', findings = '[]' WHERE spec <> x'' AND seen < ? "  # noqa: S608 - ours
                     f"AND NOT {_UNFINISHED} AND {_NEVER_APPROVED}",
                     ((seen - RETENTION).isoformat(),),
                 )
             else:
-                known = (state, spec.payload, spec.digest)
-                db.execute("UPDATE proposals SET state = ?, spec = ? WHERE release = ?", known)
+                known = (state, spec.payload, coordinator, spec.digest)
+                db.execute("UPDATE proposals SET state = ?, spec = ?, coordinator = ? WHERE release = ?", known)
         return self.get(spec.digest)
 
-    def end(self, release: str, *, state: str, seen: datetime) -> None:
+    def end(self, release: str, *, state: str, seen: datetime, coordinator: str) -> None:
         """Note that a release is over whose spec is not to be had any more."""
         with self.store.transaction() as db:
             db.execute(
-                "INSERT INTO proposals VALUES (?, ?, x'', ?, 'waiting', '[]') "
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, 'waiting', '[]', ?) "
                 "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
-                (release, seen.isoformat(), state),
+                (release, seen.isoformat(), state, coordinator),
             )
+
+    def require_of(self, release: str, coordinator: str) -> None:
+        """Raise ConflictError where another coordinator has shown this release before: it is of that consortium."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT coordinator FROM proposals WHERE release = ?", (release,)).fetchone()
+        if row is not None and row["coordinator"] not in {"", coordinator}:
+            raise ConflictError("the release is of another consortium", remedy="Ask its proposer for one of its own.")
 
     def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
         """Note what speaks against it."""
@@ -98,16 +109,18 @@ class Proposals:
         """All of which the spec is kept, newest first."""
         return self._select("ORDER BY seen DESC, release")
 
-    def unfinished(self) -> list[str]:
-        """Releases that were not over when last seen."""
+    def unfinished(self, coordinator: str) -> list[str]:
+        """Releases of one consortium that were not over when last seen."""
+        which = f"SELECT release FROM proposals WHERE {_OF} AND {_UNFINISHED}"  # noqa: S608 - ours
         with self.store.reading() as db:
-            rows = db.execute(f"SELECT release FROM proposals WHERE {_UNFINISHED}").fetchall()  # noqa: S608 - ours
+            rows = db.execute(which, (coordinator,)).fetchall()
         return [row["release"] for row in rows]
 
-    def finished(self) -> frozenset[str]:
-        """Releases that were seen to be over."""
+    def finished(self, coordinator: str) -> frozenset[str]:
+        """Releases of one consortium that were seen to be over."""
+        which = f"SELECT release FROM proposals WHERE {_OF} AND NOT {_UNFINISHED}"  # noqa: S608 - ours
         with self.store.reading() as db:
-            rows = db.execute(f"SELECT release FROM proposals WHERE NOT {_UNFINISHED}").fetchall()  # noqa: S608 - ours
+            rows = db.execute(which, (coordinator,)).fetchall()
         return frozenset(row["release"] for row in rows)
 
     def _select(self, clause: str, *values: str) -> list[Proposal]:
@@ -120,6 +133,7 @@ class Proposals:
                 state=row["state"],
                 decision=_decision(row),
                 findings=tuple(json.loads(row["findings"])),
+                coordinator=row["coordinator"],
             )
             for row in rows
         ]

@@ -2,17 +2,17 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import click
 
-from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
 from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.compose import compose_agent, home_option
+from commingle.party_agent.compose import compose_agents, home_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import listen as listen_at
-from commingle.party_agent.loop import Loop
+from commingle.party_agent.loop import Loops
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -52,26 +52,26 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
     place = Home(home)
     if place.next_key.exists():  # the coordinator may know the next key already, and only that one
         raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
-    with compose_agent(place) as agent:
-        loop = Loop(agent)
-        _serve(agent, loop, None if port is None else (host, port), tls)
-        if loop.halted is not None:
-            raise loop.halted
+    with compose_agents(place) as agents:
+        loops = Loops(agents)
+        _serve(agents, loops, None if port is None else (host, port), tls)
+        if loops.halted is not None:
+            raise loops.halted
 
 
-def _serve(agent: Agent, loop: Loop, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
+def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
     """Serve on the home's socket, and to tokens on the network where there is an address, until told to stop."""
-    at = agent.home.socket
-    thread = Thread(target=loop.run, kwargs={"on_halt": lambda: os.kill(os.getpid(), signal.SIGTERM)}, daemon=True)
+    at = agents.home.socket
     try:
-        services = [Served(create_app(LocalApi(agent, loop, peer_is_operator=True)), listen_at(at))]
+        services = [Served(create_app(LocalApi(agents, loops, peer_is_operator=True)), listen_at(at))]
         announcement = {"socket": str(at)}
         if address is not None:
             host, port = address
-            remote = create_app(LocalApi(agent, loop, peer_is_operator=False))
+            remote = create_app(LocalApi(agents, loops, peer_is_operator=False))
             services.append(Served(remote, listen(host=host, port=port), tls))
             announcement["url"] = services[-1].url
-        run(services, announcement=announcement, on_listening=thread.start)
+        halt = partial(os.kill, os.getpid(), signal.SIGTERM)
+        run(services, announcement=announcement, on_listening=partial(loops.start, on_halt=halt))
     finally:
         at.unlink(missing_ok=True)
-        loop.finish(thread, seconds=_JOIN_SECONDS)
+        loops.finish(seconds=_JOIN_SECONDS)

@@ -38,8 +38,18 @@ CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BL
     """
 ALTER TABLE regressions ADD COLUMN method TEXT;
 """,
+    """
+ALTER TABLE proposals ADD COLUMN coordinator TEXT NOT NULL DEFAULT '';
+UPDATE proposals SET coordinator = COALESCE(
+    (SELECT c.coordinator FROM charges c WHERE c.release = proposals.release), (SELECT coordinator FROM charges), '');
+CREATE TABLE heads (
+    coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
+""",
 )
 """What each version adds to the one before. An older ledger is brought up when it is opened, in one transaction."""
+
+
+RESTORE = "Restore the newest backup, then: commingle party adopt"
 
 
 class AgentStore:
@@ -50,7 +60,8 @@ class AgentStore:
 
         Raises:
             AgentRunningError: another process has it.
-            LedgerError: it is not a ledger of this version, or it is damaged.
+            LedgerError: it is not a ledger of this version, or it is damaged. A file that is there and empty is: it
+                is never taken for a new ledger.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".lock").touch(mode=0o600)
@@ -63,14 +74,16 @@ class AgentStore:
                 f"another agent works on {path.parent}", remedy="Stop it first: one agent process per ledger."
             ) from None
         self._guard = RLock()
+        self._path = path
+        new = not path.exists()
         path.touch(mode=0o600)  # it holds database passwords and digests of the data
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         try:
-            self._prepare()
+            self._prepare(new=new)
         except sqlite3.DatabaseError as error:
             self.close()
-            raise LedgerError(f"{path} is not a ledger ({error})", remedy="Restore it from its backup.") from None
+            raise LedgerError(f"{path} is not a ledger ({error})", remedy=RESTORE) from None
         except LedgerError:
             self.close()
             raise
@@ -101,7 +114,9 @@ class AgentStore:
             self._connection.close()
             self._lock_file.close()
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, new: bool) -> None:
+        if not new and not self._connection.execute("PRAGMA user_version").fetchone()[0]:
+            raise LedgerError(f"{self._path} is not a ledger (it is empty)", remedy=RESTORE)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
             self._connection.execute(f"PRAGMA {pragma}")
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.compose import ask, calling, home_option
+from commingle.party_agent.compose import ask, calling, consortium_option, home_option
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
@@ -98,12 +98,15 @@ def linkage() -> None:
 
 @linkage.command("send", epilog="Example: commingle party linkage send --home ./ward")
 @home_option
+@consortium_option
 @json_option
-def send(*, home: Path, as_json: bool) -> None:
+def send(*, home: Path, consortium: str | None, as_json: bool) -> None:
     """Seal this party's linkage key to every pinned member that is enrolled."""
     place = Home(home)
-    with calling(place) as client:
-        sent = send_linkage_key(place, client, coordinator=_fingerprint(place), now=system_clock())
+    membership = place.consortium(consortium)
+    with calling(place, membership) as client:
+        fingerprint = membership.coordinator().key.fingerprint
+        sent = send_linkage_key(place, membership, client, coordinator=fingerprint, now=system_clock())
 
     def text(console: Console) -> None:
         console.print(f"Sent to {', '.join(sent.recipients)}. Check value: {sent.check}")
@@ -119,13 +122,18 @@ def send(*, home: Path, as_json: bool) -> None:
 @home_option
 @click.option("--from", "sender", metavar="MEMBER", help="Accept only this member's.")
 @click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
+@consortium_option
 @json_option
-def receive(*, home: Path, sender: str | None, replace: bool, as_json: bool) -> None:
+def receive(*, home: Path, sender: str | None, replace: bool, consortium: str | None, as_json: bool) -> None:
     """Take over the linkage key a pinned member has sent. A running agent that has none does so by itself."""
     place = Home(home)
-    with calling(place) as client:
+    membership = place.consortium(consortium)
+    with calling(place, membership) as client:
         publish_identity(place, client)  # again, as the signing key may have been replaced since enrolment
-        received = receive_linkage_key(place, client, coordinator=_fingerprint(place), sender=sender, replace=replace)
+        fingerprint = membership.coordinator().key.fingerprint
+        received = receive_linkage_key(
+            place, membership, client, coordinator=fingerprint, sender=sender, replace=replace
+        )
     if received is None:
         raise NotFoundError(
             "no pinned member has sent a linkage key", remedy="Pin the sender; it runs: commingle party linkage send"
@@ -145,11 +153,6 @@ def receive(*, home: Path, sender: str | None, replace: bool, as_json: bool) -> 
 def doctor(*, home: Path, as_json: bool) -> None:
     """Check home, ledger, data, disk and coordinator; say how to mend what is wrong. Exit code 1 if something is."""
     report(examine_home(Home(home), now=system_clock()), as_json=as_json)
-
-
-def _fingerprint(place: Home) -> str:
-    coordinator = place.settings().coordinator
-    return coordinator.key.fingerprint if coordinator else ""
 
 
 @click.group()

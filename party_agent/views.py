@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
 from commingle.party_agent.jobs import Job
 from commingle.party_agent.ledger import ChargeRecord, Ledger
+from commingle.party_agent.loop import Loop, Loops
 from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
+from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.spec import PartySpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.forecast.forecast import forecast_of
@@ -69,12 +72,24 @@ def ledger_view(ledger: Ledger) -> dict[str, Any]:
     cap, lost = ledger.cap, ledger.lost()
     spent, left, delta = lost.rho, cap.rho_beside(lost.delta) - lost.rho, max(cap.delta - lost.delta, float_info.min)
     return {
-        "population": cap.population,
+        "population": " and ".join(ledger.populations) or cap.population,
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
         "spent": {"rho": float(spent), "epsilon": spent.epsilon(delta), "delta": lost.delta},
         "remaining": {"rho": float(left), "epsilon": left.epsilon(delta), "delta": delta},
         "charges": [_charge_view(charge, cap.delta) for charge in ledger.charges()],
         "entries": len(ledger.entries()),
+    }
+
+
+def consortium_view(agent: Agent, running: Loop | Loops | None) -> dict[str, Any]:
+    """One consortium of this party, and what its coordinator's last failure was."""
+    loops = running.all if running else ()
+    trouble = next((one.halted or one.trouble for one in loops if one.agent is agent), None)
+    return {
+        "name": agent.membership.name,
+        "coordinator": agent.coordinator.url,
+        "fingerprint": agent.coordinator.key.fingerprint,
+        "trouble": trouble.diagnostics() if trouble else None,
     }
 
 
@@ -111,21 +126,23 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
     return {"columns": len(share.whitening.centre), "condition_number": condition}
 
 
-def export_audit(agent: Agent) -> SignedDocument:
+def export_audit(agent: Agent | Agents) -> SignedDocument:
     """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
 
     Raises:
-        RemoteError: the party has replaced its key, and the coordinator cannot be asked for the signed rotations.
+        RemoteError: a regression in it is not witnessed yet, or the party has replaced its key: the coordinator, which
+            cannot be asked, witnesses, and has the signed rotations.
     """
+    agent.witnesses.accept(agent.ledger.signed_place(KIND))
     entries, documents = agent.ledger.history()
     audit = PartyAudit(
         party=agent.identity.name,
-        coordinator=agent.coordinator.key.fingerprint,
+        coordinator=agent.consortia[0].coordinator.key.fingerprint,
         exported=agent.clock(),
         head=link_digest(entries[-1]) if entries else GENESIS,
         entries=entries,
         documents=documents,
-        rotations=agent.client.rotations(agent.identity.name) if agent.identity.former_keys else (),
+        rotations=agent.consortia[0].client.rotations(agent.identity.name) if agent.identity.former_keys else (),
     )
     key = agent.identity.signing_key
     envelope = seal(audit, kind="party-audit", key=key)

@@ -13,7 +13,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, 
 
 from commingle.shared.documents import model
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.documents.statements import RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
 from commingle.shared.text import printable
 
@@ -96,6 +96,12 @@ class SealedLinkageKeys(Answer):
     """What members sent to one of them, in order of senders."""
 
     items: tuple[SealedLinkageKey, ...]
+
+
+class LedgerHeads(Answer):
+    """Members' statements how far their ledgers have come."""
+
+    items: tuple[SignedDocument, ...]
 
 
 class PartyProgress(Answer):

@@ -6,7 +6,13 @@ from typing import BinaryIO, Protocol, TypeVar
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.access import require_member, require_party, require_proposer, require_reader
+from commingle.coordinator.access import (
+    require_enrolled,
+    require_member,
+    require_party,
+    require_proposer,
+    require_reader,
+)
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.http.bodies import JSON_LIMIT, Body
@@ -43,6 +49,14 @@ class Authenticator:
     async def member(self, request: Request, release: str) -> None:
         """A request without a body that is signed by a party of the release in its path."""
         await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
+
+    async def enrolled(self, request: Request) -> None:
+        """A request without a body that is signed by any member."""
+        await run_in_threadpool(require_enrolled, self._coordinator, head_of(request))
+
+    async def enrolled_body(self, request: Request) -> bytes:
+        """The JSON body of a request that is signed by any member."""
+        return await self._body(request, lambda: require_enrolled(self._coordinator, head_of(request)))
 
     async def unsigned_body(self, request: Request) -> bytes:
         """The JSON body of a request by anyone."""

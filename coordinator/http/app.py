@@ -10,6 +10,7 @@ from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import (
     CursorError,
     InviteError,
+    LedgerHeadError,
     NameTakenError,
     NotDealtError,
     NotPublishedError,
@@ -52,6 +53,7 @@ _STATUSES: Mapping[type[CommingleError], int] = {
     UnknownError: 404,
     NameTakenError: 409,
     OtherBytesError: 409,
+    LedgerHeadError: 409,
     StateError: 409,
     TooManyProposalsError: 409,
     NotPublishedError: 409,

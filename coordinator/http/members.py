@@ -7,7 +7,16 @@ from fastapi import APIRouter, Depends, Query, Response
 from commingle.coordinator.coordinator import Coordinator, export_member_log
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import takes
-from commingle.coordinator.http.views import PageQuery, decode_cursor, encode_cursor, party_key, party_record
+from commingle.coordinator.http.views import (
+    AfterQuery,
+    HeadsQuery,
+    PageQuery,
+    decode_cursor,
+    encode_cursor,
+    party_key,
+    party_record,
+)
+from commingle.coordinator.ledger_heads import head_history, newest_heads, witness
 from commingle.coordinator.linkage import linkage_keys, publish_identity, relay
 from commingle.coordinator.members import enrol, require_party, rotate
 from commingle.shared import __version__
@@ -16,6 +25,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
 from commingle.shared.wire import (
     CoordinatorIdentity,
+    LedgerHeads,
     PartyKeys,
     PartyPage,
     PartyRecord,
@@ -77,7 +87,35 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
         return export_member_log(coordinator)
 
     _add_linkage(router, coordinator, auth)
+    _add_heads(router, coordinator, auth)
     return router
+
+
+def _add_heads(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
+    @router.get("/v1/ledger-heads", dependencies=[Depends(auth.enrolled)])
+    def list_newest_heads() -> LedgerHeads:
+        """How far each member's ledger has come: its newest signed statement. For members only."""
+        return LedgerHeads(items=newest_heads(coordinator))
+
+    @router.get("/v1/parties/{party}/ledger-heads", dependencies=[Depends(auth.enrolled)])
+    def list_heads(party: str, query: Annotated[HeadsQuery, Query()]) -> LedgerHeads:
+        """What a member has stated of its ledger, the newest first. For members only."""
+        return LedgerHeads(items=head_history(coordinator, party, below=query.below, limit=query.limit))
+
+    @router.put("/v1/parties/{party}/ledger-heads", status_code=201, openapi_extra=takes(SignedDocument))
+    def put_head(
+        party: str,
+        query: Annotated[AfterQuery, Query()],
+        body: Annotated[bytes, Depends(auth.enrolled_body)],
+        response: Response,
+    ) -> SignedDocument:
+        """State how far the ledger has come: signed by its party as kind `ledger-head`, brought by any member.
+
+        It is refused unless it goes further than the newest one and `after` names that one's head.
+        """
+        signed = decode(SignedDocument, body)
+        response.status_code = 201 if witness(coordinator, party, signed, after=query.after) else 200
+        return signed
 
 
 def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.ledger_head import NO_HEAD
+from commingle.shared.documents.model import Digest, decode
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
@@ -37,6 +38,19 @@ class PageQuery(QueryParameters):
 
     cursor: Annotated[str, Field(max_length=100)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class HeadsQuery(QueryParameters):
+    """Which ledger heads: those of less than a height."""
+
+    below: Annotated[int, Field(ge=0, lt=_HIGHEST)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class AfterQuery(QueryParameters):
+    """The head that another one follows."""
+
+    after: Digest = NO_HEAD
 
 
 class ReleasesQuery(PageQuery):

@@ -4,10 +4,10 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from commingle.coordinator.store.rows import Invite, KeyRow, Page, PartyRow, SealedKeyRow, TokenRow
-from commingle.coordinator.store.tables import invites, keys, linkage_keys, nonces, parties, tokens
+from commingle.coordinator.store.rows import HeadRow, Invite, KeyRow, Page, PartyRow, SealedKeyRow, TokenRow
+from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
 
 _PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
 _SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
@@ -113,6 +113,37 @@ class LinkageKeys:
     def forget(self, before: datetime) -> None:
         """Forget what was sealed before then: its recipient has it, or asks for it again."""
         self._connection.execute(delete(linkage_keys).where(linkage_keys.c.created < before))
+
+
+class WitnessedHeads:
+    """How far members' ledgers have come, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, head: HeadRow) -> None:
+        """Keep one more; those before it stay."""
+        self._connection.execute(insert(ledger_heads).values(asdict(head)))
+
+    def newest(self, party: str) -> HeadRow | None:
+        """The one that goes furthest."""
+        return next(iter(self.history(party, below=None, limit=1)), None)
+
+    def history(self, party: str, *, below: int | None, limit: int) -> tuple[HeadRow, ...]:
+        """Those of less than a height, the furthest first."""
+        query = select(ledger_heads).where(ledger_heads.c.party == party)
+        if below is not None:
+            query = query.where(ledger_heads.c.height < below)
+        query = query.order_by(ledger_heads.c.height.desc()).limit(limit)
+        return tuple(HeadRow(*row) for row in self._connection.execute(query))
+
+    def newest_of_each(self) -> tuple[HeadRow, ...]:
+        """The furthest of each member, in order of names."""
+        furthest = select(ledger_heads.c.party, func.max(ledger_heads.c.height).label("height"))
+        top = furthest.group_by(ledger_heads.c.party).subquery()
+        same = (ledger_heads.c.party == top.c.party) & (ledger_heads.c.height == top.c.height)
+        query = select(ledger_heads).join(top, same).order_by(ledger_heads.c.party)
+        return tuple(HeadRow(*row) for row in self._connection.execute(query))
 
 
 class Access:

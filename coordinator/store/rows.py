@@ -68,6 +68,16 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadRow:
+    """How far a member's ledger had come: its statement with its key, JSON."""
+
+    party: str
+    height: int
+    head: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRow:
     """A bearer token as stored: the secret itself is not."""
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
 from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.events import Events
-from commingle.coordinator.store.members import Access, LinkageKeys, Members
+from commingle.coordinator.store.members import Access, LinkageKeys, Members, WitnessedHeads
 from commingle.coordinator.store.releases import Releases
 from commingle.shared.runtime import faults
 
@@ -31,6 +31,7 @@ class Transaction:
     releases: Releases
     events: Events
     linkage: LinkageKeys
+    heads: WitnessedHeads
 
 
 def _nobody_waits() -> None:
@@ -138,5 +139,10 @@ def migrate(database: Database) -> None:
 
 def _transaction(connection: Connection) -> Transaction:
     return Transaction(
-        Access(connection), Members(connection), Releases(connection), Events(connection), LinkageKeys(connection)
+        Access(connection),
+        Members(connection),
+        Releases(connection),
+        Events(connection),
+        LinkageKeys(connection),
+        WitnessedHeads(connection),
     )

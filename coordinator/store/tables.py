@@ -82,6 +82,15 @@ linkage_keys = Table(
     Column("envelope", Text, nullable=False),
 )
 
+ledger_heads = Table(
+    "ledger_heads",
+    metadata,
+    Column("party", ForeignKey("parties.name"), primary_key=True),
+    Column("height", BigInteger, primary_key=True, autoincrement=False),
+    Column("head", String(_DIGEST), nullable=False),
+    Column("document", Text, nullable=False),
+)
+
 keys = Table(
     "party_keys",
     metadata,

@@ -6,7 +6,7 @@ name=$1
 home=/var/lib/commingle/$name
 tables=/var/lib/commingle/tables/$name
 
-if ! grep -q signing_key "$home/settings.json"; then
+if ! cat "$home"/consortia/*/coordinator.json "$home/settings.json" 2>/dev/null | grep -q signing_key; then
     commingle party enrol --home "$home" --coordinator "$COMMINGLE_COORDINATOR" --invite "$(cat "/run/invites/$name")"
 fi
 if ! commingle party datasets list --home "$home" --json | grep -q '"name": "stays"'; then

@@ -20,7 +20,7 @@ class Regression:
     """A regression that was paid for.
 
     Attributes:
-        document: the signed result; None where it was interrupted or given up.
+        document: the signed result; None where it was interrupted or given up, or is not witnessed yet.
     """
 
     request: RegressionRequest
@@ -73,12 +73,16 @@ _STATES = {
 }
 
 
+_UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
+
+
 def regression_line(regression: Regression) -> dict[str, Any]:
     """One line of the list."""
     request, charge = regression.request, regression.charge
+    kept = charge.state is ChargeState.STORED and regression.document is None
     return {
         "id": request.id,
-        "state": _STATES.get(charge.state, charge.state.value),
+        "state": _UNWITNESSED if kept else _STATES.get(charge.state, charge.state.value),
         "dataset": request.dataset,
         "target": request.target,
         "method": request.method,

@@ -1,11 +1,13 @@
 """A regression from request to signed result. It can crash anywhere; asked again, or by the agent's loop, it goes on.
 
-Ordering rules, as for blocks (docs/design/states.md#ordering-rules): request and debit are one transaction; noise is
-drawn after it; the result is signed and recorded before anybody is shown it. A charge that is debited and has no result
+Ordering rules, as for blocks (docs/design/states.md#ordering-rules): the ledger's witnesses are asked before the debit;
+request and debit are one transaction; noise is drawn after it; the result is signed, recorded and witnessed before
+anybody is shown it. A charge that is debited and has no result
 has let nothing out, so noise is drawn again under it. A recorded result is never computed again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from sqlite3 import Connection
@@ -14,11 +16,11 @@ from typing import TypeVar
 
 import structlog
 
-from commingle.party_agent.agent import Agent
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, SubjectsChangedError
+from commingle.party_agent.errors import ConflictError, SubjectsChangedError, UnwitnessedError
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord, Debit
+from commingle.party_agent.party import Party
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
@@ -32,6 +34,7 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import RemoteError
 
 Answer = TypeVar("Answer", ChargeRecord, Debit)
 _log = structlog.get_logger()
@@ -42,9 +45,9 @@ _DAY = timedelta(days=1)  # a charge has to say when it expires; this one is deb
 
 @dataclass(frozen=True, slots=True)
 class Regressions:
-    """The regressions of one agent."""
+    """The regressions of one party, whichever consortia it is in."""
 
-    agent: Agent
+    agent: Party
 
     @property
     def requests(self) -> Requests:
@@ -57,6 +60,8 @@ class Regressions:
         Raises:
             ConflictError: something speaks against it, in words naming the rule; nothing was spent then. Or it was
                 given up before.
+            UnwitnessedError: no witness of the ledger answers. Nothing was spent, or the result is kept until one does.
+            StaleLedgerError: the ledger was set back; nothing was spent.
             NotFoundError, SpecError, ParameterError: it makes no sense; nothing was spent.
             SubjectsChangedError: the table has other subjects than those that were registered. Where that shows after
                 the debit, the charge stays.
@@ -78,9 +83,10 @@ class Regressions:
     def get(self, identifier: str) -> Regression:
         """One that was paid for. Raises NotFoundError."""
         request = self.requests.get(identifier)
-        envelope = self.agent.ledger.signature(identifier, KIND)
+        ledger = self.agent.ledger
+        envelope, place = ledger.signature(identifier, KIND), ledger.signed_place(KIND, identifier)
         document = None
-        if envelope is not None:
+        if envelope is not None and self.agent.witnesses.covers(place):
             signer = envelope.signatures[0].keyid
             key = next(key for key in self.agent.identity.keys if key.fingerprint == signer)
             document = SignedDocument(signing_key=key.raw.hex(), envelope=envelope)
@@ -94,7 +100,9 @@ class Regressions:
     def _ask(self, request: RegressionRequest) -> Regression:
         known = self.agent.ledger.charge(request.id)
         if known is not None and known.state is ChargeState.STORED:
-            return self.get(request.id)
+            return self._witnessed(request.id)
+        with _witnesses_answering("nothing was paid for, drawn or shown"):
+            self.agent.witnesses.ask()
         dataset = self.agent.datasets.get(request.dataset)
         if known is not None:
             self._require_finishable(known, request, dataset)
@@ -107,7 +115,13 @@ class Regressions:
         faults.reach("party.regression.drawn")
         self._store(request, plan, estimate, debit)
         faults.reach("party.regression.stored")
-        return self.get(request.id)
+        return self._witnessed(request.id)
+
+    def _witnessed(self, identifier: str) -> Regression:
+        """One that is stored, as soon as nobody can set the ledger back behind its charge."""
+        with _witnesses_answering("the result is kept, and shown as soon as its charge is witnessed"):
+            self.agent.witnesses.accept(self.agent.ledger.signed_place(KIND, identifier))
+        return self.get(identifier)
 
     def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: PrivateTable) -> Debit:
         """Refuse, or pay. The subjects are read once before, so that others cost nothing."""
@@ -216,6 +230,17 @@ class Regressions:
             ledger_head=agent.ledger.head(db),
             software=f"commingle {__version__}",
         )
+
+
+@contextmanager
+def _witnesses_answering(otherwise: str) -> Iterator[None]:
+    try:
+        yield
+    except RemoteError as error:
+        raise UnwitnessedError(
+            f"the ledger has no witness just now ({error}): {otherwise}",
+            remedy="Ask for the same again when the coordinator answers; what was paid for is not paid for twice.",
+        ) from None
 
 
 def _require_granted(answer: Answer | Refused) -> Answer:

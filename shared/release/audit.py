@@ -7,7 +7,7 @@ signed by whose history it is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -38,6 +38,7 @@ from commingle.shared.release.charge import (
     ChargeState,
     LedgerEntry,
     Link,
+    adopted_kind,
     first_altered,
     link_digest,
     link_text,
@@ -56,7 +57,7 @@ _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionRes
     "rejection": Rejection,
     "regression": RegressionResult,
 }
-_AFTER_A_BLOCK = frozenset({ChargeState.STORED, ChargeState.ACKED, ChargeState.WITHDRAWN})
+_AFTER_A_BLOCK = frozenset({ChargeState.STORED, ChargeState.ACKED, ChargeState.WITHDRAWN, ChargeState.ADOPTED})
 
 
 class PartyAudit(WireModel):
@@ -116,6 +117,7 @@ class PartyHistory:
         signer: fingerprint of the key it is signed with.
         charges: each charged release or regression.
         signed: digests of signed documents by release and kind.
+        adopted: the same of documents that a lost branch of the ledger has signed; its head is not in this chain.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
 
@@ -124,6 +126,7 @@ class PartyHistory:
     charges: Mapping[str, Charge]
     signed: Mapping[tuple[str, str], str]
     keys: tuple[VerifyingKey, ...]
+    adopted: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def lost(self) -> Loss:
@@ -215,7 +218,10 @@ def verify_party_audit(data: bytes) -> PartyHistory:
                 charged is not None and document.privacy.loss == charged.loss,
                 "the ledger was debited another loss than a regression states",
             )
-    return PartyHistory(audit, opened.signer, charges, signatures, keys)
+    adopted = {
+        (entry.release, entry.document or ""): entry.digest or "" for entry in entries if entry.kind == "received"
+    }
+    return PartyHistory(audit, opened.signer, charges, signatures, keys, adopted)
 
 
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
@@ -256,7 +262,11 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     )
     documents = {"approval": release.manifest.approvals[name], "block": release.manifest.blocks[name]}
     for kind, envelope in documents.items():
-        same = history.signed.get((release.release, kind)) == envelope.digest
+        known = (
+            history.signed.get((release.release, kind)),
+            history.adopted.get((release.release, adopted_kind(kind))),
+        )
+        same = envelope.digest in known
         _require(same, f"the published {kind} of {name} is not in its chain")
     charge = history.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:

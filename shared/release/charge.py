@@ -3,27 +3,33 @@ r"""The states of a charge in a party's ledger, the moves between them and the c
 reserved -> debited -> stored -> acked
         \-> released  \--------\-> withdrawn
 
-Before the debit a reservation is given back; after it the charge stays, whatever becomes of the release. Ledger and
+Before the debit a reservation is given back; after it the charge stays, whatever becomes of the release. What a ledger
+that was set back learns from its witnesses is `adopted`: charged for good, nothing of it is made again. Ledger and
 auditor go by the same moves (docs/proofs/noise-and-accounting.md; docs/threat-model.md).
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, WireModel, decode
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.release.rounds import Refused
 
+ChargeKind = Literal["release", "regression", "unexplained"]
 GENESIS = "0" * 64
 """What the first entry of a chain names as the one before."""
+REJOINED = "rejoined"
+EVERY_DATASET = "*"
+"""Names no data set: such a charge counts against each."""
 _LONGEST_UNITS = 100
 
 
@@ -36,6 +42,7 @@ class ChargeState(StrEnum):
     ACKED = "acked"
     RELEASED = "released"
     WITHDRAWN = "withdrawn"
+    ADOPTED = "adopted"
 
 
 _STATES = frozenset(state.value for state in ChargeState)
@@ -54,11 +61,28 @@ SIGNED_BY_PARTIES = frozenset({*_SIGNED_WHILE, "rejection"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeTerms:
+    """What a charge is about: whatever a later decision reads.
+
+    Attributes:
+        dataset: the data set's name; `EVERY_DATASET` where it is not known which.
+        coordinator: fingerprint of the coordinator whose release it is, empty for a regression.
+    """
+
+    dataset: str
+    study: str
+    kind: ChargeKind
+    expires: datetime
+    coordinator: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """What the chain tells of a charge.
 
     Attributes:
         loss: what it costs; its delta is 0 for releases.
+        terms: what it is about; None in entries of a version that did not write it.
         attempt: drawings of noise so far.
         approvals: digest of the set of approvals relied on, once it is debited.
         body_sha256: of what was made under it, once that is stored.
@@ -66,6 +90,7 @@ class Charge:
 
     population: str
     loss: Loss
+    terms: ChargeTerms | None = None
     state: ChargeState = ChargeState.RESERVED
     attempt: int = 0
     approvals: str | None = None
@@ -86,6 +111,11 @@ class Charge:
         """Whether it is lost or set aside."""
         return self.state is not ChargeState.RELEASED
 
+    @property
+    def spent(self) -> bool:
+        """Whether it is lost for good: it was debited, or adopted."""
+        return self.state not in {ChargeState.RESERVED, ChargeState.RELEASED}
+
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
@@ -93,6 +123,16 @@ class Reserve:
 
     population: str
     loss: Loss
+    terms: ChargeTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Witnesses show that it was charged by a branch of this ledger that is lost."""
+
+    population: str
+    loss: Loss
+    terms: ChargeTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +165,7 @@ class Withdraw:
     """The release is given up."""
 
 
-Event = Reserve | Spend | Redraw | RecordBlock | Acknowledge | Withdraw
+Event = Reserve | Adopt | Spend | Redraw | RecordBlock | Acknowledge | Withdraw
 
 
 # from which states each is possible, and what is said otherwise
@@ -147,6 +187,8 @@ def advance(current: Charge | None, event: Event) -> Charge | Refused:
     """The charge after an event, or why the event is refused. `current` is None where nothing was charged yet."""
     if isinstance(event, Reserve):
         return _reserve(current, event)
+    if isinstance(event, Adopt):
+        return _adopt(current, event)
     sources, otherwise = _MOVES[type(event)]
     if current is None or current.state not in sources:
         return Refused(f"{otherwise} ({current.state if current else 'no charge'})")
@@ -173,7 +215,17 @@ def _reserve(current: Charge | None, event: Reserve) -> Charge | Refused:
         return Refused(f"this release has been charged already ({current.state})")
     if event.loss.rho.units <= 0:
         return Refused("a charge must be positive")
-    return Charge(population=event.population, loss=event.loss)
+    return Charge(population=event.population, loss=event.loss, terms=event.terms)
+
+
+def _adopt(current: Charge | None, event: Adopt) -> Charge | Refused:
+    if current is not None and current.state is ChargeState.ADOPTED:
+        return Refused("it is adopted already")
+    if current is not None:
+        return replace(current, state=ChargeState.ADOPTED)
+    if not (event.loss.rho.units or event.loss.delta):
+        return Refused("a charge must be positive")
+    return Charge(population=event.population, loss=event.loss, terms=event.terms, state=ChargeState.ADOPTED)
 
 
 def _record(current: Charge, attempt: int, body_sha256: str) -> Charge | Refused:
@@ -190,6 +242,11 @@ def refuse_signature(current: Charge | None, document: str) -> Refused | None:
     return Refused(f"the {document} does not belong where its charge is {state or 'not made'}")
 
 
+def adopted_kind(kind: str) -> str:
+    """Under which kind a ledger keeps what a lost branch of it has signed."""
+    return f"adopted {kind}"
+
+
 class Link(WireModel):
     """An entry of any chain; more facts stand in it."""
 
@@ -199,42 +256,111 @@ class Link(WireModel):
 
 
 class LedgerEntry(Link):
-    """One entry of a party's chain: a charge's move, or a document that was signed or received."""
+    """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
+
+    Attributes:
+        dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
+        heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
+        height: of a branch rejoined; see `height_after`.
+    """
 
     kind: str
     release: Digest
     rho_units: str | None = None
     population: str | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dataset: str | None = None
+    study: str | None = None
+    purpose: ChargeKind | None = None
+    expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    coordinator: str | None = None
     attempt: int | None = None
     approvals: str | None = None
     body_sha256: str | None = None
     document: str | None = None
     digest: Digest | None = None
+    heads: Annotated[tuple[Digest, ...], Field(strict=False)] | None = None
+    height: int | None = None
+
+    @property
+    def terms(self) -> ChargeTerms | None:
+        """What a new charge is about."""
+        if self.dataset is None or self.study is None or self.purpose is None or self.expires is None:
+            return None
+        return ChargeTerms(
+            dataset=self.dataset,
+            study=self.study,
+            kind=self.purpose,
+            expires=self.expires,
+            coordinator=self.coordinator or "",
+        )
 
 
-_FACTS = frozenset({"rho_units", "population", "delta", "attempt", "approvals", "body_sha256"})
+_TERMS = frozenset({"dataset", "study", "purpose", "expires", "coordinator"})
+_FACTS = frozenset({"rho_units", "population", "delta", "attempt", "approvals", "body_sha256"}) | _TERMS
 
 
-def entry_facts(before: Charge | None, after: Charge) -> dict[str, str | int | float]:
+def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
     """What the entry of a move says beside the new state."""
     if before is None:
-        facts: dict[str, str | int | float] = {"rho_units": str(after.rho.units), "population": after.population}
-        return {**facts, "delta": after.delta} if after.delta else facts
+        facts: dict[str, Any] = {"rho_units": str(after.rho.units), "population": after.population}
+        if after.delta:
+            facts["delta"] = after.delta
+        return facts if after.terms is None else facts | _term_facts(after.terms)
     values = ((name, getattr(after, name), getattr(before, name)) for name in ("attempt", "approvals", "body_sha256"))
     return {name: new for name, new, old in values if new != old}
+
+
+def _term_facts(terms: ChargeTerms) -> dict[str, str]:
+    return {
+        "dataset": terms.dataset,
+        "study": terms.study,
+        "purpose": terms.kind,
+        "expires": terms.expires.isoformat(),
+        "coordinator": terms.coordinator,
+    }
+
+
+def height_after(height: int, entry: LedgerEntry) -> int:
+    """How far a chain has come with one more entry: one further, and beyond every branch it has rejoined."""
+    return entry.height if entry.kind == REJOINED and entry.height is not None else height + 1
+
+
+_NO_TERMS = ChargeTerms(dataset="", study="", kind="unexplained", expires=datetime.max.replace(tzinfo=UTC))
 
 
 def replay(entries: Iterable[LedgerEntry]) -> Mapping[str, Charge] | Refused:
     """The charges that a party's entries tell of, by release, or the first entry that cannot be."""
     charges: dict[str, Charge] = {}
+    height = 0
     for number, entry in enumerate(entries, start=1):
-        told = _follow(charges.get(entry.release), entry)
+        told = _rejoin(height, entry) if entry.kind == REJOINED else _follow(charges.get(entry.release), entry)
+        if told is not None and not isinstance(told, Refused) and entry.release not in charges:
+            told = refuse_population(charges, told) or told
         if isinstance(told, Refused):
             return Refused(f"entry {number}: {told.reason}")
         if told is not None:
             charges[entry.release] = told
+        height = height_after(height, entry)
     return charges
+
+
+def populations_of(charges: Iterable[Charge]) -> tuple[str, ...]:
+    """Whose data they are about, in the order in which they came: one, but for ledgers of an earlier version."""
+    return tuple(dict.fromkeys(charge.population for charge in charges))
+
+
+def refuse_population(charges: Mapping[str, Charge], new: Charge) -> Refused | None:
+    """Why a new charge must not name this population: the first one has fixed it for the whole ledger."""
+    known = populations_of(charges.values())
+    if new.terms is None or not known or new.population in known:  # without terms: an earlier version wrote it
+        return None
+    return Refused(f"the ledger is that of population {known[0]}, not of {new.population}")
+
+
+def _rejoin(height: int, entry: LedgerEntry) -> Refused | None:
+    whole = entry.heads and entry.heads[-1] == entry.release and entry.height is not None and entry.height > height
+    return None if whole else Refused("it rejoins no branch")
 
 
 def _follow(current: Charge | None, entry: LedgerEntry) -> Charge | Refused | None:
@@ -248,6 +374,8 @@ def _follow(current: Charge | None, entry: LedgerEntry) -> Charge | Refused | No
     if isinstance(after, Refused):
         return after
     written = entry.model_dump(include=set(_FACTS), exclude_defaults=True)
+    if entry.expires is not None:
+        written["expires"] = entry.expires.isoformat()
     if (after.state.value, entry_facts(current, after)) != (entry.kind, written):
         return Refused(f"a charge went from {current.state if current else None} to {entry.kind} otherwise than it can")
     return after
@@ -256,9 +384,9 @@ def _follow(current: Charge | None, entry: LedgerEntry) -> Charge | Refused | No
 def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
     match entry.kind:
         case "reserved":
-            units = entry.rho_units or ""
-            known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
-            return Reserve(entry.population or "", Loss(Rho(int(units) if known else 0), entry.delta))
+            return Reserve(entry.population or "", _loss_of(entry), entry.terms)
+        case "adopted":
+            return Adopt(entry.population or "", _loss_of(entry), entry.terms or _NO_TERMS)
         case "debited":
             return Redraw() if entry.approvals is None else Spend(entry.approvals)
         case "stored":
@@ -268,7 +396,13 @@ def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
     return Withdraw()
 
 
-def link_text(previous: str, facts: Mapping[str, str | float | None]) -> str:
+def _loss_of(entry: LedgerEntry) -> Loss:
+    units = entry.rho_units or ""
+    known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
+    return Loss(Rho(int(units) if known else 0), entry.delta)
+
+
+def link_text(previous: str, facts: Mapping[str, Any]) -> str:
     """The text of an entry that follows the one whose digest is `previous`."""
     return json.dumps({**facts, "previous": previous}, sort_keys=True)
 

@@ -74,17 +74,18 @@ def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o60
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def remove_durably(path: Path) -> None:
     """Remove a file if it is there, and make that last."""
     path.unlink(missing_ok=True)
     if path.parent.is_dir():
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make what was renamed or removed in it last."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

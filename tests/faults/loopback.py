@@ -82,13 +82,13 @@ class Loopback:
             home = ("--home", self.home(name).root)
             options = ("--policy", policy, "--epsilon-cap", 100, *shared)
             prints[name] = self.command("party", "init", *home, "--name", name, *options)["fingerprint"]
-            shared = ("--linkage-key", self.home(name).root / "keys" / "linkage.key")
             invite = self.command("coordinator", "invite", *hub, "--party", name)["invite"]
             self.command("party", "enrol", *home, "--coordinator", self.hub.url, "--invite", invite)
+            shared = ("--linkage-key", self.home(name).consortium().linkage_file)
             self._register(name)
         clinic, insurer = PARTIES
         for name, other in ((clinic, insurer), (insurer, clinic)):
-            self.home(name).pin(other, prints[other])
+            self.home(name).consortium().pin(other, prints[other])
 
     def command(self, *arguments: object) -> Any:
         logs = self.root / "logs"

@@ -6,6 +6,7 @@ from random import Random
 
 import httpx
 
+from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import RegressionRequest
@@ -148,9 +149,13 @@ def _settle(world: World) -> None:
         world.run_until(world.seconds + 60)
 
 
+def unfinished(agent: Agent) -> list[str]:
+    return agent.proposals.unfinished(agent.coordinator.key.fingerprint)
+
+
 def _quiet(world: World) -> bool:
     over = all(state is None or state.final for state in map(world.centre.state, world.specs))
-    return over and not any(p.agent is None or p.agent.proposals.unfinished() for p in world.parties.values())
+    return over and not any(p.agent is None or unfinished(p.agent) for p in world.parties.values())
 
 
 def _check(world: World, hopeful: list[str]) -> None:
@@ -161,7 +166,7 @@ def _check(world: World, hopeful: list[str]) -> None:
         own = {release: spec for release, spec in proposed.items() if any(p.name == name for p in spec.parties)}
         check_ledger(world.witness, name, own, cap_units=party.agent.ledger.cap.rho.units)
         check_settled(party.home, own)
-        assert not party.agent.proposals.unfinished()
+        assert not unfinished(party.agent)
     for name, request in world.questions:
         _check_regression(world.parties[name], request)
     assert world.centre.hub.coordinator.blobs.releases_with_masks() == (), "masks of releases that are over"

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.publisher import Publisher
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import compose_agent
+from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import StaleLedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.policy import AutoApproval, Policy
@@ -323,9 +323,10 @@ class Party(Process):
     def start(self) -> None:
         if self.agent is None:
             wire = Wire(self.world.network, self.name)
-            self.agent = self._resources.enter_context(
-                compose_agent(self.home, transport=wire, clock=self._clock, draw=self._draw)
+            agents = self._resources.enter_context(
+                compose_agents(self.home, transport=wire, clock=self._clock, draw=self._draw)
             )
+            self.agent = agents.consortia[0]
             self._looked_back = False
             self._life += 1
             life = self._life
@@ -410,6 +411,7 @@ class Party(Process):
         except StaleLedgerError:
             raise
         except _TOLERATED:
+            agent.witnesses.lose(agent.coordinator.key.fingerprint)
             self.world.outcome.work["looks that failed"] += 1
         finally:
             self.busy = False

@@ -17,6 +17,7 @@ from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.ledger_head import LedgerHead, sign_head
 from commingle.shared.documents.linkage import LinkageKeyMessage, check_value, sealing_info
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import (
@@ -58,6 +59,7 @@ def everything(drawn: world.Drawn) -> dict[str, Any]:
         "membership": membership(drawn),
         "regressions": regressions(),
         "ledger": ledger(drawn),
+        "heads": heads(),
         "events": events(drawn),
         "requests": requests(drawn),
     }
@@ -160,6 +162,12 @@ def regression() -> RegressionResult:
     )
 
 
+def heads() -> dict[str, Any]:
+    """A statement how far a ledger has come, as it is sent."""
+    head = LedgerHead(party="clinic", height=7, head="ab" * 32, rho_units=str(1 << 60), delta=1e-7, created=NOW)
+    return {"sent": encode(sign_head(head, CLINIC)).decode()}
+
+
 def regressions() -> dict[str, Any]:
     """The request's id, the signed result, and what verification says of it."""
     result = regression()
@@ -179,7 +187,7 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         store = AgentStore(Path(folder) / "ledger.sqlite")
         try:
-            book = Ledger(store, cap=Cap("patients", 1e9, 1e-3), coordinator=COORDINATOR.fingerprint)
+            book = Ledger(store, cap=Cap("patients", 1e9, 1e-3))
             approve_and_upload(store, book, made)
             withdraw_and_regress(store, book)
             book.verify()
@@ -261,6 +269,7 @@ def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> objec
         data_sha256=TABLE.subjects,
         study="x",
         expires=NOW + timedelta(days=1),
+        coordinator=COORDINATOR.fingerprint,
         **more,
     )
 

@@ -1,7 +1,7 @@
 """What is signed, hashed or computed stays what it was when these files were written, byte by byte."""
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -10,16 +10,18 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.dsse import Envelope, Signature, seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.release.audit import confirm_by_party, verify_party_audit
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
 from tests.golden.make import FILES, HERE, LOOSE, build, load
+from tests.golden.records import charges_of
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]
@@ -109,3 +111,18 @@ def test_frozen_signatures_are_ed25519_over_the_dsse_encoding(name: str) -> None
         encoded = b"DSSEv1 " + b" ".join([b"%d" % len(kind), kind, b"%d" % len(payload), payload])
         key = Ed25519PrivateKey.from_private_bytes(keys[signed["keyid"]])
         assert key.sign(encoded) == b64decode(signed["sig"])
+
+
+def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release() -> None:
+    frozen = load("ledger_without_terms")
+    written = frozen["audit"]
+    signed = Envelope(
+        payload=b64encode(written["payload"].encode()).decode(),
+        payloadType=written["payloadType"],
+        signatures=(Signature(keyid=written["keyid"], sig=written["sig"]),),
+    )
+    history = verify_party_audit(encode(world.signed_document(signed, world.KEYS["clinic"])))
+    assert charges_of(history) == frozen["history"]
+    assert {charge.terms for charge in history.charges.values()} == {None}
+    release = verify_release(*world.release("rmgm", load("drawn")).files, trusted_coordinator=None)
+    assert confirm_by_party(history, release) == frozen["finding"]

@@ -17,6 +17,7 @@ from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.ledger_head import LedgerHead, sign_head
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Rotation, RotationRequest
@@ -64,7 +65,13 @@ ONLY_ITSELF = {
     "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 201, "coordinator": 403,
     "token read": 401, "token operate": 401,
 }
+FOR_MEMBERS = {
+    "anonymous": 401, "stranger": 401, "other party": 200, "the party itself": 200, "coordinator": 403,
+    "token read": 401, "token operate": 401,
+}
 CLOSED_READS = {
+    "/v1/ledger-heads": FOR_MEMBERS,
+    "/v1/parties/{party}/ledger-heads": FOR_MEMBERS,
     "/v1/releases/{release}/deal/{party}": {
         "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 200, "coordinator": 403,
         "token read": 401, "token operate": 401,
@@ -74,7 +81,12 @@ CLOSED_READS = {
         "token read": 401, "token operate": 401,
     },
 }
-"""For the parties of the release, whatever the operator says."""
+"""For members or the parties of the release, whatever the operator says."""
+CARRIED = {
+    "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 201, "coordinator": 403,
+    "token read": 401, "token operate": 401,
+}
+"""Any member may bring it, as `test_ledger_heads` tests; here everybody signs it with a key of their own."""
 CHANGES: dict[Endpoint, dict[str, int]] = {
     # the invite lets in; these repeat clinic's enrolment, which only clinic's own key may
     ("POST", "/v1/parties"): {
@@ -94,6 +106,7 @@ CHANGES: dict[Endpoint, dict[str, int]] = {
     ("POST", "/v1/parties/{party}/keys"): ONLY_ITSELF,
     ("PUT", "/v1/parties/{party}/identity"): ONLY_ITSELF,
     ("PUT", "/v1/parties/{party}/linkage-keys/{sender}"): ONLY_ITSELF,  # the sender's own name
+    ("PUT", "/v1/parties/{party}/ledger-heads"): CARRIED,
 }
 # fmt: on
 
@@ -180,6 +193,12 @@ def linkage_key(hub: Hub, key: SigningKey, _: str) -> Change:
     return Change("/v1/parties/registry/linkage-keys/clinic", seal(document, kind="linkage-key", key=key).to_json())
 
 
+def ledger_head(hub: Hub, key: SigningKey, _: str) -> Change:
+    height, head = secrets.randbelow(1 << 40), secrets.token_hex(32)
+    document = LedgerHead(party="clinic", height=height, head=head, rho_units="0", delta=0.0, created=hub.clock())
+    return Change("/v1/parties/clinic/ledger-heads", encode(sign_head(document, key)))
+
+
 MAKE = dict(
     zip(
         CHANGES,
@@ -194,6 +213,7 @@ MAKE = dict(
             rotation,
             identity,
             linkage_key,
+            ledger_head,
         ),
         strict=True,
     )

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from commingle.__main__ import main
+from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, AgentTransport
 
 pytestmark = pytest.mark.slow
@@ -104,7 +105,7 @@ def make_parties(seen: Everything, hub: str) -> None:
     (folder / "policy.json").write_text(json.dumps(POLICY))
     for name, table in tables.items():
         home = ("--home", folder / name)
-        linkage = () if name == "clinic" else ("--linkage-key", folder / "clinic" / "keys" / "linkage.key")
+        linkage = () if name == "clinic" else ("--linkage-key", Home(folder / "clinic").consortium().linkage_file)
         capped = ("--epsilon-cap", 1000, "--policy", folder / "policy.json")
         made = seen.run("party", "init", *home, "--name", name, *capped, *linkage)
         fingerprints[name] = made["fingerprint"]
@@ -171,7 +172,7 @@ def test_nothing_secret_is_said_logged_or_shown(capsys: pytest.CaptureFixture[st
         make_parties(seen, hub)
         run_round(seen, hub)
     everything = "\n".join(seen.said)
-    keys = {str(path.relative_to(tmp_path)): path.read_text().strip() for path in tmp_path.rglob("keys/*.key")}
+    keys = {str(path.relative_to(tmp_path)): path.read_text().strip() for path in tmp_path.rglob("*.key")}
     assert len(keys) == 7
     secrets = {
         **keys,

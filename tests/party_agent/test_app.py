@@ -173,7 +173,7 @@ def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
     consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
     others = Whitening(centre=(0.0,), matrix=((4.0,),))
     consortium.propose(title="of others", row_norm=1.0, whitenings={"insurer": others})
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
     assert items["of others"]["whitening"] is None
@@ -183,7 +183,7 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert {item["decision"] for item in items.values()} == {"waiting"}
     one = items["one"]
@@ -204,7 +204,7 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
     promise = {"useful": True, "sentences": ["Wonderfully useful."]}
     consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
     release = consortium.propose()
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     shown = api.get(f"/v1/proposals/{release}").json()
     expected = forecast_of(consortium.coordinator.found(release).document)
     assert expected is not None
@@ -218,7 +218,7 @@ def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     release = consortium.propose()
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     consortium.coordinator.before = unreachable("PUT", "/approvals/")
     assert is_problem(api.put(f"/v1/proposals/{release}/approval"), 502, "unreachable")
     assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
@@ -227,7 +227,7 @@ def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
 def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     assert api.get("/v1/ledger").json()["charges"] == []
     release = consortium.propose()
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     said = api.get("/v1/ledger").json()
     assert said["cap"]["epsilon"] == 10.0
@@ -239,7 +239,7 @@ def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: Local
 
 def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     with local.agent.store.transaction() as db:
         db.execute("UPDATE entries SET body = '{}' WHERE seq = 1")
@@ -250,7 +250,7 @@ def test_jobs_show_progress_and_errors(api: httpx.Client, local: LocalApi, conso
     release = consortium.propose()
     assert api.get("/v1/jobs").json() == {"items": []}
     assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     assert api.get(f"/v1/jobs/{release}").json() == {
         "release": release, "stage": "approved", "done": 40, "total": 40, "error": None,
@@ -287,7 +287,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
     refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
     assert is_problem(refused, 422, "source")
     release = consortium.propose()
-    local.agent.step(strictly)
+    local.agent.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
     said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
@@ -295,7 +295,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         "password": "hunter2",
         "token": token,
         "digest of the token": text_digest(token),
-        "linkage key": home.linkage_key().hex(),
+        "linkage key": local.agent.home.consortium().linkage_key().hex(),
         "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
         "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
         "subjects": local.agent.datasets.get("main").subjects_digest,
@@ -313,7 +313,7 @@ def test_openapi_describes_the_registration(api: httpx.Client) -> None:
 def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None:
     release = consortium.propose()
     with consortium.agent("clinic", draw=Noise()) as agent:
-        agent.step(strictly)
+        agent.consortia[0].step(strictly)
         app = create_app(LocalApi(agent, Loop(agent), peer_is_operator=True))
         with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
             assert client.put(f"/v1/proposals/{release}/approval").status_code == 200

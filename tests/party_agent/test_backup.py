@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from commingle.party_agent.backup import write_backup
 from commingle.party_agent.cli import party
-from commingle.party_agent.compose import compose_agent
+from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.shared.dp.accounting import ZERO
@@ -39,10 +39,9 @@ def test_backup_of_a_running_exchange_holds_everything_but_its_round_key(pair: C
     held = (tmp_path / "backup.tar").read_bytes()
     assert secret not in held
     assert bytes.fromhex(secret.decode()) not in held
-    kept = {"settings.json", "policy.json", "pins.json", "ledger.sqlite"}
-    assert names_in(tmp_path / "backup.tar") == kept | {
-        f"keys/{name}.key" for name in ("signing", "sealing", "linkage")
-    }
+    consortium = {f"consortia/trial/{name}" for name in ("coordinator.json", "pins.json", "linkage.key")}
+    keys = {f"keys/{name}.key" for name in ("signing", "sealing")}
+    assert names_in(tmp_path / "backup.tar") == {"settings.json", "policy.json", "ledger.sqlite"} | consortium | keys
     assert stat.S_IMODE((tmp_path / "backup.tar").stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.glob(".backup-*")) == []
 
@@ -107,7 +106,7 @@ def test_folder_of_a_home_that_others_can_enter_is_closed_when_the_agent_opens_i
     at = pair.homes["clinic"].root / folder
     at.chmod(0o755)
     nobody = httpx.MockTransport(lambda _: httpx.Response(503))
-    with compose_agent(pair.homes["clinic"], transport=nobody):
+    with compose_agents(pair.homes["clinic"], transport=nobody):
         assert stat.S_IMODE(at.stat().st_mode) == 0o700
 
 

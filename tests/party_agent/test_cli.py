@@ -53,10 +53,8 @@ def present(tmp_path: Path) -> TamperedCoordinator:
 def at(consortium: Consortium, url: str) -> None:
     """The homes know the coordinator under its real address."""
     for home in consortium.homes.values():
-        settings = home.settings()
-        assert settings.coordinator is not None
-        moved = settings.coordinator.model_copy(update={"url": url})
-        home.save_settings(settings.model_copy(update={"coordinator": moved}))
+        known = home.consortium()
+        home.join(known.coordinator().model_copy(update={"url": url}), name=known.name)
 
 
 def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
@@ -76,7 +74,10 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_
     invite = coordinator.invited("clinic")
     with on_a_socket(coordinator.handle) as url:
         code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
-    assert (code, json.loads(out)) == (0, {"coordinator": url, "fingerprint": coordinator.key.fingerprint})
+    assert (code, json.loads(out)) == (
+        0,
+        {"consortium": "hub", "coordinator": url, "fingerprint": coordinator.key.fingerprint},
+    )
     code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
     assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32}})
     table = write_csv(tmp_path / "t.csv", rows_of("clinic"))
@@ -102,7 +103,7 @@ def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run:
     code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
     assert code == 0
     assert "Hand" not in out
-    assert Home(tmp_path / "a").linkage_key() == Home(tmp_path / "b").linkage_key()
+    assert Home(tmp_path / "a").consortium().linkage_key() == Home(tmp_path / "b").consortium().linkage_key()
     key.chmod(0o644)
     code, _, err = run("init", "--home", tmp_path / "c", "--name", "c", "--linkage-key", key)
     assert (code, "can be read by others" in err, (tmp_path / "c").exists()) == (1, True, False)
@@ -172,7 +173,7 @@ def test_several_members_are_pinned_at_once(run: Run, tmp_path: Path, given: tup
     run("pin", "--home", tmp_path / "h", "ward", "ef" * 32)
     code, out, _ = run("pin", "--home", tmp_path / "h", *given, "--json")
     assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32, "insurer": "cd" * 32}})
-    assert Home(tmp_path / "h").pins() == {"lab": "ab" * 32, "insurer": "cd" * 32, "ward": "ef" * 32}
+    assert Home(tmp_path / "h").consortium().pins() == {"lab": "ab" * 32, "insurer": "cd" * 32, "ward": "ef" * 32}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_several_members_are_pinned_at_once(run: Run, tmp_path: Path, given: tup
 def test_what_are_no_pairs_pins_nobody(run: Run, tmp_path: Path, given: tuple[str, ...], exit_code: int) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     assert run("pin", "--home", tmp_path / "h", *given)[0] == exit_code
-    assert Home(tmp_path / "h").pins() == {}
+    assert Home(tmp_path / "h").consortium().pins() == {}
 
 
 @pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
@@ -273,7 +274,7 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Run, c
     assert err.startswith(f"Approving moments. {TRUST_MOMENTS}\n")
 
 
-def test_approval_without_a_coordinator_is_told_and_kept(run: Run, consortium: Consortium) -> None:
+def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Run, consortium: Consortium) -> None:
     release = propose(consortium)
     seen(consortium)
     at(consortium, "http://127.0.0.1:1")
@@ -281,7 +282,7 @@ def test_approval_without_a_coordinator_is_told_and_kept(run: Run, consortium: C
     code, _, err = run("approve", release, *home)
     assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
     assert err.index("Not useful with n = 40 at epsilon 1") < err.index("no answer")  # told before anything was signed
-    assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "approved"
+    assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "waiting"
 
 
 def test_altered_ledger_is_told_before_anything_else(run: Run, consortium: Consortium) -> None:
@@ -357,7 +358,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, 
     logged = [json.loads(line) for line in err.splitlines()]
     done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
     assert done == ["approved", "stored", "uploaded"]
-    values = {row["age"] for row in rows_of("clinic")} | {home.linkage_key().hex()}
+    values = {row["age"] for row in rows_of("clinic")} | {home.consortium().linkage_key().hex()}
     timeless = json.dumps([{**line, "timestamp": None} for line in logged])  # ages look like seconds
     assert not any(value in timeless for value in values)
 

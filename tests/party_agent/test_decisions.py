@@ -150,7 +150,7 @@ def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
 
 
 def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortium) -> None:
-    (pair.homes["clinic"].root / "pins.json").unlink()
+    (pair.homes["clinic"].consortium().pins_file).unlink()
     release = pair.propose()
     with pair.agent("clinic") as agent:
         agent.step(strictly)
@@ -166,7 +166,7 @@ def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortiu
 
 
 def test_member_with_another_key_than_pinned_waits_until_the_new_one_is_pinned(pair: Consortium) -> None:
-    pair.homes["clinic"].pin("insurer", "0" * 64)
+    pair.homes["clinic"].consortium().pin("insurer", "0" * 64)
     release = pair.propose()
     with pair.agent("clinic") as agent:
         agent.step(strictly)

@@ -31,8 +31,8 @@ def failed(home: Home) -> dict[str, str]:
 
 def moved(pair: Consortium, url: str) -> Home:
     home = pair.homes["clinic"]
-    text = (home.root / "settings.json").read_text()
-    (home.root / "settings.json").write_text(text.replace(URL, url))
+    file = home.consortium().coordinator_file
+    file.write_text(file.read_text().replace(URL, url))
     return home
 
 
@@ -94,9 +94,9 @@ def announce_only(home: Home) -> None:
 
 BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "key others can read": (unlock, {"keys"}),
-    "no linkage key": (lambda home: home.linkage_file.unlink(), {"linkage key"}),
+    "no linkage key": (lambda home: home.consortium().linkage_file.unlink(), {"linkage key"}),
     "policy": (lambda home: (home.root / "policy.json").write_text('{"max_n": 3}'), {"policy"}),
-    "pins": (lambda home: (home.root / "pins.json").write_text("[]"), {"pins"}),
+    "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
     "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "leftover": (leave, {"outbox"}),
@@ -130,8 +130,8 @@ def test_coordinator_that_is_away_or_another_is_found(pair: Consortium) -> None:
     other = Consortium(pair.root / "other")
     other.coordinator.key = type(other.coordinator.key)(b"\xee" * 32)
     with on_a_socket(other.coordinator.handle) as url:
-        text = (home.root / "settings.json").read_text()
-        (home.root / "settings.json").write_text(text.replace("http://127.0.0.1:9", url))
+        file = home.consortium().coordinator_file
+        file.write_text(file.read_text().replace("http://127.0.0.1:9", url))
         assert "does not answer with the pinned key" in failed(home)["coordinator"]
 
 

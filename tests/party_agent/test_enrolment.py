@@ -51,8 +51,8 @@ def test_party_introduces_itself_and_pins_the_coordinator(home: Home, coordinato
     assert member is not None
     assert member.signing_key == home.identity().signing_key.verifying_key.raw.hex()
     assert member.sealing_key == home.sealing_key().hex()
-    assert home.settings().coordinator == enrolled == again
-    assert enrolled.key == coordinator.key.verifying_key
+    assert home.consortium() == enrolled == again
+    assert enrolled.coordinator().key == coordinator.key.verifying_key
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_coordinator_with_another_key_than_the_invite_names_is_not_told_the_invi
     with on_a_socket(other.handle) as url, pytest.raises(ConflictError, match="another key than the invite names"):
         enrol(home, url=url, invite=invite)
     assert other.requests == ["GET /v1/coordinator"]
-    assert home.settings().coordinator is None
+    assert home.consortia() == {}
 
 
 def test_invite_the_coordinator_does_not_know_is_refused_in_its_words(
@@ -85,18 +85,49 @@ def test_invite_the_coordinator_does_not_know_is_refused_in_its_words(
     ):
         enrol(home, url=url, invite=unknown)
     assert (refused.value.status, refused.value.problem) == (403, "invite")
-    assert home.settings().coordinator is None
+    assert home.consortia() == {}
 
 
-def test_second_coordinator_is_refused(
+def test_second_coordinator_is_one_more_consortium_of_the_same_home(
     home: Home, coordinator: TamperedCoordinator, other: TamperedCoordinator
 ) -> None:
     with on_a_socket(coordinator.handle) as url:
-        enrol(home, url=url, invite=coordinator.invited("ward"))
-    with on_a_socket(other.handle) as url, pytest.raises(ConflictError, match="enrolled with another"):
-        enrol(home, url=url, invite=other.invited("ward"))
-    assert member_of(other) is None
-    assert home.settings().coordinator is not None
+        first = enrol(home, url=url, invite=coordinator.invited("ward"), consortium="trial")
+    first.pin("lab", "a" * 64)
+    with on_a_socket(other.handle) as url:
+        second = enrol(home, url=url, invite=other.invited("ward"))
+    assert home.consortia() == {"trial": first, second.name: second}
+    assert member_of(coordinator) is not None
+    assert member_of(other) is not None
+    assert (dict(first.pins()), dict(second.pins()), second.linkage_file.exists()) == ({"lab": "a" * 64}, {}, False)
+    assert {one.folder.stat().st_mode & 0o077 for one in (first, second)} == {0}
+    with pytest.raises(SettingsError, match=f"several consortia: {second.name}, trial"):
+        home.consortium()
+
+
+def test_coordinator_with_another_key_at_the_same_address_is_another_consortium(
+    home: Home, coordinator: TamperedCoordinator, other: TamperedCoordinator
+) -> None:
+    answering_now = coordinator
+    with on_a_socket(lambda request: answering_now.handle(request)) as url:  # noqa: PLW0108 - it changes below
+        first = enrol(home, url=url, invite=coordinator.invited("ward"))
+        answering_now = other
+        second = enrol(home, url=url, invite=other.invited("ward"))
+    assert home.consortia() == {second.name: second}  # nobody answers for the first any more
+    assert first.name != second.name
+    assert first.linkage_file.exists()
+
+
+def test_name_that_another_consortium_has_is_refused(
+    home: Home, coordinator: TamperedCoordinator, other: TamperedCoordinator
+) -> None:
+    with on_a_socket(coordinator.handle) as url:
+        enrol(home, url=url, invite=coordinator.invited("ward"), consortium="trial")
+    with on_a_socket(other.handle) as url:
+        for name in ("trial", "../trial", ".new", "", "A b"):
+            with pytest.raises((ConflictError, SettingsError)):
+                enrol(home, url=url, invite=other.invited("ward"), consortium=name)
+    assert list(home.consortia()) == ["trial"]
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "::::", "ftp://host", "http://"])

@@ -1,17 +1,21 @@
 """A party's files: keys, settings, pins."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from commingle.party_agent.consortium import PinnedCoordinator
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.policy import Policy
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from tests.world.consortium import CrashError
 
 
 def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> Home:
@@ -25,12 +29,14 @@ def test_home_has_fresh_keys_settings_and_policy(tmp_path: Path) -> None:
     assert one.settings() == PartySettings(name="ward")
     assert one.policy() == Policy()
     assert one.identity().name == "ward"
-    secrets = [(h.identity().signing_key.fingerprint, h.linkage_key(), h.sealing_key()) for h in (one, two)]
+    secrets = [
+        (h.identity().signing_key.fingerprint, h.consortium().linkage_key(), h.sealing_key()) for h in (one, two)
+    ]
     assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 6
 
 
 def test_linkage_key_of_the_consortium_is_kept(tmp_path: Path) -> None:
-    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).linkage_key() == b"\x07" * 32
+    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).consortium().linkage_key() == b"\x07" * 32
 
 
 def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
@@ -100,27 +106,27 @@ def test_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: st
 
 def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
     home = create(tmp_path / "h")
-    assert home.pins() == {}
-    home.pin("lab", f" {'AB' * 32}\n")
-    home.pin("clinic", "0" * 64)
-    home.pin("lab", "cd" * 32)
-    assert home.pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
+    assert home.consortium().pins() == {}
+    home.consortium().pin("lab", f" {'AB' * 32}\n")
+    home.consortium().pin("clinic", "0" * 64)
+    home.consortium().pin("lab", "cd" * 32)
+    assert home.consortium().pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
 
 
 @pytest.mark.parametrize("fingerprint", ["", "ab", "0" * 63, "0" * 65, "g" * 64, "٠" * 64, "0x" + "0" * 62])  # noqa: RUF001
 def test_what_is_no_fingerprint_is_not_pinned(tmp_path: Path, fingerprint: str) -> None:
     home = create(tmp_path / "h")
     with pytest.raises(SettingsError, match="64 hex digits"):
-        home.pin("lab", fingerprint)
-    assert home.pins() == {}
+        home.consortium().pin("lab", fingerprint)
+    assert home.consortium().pins() == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{", "\udcff"])
 def test_pins_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
     home = create(tmp_path / "h")
-    (home.root / "pins.json").write_bytes(text.encode(errors="surrogateescape"))
+    home.consortium().pins_file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(SettingsError, match=r"pins\.json"):
-        home.pins()
+        home.consortium().pins()
 
 
 def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
@@ -145,5 +151,61 @@ def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
     identity = home.identity()
     said = repr(identity) + str(home)
     secret = (home.root / "keys" / "signing.key").read_text().strip()
-    for hidden in (secret, repr(home.linkage_key()), home.linkage_key().hex()):
+    for hidden in (secret, repr(home.consortium().linkage_key()), home.consortium().linkage_key().hex()):
         assert hidden not in said
+
+
+def former_home(root: Path) -> tuple[Home, PinnedCoordinator]:
+    """A home as earlier versions laid it out, enrolled and pinned."""
+    home = create(root, linkage_key=b"\x07" * 32)
+    home.consortium().pin("lab", "ab" * 32)
+    where = PinnedCoordinator(url="https://hub.example:8443", signing_key="c0" * 32)
+    home.save_settings(home.settings().model_copy(update={"coordinator": where}))
+    return home, where
+
+
+def test_home_of_an_earlier_version_is_moved_once(tmp_path: Path) -> None:
+    home, where = former_home(tmp_path / "h")
+    for _ in range(2):
+        (consortium,) = home.consortia().values()
+        assert consortium.name == "hub.example"
+        assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
+        assert consortium.pins() == {"lab": "ab" * 32}
+    assert home.settings().coordinator is None
+    assert not (home.root / "pins.json").exists()
+    assert not (home.root / "keys" / "linkage.key").exists()
+    assert (home.root / "consortia").stat().st_mode & 0o077 == 0
+    assert consortium.folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_power_cut_while_a_home_is_moved_loses_nothing(tmp_path: Path, nth: int) -> None:
+    home, where = former_home(tmp_path / "h")
+    reached = 0
+
+    def strike(_: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == nth:
+            raise CrashError
+
+    faults.arm(strike)
+    with suppress(CrashError):
+        home.consortia()
+    faults.arm(lambda _: None)
+    assert reached >= min(nth, 4)
+    (consortium,) = home.consortia().values()
+    assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
+    assert consortium.pins() == {"lab": "ab" * 32}
+    assert home.settings().coordinator is None
+
+
+def test_left_consortium_keeps_its_files_and_its_name(tmp_path: Path) -> None:
+    home, where = former_home(tmp_path / "h")
+    consortium = home.consortium()
+    home.leave(consortium.name)
+    assert home.consortia() == {}
+    assert consortium.linkage_key() == b"\x07" * 32
+    other = PinnedCoordinator(url="https://other.example", signing_key="c1" * 32)
+    assert home.name_for(other.key, wanted=None, called="hub.example") == "hub.example-2"
+    assert home.join(where, name="hub.example").pins() == {"lab": "ab" * 32}

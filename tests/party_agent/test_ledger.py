@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def ledger(path: Path) -> Iterator[Ledger]:
     store = AgentStore(path)
-    yield Ledger(store, cap=CAP, coordinator=COORDINATOR)
+    yield Ledger(store, cap=CAP)
     store.close()
 
 
@@ -49,10 +49,19 @@ def share(of: int) -> Rho:
     return Rho(CAP.rho.units // of)
 
 
-def reserve(ledger: Ledger, release: str, rho: Rho | None = None) -> Charge | Refused:
+def reserve(
+    ledger: Ledger, release: str, rho: Rho | None = None, *, coordinator: str = COORDINATOR
+) -> Charge | Refused:
     with ledger._store.transaction() as db:
         return ledger.reserve(
-            db, release, rho or share(4), dataset="main", data_sha256="f" * 64, study="s", expires=LATER
+            db,
+            release,
+            rho or share(4),
+            dataset="main",
+            data_sha256="f" * 64,
+            study="s",
+            expires=LATER,
+            coordinator=coordinator,
         )
 
 
@@ -170,7 +179,7 @@ def test_debit_of_an_expired_spec_is_refused(ledger: Ledger) -> None:
 
 def test_debit_above_a_cap_that_was_lowered_is_refused(ledger: Ledger) -> None:
     reserve(ledger, "r", CAP.rho)
-    lowered = Ledger(ledger._store, cap=Cap("default", 0.5, 1e-5), coordinator=COORDINATOR)
+    lowered = Ledger(ledger._store, cap=Cap("default", 0.5, 1e-5))
     assert isinstance(debit(lowered, "r"), Refused)
     assert state(ledger, "r") == "reserved"
     shortfall = lowered.shortfall(Rho(1))
@@ -190,19 +199,44 @@ def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Led
 
 def test_cap_is_the_populations_over_every_coordinator(ledger: Ledger) -> None:
     reserve(ledger, "r", share(2))
-    elsewhere = Ledger(ledger._store, cap=CAP, coordinator="e" * 64)
-    assert elsewhere.charge("r") is None
-    assert isinstance(reserve(elsewhere, "r", share(2)), Charge)
-    assert ledger.spent() == elsewhere.spent() == share(2) + share(2)
-    assert isinstance(reserve(elsewhere, "s", share(2)), Refused)
-    assert len(ledger.charges()) == 2
-    others = Ledger(ledger._store, cap=Cap("staff", 1.0, 1e-5), coordinator=COORDINATOR)
-    assert others.spent() == ZERO
+    assert isinstance(reserve(ledger, "s", share(2), coordinator="e" * 64), Charge)
+    assert ledger.spent() == share(2) + share(2)
+    assert isinstance(reserve(ledger, "t", share(2), coordinator="f" * 64), Refused)
+    assert [charge.coordinator for charge in ledger.charges()] == [COORDINATOR, "e" * 64]
+
+
+def test_population_under_another_name_has_no_budget_of_its_own(ledger: Ledger) -> None:
+    reserve(ledger, "a" * 64, share(2))
+    renamed = Ledger(ledger._store, cap=Cap("staff", 1.0, 1e-5))
+    assert renamed.spent() == share(2)
+    refused = reserve(renamed, "b" * 64)
+    assert isinstance(refused, Refused)
+    assert "is that of population default, not of staff" in refused.reason
+    with pytest.raises(LedgerError, match="population default, and the settings name staff") as told:
+        renamed.verify()
+    assert "Set population back to default" in told.value.remedy
+
+
+def test_populations_of_a_ledger_of_an_earlier_version_are_one_budget(ledger: Ledger) -> None:
+    """An earlier version kept a budget for each name; its entries have no terms."""
+    with ledger._store.transaction() as db:
+        for release, population in (("a" * 64, "default"), ("b" * 64, "staff")):
+            facts = {"rho_units": str(share(2).units), "population": population}
+            ledger._append(db, "reserved", release, **facts)
+            db.execute(
+                "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, 'main', 'f', 's', ?, NULL, NULL, 0, 'release')",
+                (COORDINATOR, release, population, str(share(2).units), LATER.isoformat()),
+            )
+    ledger.verify()
+    Ledger(ledger._store, cap=Cap("staff", 1.0, 1e-5)).verify()
+    assert ledger.populations == ("default", "staff")
+    assert ledger.spent() == share(2) + share(2)
+    assert isinstance(reserve(ledger, "c" * 64, share(2)), Refused)
 
 
 def test_losses_beyond_64_bits_are_kept_exactly(path: Path) -> None:
     store = AgentStore(path)
-    ledger = Ledger(store, cap=Cap("default", 1e8, 1e-5), coordinator=COORDINATOR)
+    ledger = Ledger(store, cap=Cap("default", 1e8, 1e-5))
     huge = Rho(10**7 * RHO_UNITS + 1)
     assert huge.units.bit_length() > 64
     reserve(ledger, "a", huge)
@@ -227,7 +261,7 @@ def test_restart_keeps_everything(ledger: Ledger, path: Path) -> None:
     before = ledger.charges(), ledger.spent(), ledger.entries()
     ledger._store.close()
     store = AgentStore(path)
-    again = Ledger(store, cap=CAP, coordinator=COORDINATOR)
+    again = Ledger(store, cap=CAP)
     assert (again.charges(), again.spent(), again.entries()) == before
     assert again.signature("r", "rejection") == envelope
     assert again.signature("r", "approval") is None
@@ -315,7 +349,7 @@ def test_one_reservation_is_debited_by_one_of_many_threads(ledger: Ledger) -> No
 
 def test_withdrawal_and_debit_at_once_never_lose_a_charge_that_was_debited(path: Path) -> None:
     store = AgentStore(path)
-    ledger = Ledger(store, cap=Cap("default", 10.0, 1e-5), coordinator=COORDINATOR)
+    ledger = Ledger(store, cap=Cap("default", 10.0, 1e-5))
     for i in range(20):
         release = f"r{i}"
         reserve(ledger, release, Rho(1000))
@@ -386,10 +420,53 @@ def test_released_charge_gives_its_delta_back(ledger: Ledger) -> None:
     assert ledger.lost() == Loss(ZERO)
 
 
-def test_charge_whose_delta_was_altered_is_noticed(ledger: Ledger) -> None:
-    reserve_loss(ledger, "a" * 64, Loss(Rho(1), CAP.delta / 2))
+COLUMNS = {
+    "population": "'other'",
+    "rho_units": "'1'",
+    "delta": "0",
+    "state": "'released'",
+    "attempt": "7",
+    "approvals": "'x'",
+    "body_sha256": "'x'",
+    "dataset": "'other'",
+    "study": "'other'",
+    "kind": "'release'",
+    "expires": "'2036-01-02T00:00:00+00:00'",
+    "coordinator": "'other'",
+    "release": "'" + "b" * 64 + "'",
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_charge_of_which_any_column_was_altered_is_noticed(ledger: Ledger, column: str) -> None:
+    reserve_loss(ledger, "a" * 64, Loss(Rho(2), CAP.delta / 2))
     ledger.verify()
     with ledger._store.transaction() as db:
-        db.execute("UPDATE charges SET delta = 0")
+        db.execute(f"UPDATE charges SET {column} = {COLUMNS[column]}")  # noqa: S608 - from the table above
     with pytest.raises(LedgerError, match="not those of the ledger's chain"):
+        ledger.verify()
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "DELETE FROM charges",
+        "DELETE FROM signatures",
+        "UPDATE signatures SET digest = 'x'",
+        "UPDATE signatures SET kind = 'approval'",
+        "UPDATE charges SET rho_units = 'much'",
+        "UPDATE charges SET expires = 'soon'",
+        "UPDATE charges SET state = 'unheard of'",
+        "DROP TABLE charges",
+    ],
+)
+def test_what_else_was_altered_is_a_clear_refusal(ledger: Ledger, tampering: str) -> None:
+    statement = Rejection(spec="a" * 64, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
+    reserve(ledger, "a" * 64)
+    with ledger._store.transaction() as db:
+        ledger.sign_off(db, "a" * 64, "rejection", seal(statement, kind="rejection", key=SigningKey(b"\x01" * 32)))
+    ledger.verify()
+    with ledger._store.transaction() as db:
+        db.execute(tampering)
+    with pytest.raises(LedgerError):
         ledger.verify()

@@ -34,7 +34,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.store = AgentStore(Path(self.folder.name) / "ledger.sqlite")
-        self.ledger = Ledger(self.store, cap=self.cap, coordinator="c" * 64)
+        self.ledger = Ledger(self.store, cap=self.cap)
 
     @initialize(quarters=st.integers(0, 3))
     def some_is_gone_already(self, quarters: int) -> None:

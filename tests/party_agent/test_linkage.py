@@ -44,12 +44,23 @@ class Trio:
 
     def send(self, name: str = "clinic", *, coordinator: str | None = None) -> Sent:
         with self.consortium.client(name) as client:
-            return send_linkage_key(self.home(name), client, coordinator=coordinator or self.fingerprint, now=NOW)
+            return send_linkage_key(
+                self.home(name),
+                self.home(name).consortium(),
+                client,
+                coordinator=coordinator or self.fingerprint,
+                now=NOW,
+            )
 
     def receive(self, name: str, *, sender: str | None = None, replace: bool = False) -> Received | None:
         with self.consortium.client(name) as client:
             return receive_linkage_key(
-                self.home(name), client, coordinator=self.fingerprint, sender=sender, replace=replace
+                self.home(name),
+                self.home(name).consortium(),
+                client,
+                coordinator=self.fingerprint,
+                sender=sender,
+                replace=replace,
             )
 
     def relayed(self, recipient: str, sender: str = "clinic") -> Envelope:
@@ -89,7 +100,7 @@ def trio(tmp_path: Path) -> Trio:
         with consortium.client(name) as client:
             publish_identity(home, client)
         if name != "clinic":
-            home.linkage_file.unlink()
+            home.consortium().linkage_file.unlink()
     return Trio(consortium)
 
 
@@ -98,8 +109,8 @@ def test_members_take_over_the_key_and_the_coordinator_has_nothing_to_read(trio:
     assert (sent.recipients, sent.left_out) == (("insurer", "lab"), ())
     for name in sent.recipients:
         assert trio.receive(name) == Received(sent.check, "clinic")
-        assert trio.home(name).linkage_key() == LINKAGE
-        assert trio.home(name).linkage_file.stat().st_mode & 0o077 == 0
+        assert trio.home(name).consortium().linkage_key() == LINKAGE
+        assert trio.home(name).consortium().linkage_file.stat().st_mode & 0o077 == 0
     assert sent.check == check_value(LINKAGE)
     for envelope in (trio.relayed(name) for name in sent.recipients):
         assert LINKAGE not in envelope.payload_bytes
@@ -108,10 +119,10 @@ def test_members_take_over_the_key_and_the_coordinator_has_nothing_to_read(trio:
 
 
 def test_member_without_the_key_makes_one_to_send(trio: Trio) -> None:
-    trio.home("clinic").linkage_file.unlink()
+    trio.home("clinic").consortium().linkage_file.unlink()
     trio.send()
     trio.receive("lab")
-    assert trio.home("lab").linkage_key() == trio.home("clinic").linkage_key() != LINKAGE
+    assert trio.home("lab").consortium().linkage_key() == trio.home("clinic").consortium().linkage_key() != LINKAGE
 
 
 def test_agents_wait_for_the_key_take_it_over_by_themselves_and_publish(trio: Trio) -> None:
@@ -139,7 +150,7 @@ def test_member_that_is_not_enrolled_yet_is_named(trio: Trio) -> None:
 
 
 def test_member_that_is_not_pinned_is_sent_nothing(trio: Trio) -> None:
-    (trio.home("clinic").root / "pins.json").write_text(json.dumps({"lab": trio.key("lab").fingerprint}))
+    (trio.home("clinic").consortium().pins_file).write_text(json.dumps({"lab": trio.key("lab").fingerprint}))
     assert trio.send().recipients == ("lab",)
     assert not trio.consortium.coordinator.relayed("insurer")
 
@@ -179,7 +190,7 @@ def test_box_for_another_recipient_is_refused(trio: Trio) -> None:
     trio.consortium.coordinator.relay("insurer", "clinic", trio.relayed("lab"))
     with pytest.raises(DocumentError, match="for somebody else"):
         trio.receive("insurer")
-    assert not trio.home("insurer").linkage_file.exists()
+    assert not trio.home("insurer").consortium().linkage_file.exists()
 
 
 def test_box_wrapped_anew_by_another_member_does_not_open(trio: Trio) -> None:
@@ -219,33 +230,33 @@ def test_message_signed_by_a_stranger_is_refused(trio: Trio) -> None:
 
 def test_message_of_a_member_that_is_not_pinned_is_left_alone(trio: Trio) -> None:
     trio.send()
-    (trio.home("lab").root / "pins.json").write_text("{}")
+    (trio.home("lab").consortium().pins_file).write_text("{}")
     assert trio.receive("lab") is None
-    assert not trio.home("lab").linkage_file.exists()
+    assert not trio.home("lab").consortium().linkage_file.exists()
 
 
 def test_old_message_replayed_after_the_key_was_changed_overwrites_nothing(trio: Trio) -> None:
     trio.send()
     old = trio.relayed("lab")
-    trio.home("clinic").adopt_linkage_key(b"\x22" * 32, replace=True)
+    trio.home("clinic").consortium().adopt_linkage_key(b"\x22" * 32, replace=True)
     trio.send()
     trio.receive("lab")
     trio.consortium.coordinator.relay("lab", "clinic", old)
     with pytest.raises(ConflictError, match="another linkage key already"):
         trio.receive("lab")
-    assert trio.home("lab").linkage_key() == b"\x22" * 32
+    assert trio.home("lab").consortium().linkage_key() == b"\x22" * 32
 
 
 def test_other_key_is_taken_over_only_when_asked_to(trio: Trio) -> None:
     trio.send()
     trio.receive("lab")
-    trio.home("clinic").adopt_linkage_key(b"\x22" * 32, replace=True)
+    trio.home("clinic").consortium().adopt_linkage_key(b"\x22" * 32, replace=True)
     trio.send()
     with pytest.raises(ConflictError, match="another linkage key already"):
         trio.receive("lab")
-    assert trio.home("lab").linkage_key() == LINKAGE
+    assert trio.home("lab").consortium().linkage_key() == LINKAGE
     trio.receive("lab", replace=True)
-    assert trio.home("lab").linkage_key() == b"\x22" * 32
+    assert trio.home("lab").consortium().linkage_key() == b"\x22" * 32
 
 
 def test_different_keys_of_two_members_need_a_choice(trio: Trio) -> None:
@@ -253,7 +264,9 @@ def test_different_keys_of_two_members_need_a_choice(trio: Trio) -> None:
     trio.send("insurer")  # makes one of its own
     with pytest.raises(ConflictError, match="clinic, insurer sent different"):
         trio.receive("lab")
-    assert trio.receive("lab", sender="insurer") == Received(check_value(trio.home("insurer").linkage_key()), "insurer")
+    assert trio.receive("lab", sender="insurer") == Received(
+        check_value(trio.home("insurer").consortium().linkage_key()), "insurer"
+    )
 
 
 def test_forged_message_does_not_keep_an_agent_from_its_work(trio: Trio) -> None:
@@ -275,8 +288,8 @@ def test_members_send_and_receive_by_commands(trio: Trio, capsys: pytest.Capture
     trio.consortium.clock_shows = system_clock()  # commands live in the present
     with on_a_socket(trio.consortium.coordinator.handle) as url:
         for home in trio.consortium.homes.values():
-            text = (home.root / "settings.json").read_text()
-            (home.root / "settings.json").write_text(text.replace(URL, url))
+            file = home.consortium().coordinator_file
+            file.write_text(file.read_text().replace(URL, url))
         code, _ = party("receive", "--home", trio.home("lab").root)
         assert code == 1
         code, out = party("send", "--home", trio.home("clinic").root, "--json")
@@ -285,4 +298,4 @@ def test_members_send_and_receive_by_commands(trio: Trio, capsys: pytest.Capture
         assert (code, json.loads(said)["check"]) == (0, json.loads(out)["check"])
         code, said = party("receive", "--home", trio.home("insurer").root, "--from", "lab")
         assert code == 1
-    assert trio.home("lab").linkage_key() == LINKAGE
+    assert trio.home("lab").consortium().linkage_key() == LINKAGE

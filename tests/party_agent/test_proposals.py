@@ -41,7 +41,7 @@ def test_spec_that_is_over_and_was_never_approved_is_dropped_when_a_later_one_co
     assert (kept[old], kept[new] > 0) == (0, True)
     with pair.agent("clinic") as agent:
         assert [p.release for p in agent.proposals.all()] == [new]
-        assert old in agent.proposals.finished()
+        assert old in agent.proposals.finished(agent.coordinator.key.fingerprint)
         with pytest.raises(NotFoundError):
             agent.proposals.get(old)
 
@@ -81,7 +81,7 @@ def test_agent_that_never_saw_a_dropped_release_notes_its_end_once(pair: Consort
     prune(pair.coordinator.hub.coordinator)
     with pair.agent("clinic") as agent:
         agent.step(strictly, over_too=True)
-        assert release in agent.proposals.finished()
+        assert release in agent.proposals.finished(agent.coordinator.key.fingerprint)
         assert agent.proposals.all() == []
 
 

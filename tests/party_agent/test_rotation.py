@@ -10,7 +10,7 @@ import pytest
 
 from commingle.coordinator.members import revoke
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import compose_agent
+from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
@@ -55,16 +55,16 @@ class World:
     @contextmanager
     def agent(self, name: str) -> Iterator[Agent]:
         home = self.consortium.homes[name]
-        with compose_agent(home, transport=self.transport, clock=self.hub.clock) as agent:
-            yield agent
+        with compose_agents(home, transport=self.transport, clock=self.hub.clock) as agents:
+            yield agents.consortia[0]
 
     def step(self, name: str) -> None:
         with self.agent(name) as agent:
             agent.step(strictly)
 
     def rotate(self, name: str = "clinic", *, abandon_open: bool = False) -> Fingerprint:
-        with self.agent(name) as agent:
-            return rotate_key(agent, abandon_open=abandon_open)
+        with compose_agents(self.consortium.homes[name], transport=self.transport, clock=self.hub.clock) as agents:
+            return rotate_key(agents, abandon_open=abandon_open)
 
     def spec(self) -> ReleaseSpec:
         return self.consortium.spec(proposer=self.hub.key, now=self.hub.clock(), title=str(self.hub.clock()))
@@ -106,7 +106,7 @@ def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(world: Worl
         world.step(name)
     assert world.decision("clinic", proposed) is Decision.APPROVED
     assert world.decision("insurer", proposed) is Decision.WAITING
-    world.consortium.homes["insurer"].pin("clinic", new)
+    world.consortium.homes["insurer"].consortium().pin("clinic", new)
     for name in ("insurer", "clinic", "insurer"):
         world.step(name)
     world.hub.publisher.run_once()
@@ -126,16 +126,18 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(world
     assert clinic.sealing_key() != old
     assert shown_sealing_keys(world) == {clinic.sealing_key().hex()}
     assert not clinic.next_sealing_key.exists()
-    clinic.linkage_file.unlink()
-    insurer.pin("clinic", key_of(clinic))
+    clinic.consortium().linkage_file.unlink()
+    insurer.consortium().pin("clinic", key_of(clinic))
     coordinator = world.hub.key.fingerprint
     with world.agent("insurer") as agent:
         publish_identity(insurer, agent.client)
-        sent = send_linkage_key(insurer, agent.client, coordinator=coordinator, now=world.hub.clock())
+        sent = send_linkage_key(
+            insurer, insurer.consortium(), agent.client, coordinator=coordinator, now=world.hub.clock()
+        )
     with world.agent("clinic") as agent:
-        received = receive_linkage_key(clinic, agent.client, coordinator=coordinator)
+        received = receive_linkage_key(clinic, clinic.consortium(), agent.client, coordinator=coordinator)
     assert received is not None
-    assert (received.check, clinic.linkage_key()) == (sent.check, insurer.linkage_key())
+    assert (received.check, clinic.consortium().linkage_key()) == (sent.check, insurer.consortium().linkage_key())
 
 
 @pytest.mark.parametrize("point", ["/keys", "/identity"])
@@ -246,10 +248,10 @@ def test_revoked_agent_is_told_so_and_spends_nothing(world: World) -> None:
 def test_agent_with_a_wrong_clock_is_told_what_to_do(world: World) -> None:
     home = world.consortium.homes["clinic"]
     with (
-        compose_agent(
+        compose_agents(
             home, transport=InProcess(world.hub.app)
-        ) as agent,  # lives in the present, unlike the coordinator
+        ) as agents,  # lives in the present, unlike the coordinator
         pytest.raises(RemoteProblemError, match="seconds apart") as refused,
     ):
-        agent.step(strictly)
+        agents.consortia[0].step(strictly)
     assert (refused.value.problem, "NTP" in refused.value.remedy) == ("clock-skew", True)

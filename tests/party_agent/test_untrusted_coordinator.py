@@ -377,9 +377,10 @@ def test_release_refused_as_late_by_the_coordinator_keeps_charge_and_block(pair:
 
 
 def test_members_directory_is_read_to_its_end(pair: Consortium) -> None:
-    keys = [SigningKey(bytes([i]) * 32) for i in range(1, 4)]
-    for i, key in enumerate(keys):
-        enrol(pair, f"m{i}", key)
+    keys = [home.identity().signing_key for home in pair.homes.values()]  # members already
+    for i in range(1, 4):
+        keys.append(SigningKey(bytes([i]) * 32))
+        enrol(pair, f"m{i}", keys[-1])
     with pair.coordinator.client() as http:
         assert CoordinatorClient(http).member_keys() == [key.verifying_key for key in keys]
 
@@ -416,8 +417,8 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
         said = repr(agent) + repr(agent.datasets.all())
         assert isinstance(agent, Agent)
         for secret in (
-            agent.home.linkage_key().hex(),
-            repr(agent.home.linkage_key())[2:-1],
+            agent.home.consortium().linkage_key().hex(),
+            repr(agent.home.consortium().linkage_key())[2:-1],
             agent.datasets.all()[0].subjects_digest,
         ):
             assert secret not in said

@@ -1,9 +1,8 @@
 """Three parties with homes on disk, their tables, and agents over them with collaborators of the test's choice."""
 
 import csv
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -15,16 +14,14 @@ from numpy.typing import NDArray
 
 from commingle.coordinator.proposals import reject
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents, assemble
+from commingle.party_agent.consortium import PinnedCoordinator
 from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.party_agent.datasets import DatasetRequest, Datasets
-from commingle.party_agent.exchange import Exchanges
-from commingle.party_agent.home import Home, PartySettings, PinnedCoordinator
-from commingle.party_agent.jobs import Jobs
-from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.datasets import DatasetRequest
+from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.proposals import Proposals
-from commingle.party_agent.release_files import ExchangeFiles, Outbox
+from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -117,10 +114,13 @@ class Consortium:
 
     root: Path
     coordinator: TamperedCoordinator = field(init=False)
+    key: bytes = b"\xc0" * 32
     homes: dict[str, Home] = field(default_factory=dict)
+    name: str = "trial"
+    others: list["Consortium"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.coordinator = TamperedCoordinator(self.root / "coordinator")
+        self.coordinator = TamperedCoordinator(self.root / "coordinator", key=SigningKey(self.key))
 
     @property
     def clock_shows(self) -> datetime:
@@ -133,16 +133,26 @@ class Consortium:
 
     def add(self, name: str, *, policy: Policy = AUTOMATIC, epsilon_cap: float = 10.0) -> Home:
         home = Home(self.root / name)
-        where = PinnedCoordinator(url=URL, signing_key=self.coordinator.key.verifying_key.raw.hex())
-        settings = PartySettings(name=name, epsilon_cap=epsilon_cap, coordinator=where)
-        home.create(settings, policy=policy, linkage_key=LINKAGE)
+        home.create(PartySettings(name=name, epsilon_cap=epsilon_cap), policy=policy, linkage_key=LINKAGE)
+        return self.join(name, home)
+
+    def join(self, name: str, home: Home, *, url: str = URL) -> Home:
+        """A party that may be in other consortia belongs to this one."""
         self.homes[name] = home
+        where = PinnedCoordinator(url=url, signing_key=self.coordinator.key.verifying_key.raw.hex())
+        home.join(where, name=self.name).adopt_linkage_key(LINKAGE, replace=False)
         return home
+
+    def equip(self, name: str) -> None:
+        """Write a party's table and register it."""
+        write_csv(self.table(name), rows_of(name))
+        with self.agent(name) as agent:
+            self.register(agent)
 
     def pin_everybody(self) -> None:
         for home in self.homes.values():
             for name, other in self.homes.items():
-                home.pin(name, other.identity().signing_key.fingerprint)
+                home.consortium(self.name).pin(name, other.identity().signing_key.fingerprint)
 
     def table(self, name: str) -> Path:
         return self.root / f"{name}.csv"
@@ -248,36 +258,35 @@ class Consortium:
         store: AgentStore | None = None,
     ) -> Iterator[Agent]:
         """As `party_agent.compose` puts one together."""
+        with self.agents(name, draw=draw, outbox=outbox, home=home, store=store) as agents:
+            yield agents.consortia[0]
+
+    @contextmanager
+    def agents(
+        self,
+        name: str,
+        *,
+        draw: Sampler | None = None,
+        outbox: Outbox | None = None,
+        home: Home | None = None,
+        store: AgentStore | None = None,
+    ) -> Iterator[Agents]:
+        """All agents of a party: of the consortium here, and of others whose home it is too."""
         home = home or self.homes[name]
-        settings, identity = home.settings(), home.identity()
-        assert settings.coordinator is not None
+        for one in (self, *self.others):
+            one.enrol_everybody()
         store = store or AgentStore(home.database)
+        known = {
+            self.coordinator.key.verifying_key: self,
+            **{one.coordinator.key.verifying_key: one for one in self.others},
+        }
         try:
-            with self.client(name) as client:
-                ledger = Ledger(store, cap=settings.cap, coordinator=settings.coordinator.key.fingerprint)
-                yield Agent(
-                    home=home,
-                    identity=identity,
-                    coordinator=settings.coordinator,
-                    client=client,
-                    store=store,
-                    ledger=ledger,
-                    datasets=Datasets(store),
-                    proposals=Proposals(store),
-                    outbox=outbox or Outbox(home.outbox),
-                    exchanges=Exchanges(
-                        identity=identity,
-                        coordinator=settings.coordinator,
-                        client=client,
-                        store=store,
-                        ledger=ledger,
-                        files=ExchangeFiles(home.exchanges),
-                        entropy=secrets.token_bytes,
-                    ),
-                    jobs=Jobs(),
-                    clock=self.coordinator.clock,
-                    draw=draw or Noise(),
-                )
+            with ExitStack() as calls:
+                clients = {
+                    which: calls.enter_context(known[membership.coordinator().key].client(name))
+                    for which, membership in home.consortia().items()
+                }
+                yield assemble(home, store, clients, clock=self.coordinator.clock, draw=draw or Noise(), outbox=outbox)
         finally:
             store.close()
 
@@ -303,9 +312,7 @@ def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consor
     consortium = Consortium(root)
     for name in names:
         consortium.add(name, policy=policy)
-        write_csv(consortium.table(name), rows_of(name))
-        with consortium.agent(name) as agent:
-            consortium.register(agent)
+        consortium.equip(name)
     consortium.pin_everybody()
     return consortium
 

@@ -218,7 +218,7 @@ class TamperedCoordinator:
         self._overhear(request)
         with self._lock, _unharmed():
             response = self._honest_answer(request)
-            if method == "PUT" and response.is_success:
+            if method == "PUT" and path.startswith("/v1/releases/") and response.is_success:
                 self.hub.publisher.run_once()
         lie = self.after(request)
         return response if lie is None else lie

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,28 @@ from commingle.shared.documents.errors import SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.world.consortium import Consortium, CrashError, write_csv
 from tests.world.local_api import network_app, operator_app
-from tests.world.transport import InProcess
+from tests.world.transport import InProcess, on_a_socket
+
+
+@contextmanager
+def witnessed(consortium: Consortium) -> Iterator[Consortium]:
+    """Its commands live in the present and find their coordinator, who witnesses, on a socket."""
+    consortium.clock_shows = system_clock()
+    with on_a_socket(consortium.coordinator.handle) as url:
+        home = consortium.homes["clinic"]
+        known = home.consortium()
+        home.join(known.coordinator().model_copy(update={"url": url}), name=known.name)
+        yield consortium
 
 
 @pytest.fixture
-def hospital(tmp_path: Path) -> Consortium:
-    return clinic(tmp_path)
+def hospital(tmp_path: Path) -> Iterator[Consortium]:
+    with witnessed(clinic(tmp_path)) as consortium:
+        yield consortium
 
 
 @pytest.fixture
@@ -171,13 +185,15 @@ def test_row_norm_that_makes_no_sense_is_one_error_whether_or_not_there_are_publ
 
 def test_forecast_is_of_the_method_that_the_policy_lets_auto_take(tmp_path: Path) -> None:
     rules = RegressionPolicy(methods=frozenset({"ssp", "adassp"}), max_epsilon=3.0)
-    done = regress(clinic(tmp_path, policy=Policy(regressions=rules)), "--epsilon", "0.1", "--json")
+    with witnessed(clinic(tmp_path, policy=Policy(regressions=rules))) as hospital:
+        done = regress(hospital, "--epsilon", "0.1", "--json")
     assert done.stderr.startswith("adassp: least predicted error")
     assert json.loads(done.stdout)["result"]["method"] == "adassp"
 
 
 def test_small_table_is_told_to_be_hopeless_before_anything_is_spent(tmp_path: Path) -> None:
-    done = regress(clinic(tmp_path, rows=30), "--method", "adassp")
+    with witnessed(clinic(tmp_path, rows=30)) as hospital:
+        done = regress(hospital, "--method", "adassp")
     assert "hardly be told from noise" in done.stderr
     assert "hardly" not in done.stdout
 

@@ -24,7 +24,7 @@ from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.regression import PublicSecondMoments, RegressionResult, verify_regression
+from commingle.shared.documents.regression import KIND, PublicSecondMoments, RegressionResult, verify_regression
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
@@ -45,7 +45,7 @@ from tests.party_agent.regression.asking import (
     table,
 )
 from tests.world.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
-from tests.world.transport import unreachable
+from tests.world.transport import no_fault, unreachable
 
 POINTS = ("party.regression.debited", "party.regression.drawn", "party.committing", "party.regression.stored")
 
@@ -112,20 +112,21 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(hospital: Consortium, point: str) -> None:
-    shown = []
     with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
         Regressions(agent).ask(request())
     with hospital.agent("clinic") as agent:
         (before,) = Regressions(agent).all()
-        assert (before.document is not None) == (point == "party.regression.stored")
-        shown = [before.document] if before.document else []
+        assert before.document is None  # what is stored is not shown before it is witnessed
+        stored = agent.ledger.signature(request().id, KIND)
+        assert (stored is not None) == (point == "party.regression.stored")
         again = Regressions(agent).ask(request())
         charge = only_charge(agent)
         assert charge.state is ChargeState.STORED
         assert charge.attempt == (1 if point == "party.regression.stored" else 2)
         assert agent.ledger.spent() == charge.rho
         agent.ledger.verify()
-    assert shown in ([], [again.document])
+    assert again.document is not None
+    assert stored in (None, again.document.envelope)
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
@@ -144,13 +145,16 @@ def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: 
         assert len(noise.calls) == drawn > 0
 
 
-def test_loop_finishes_regressions_while_the_coordinator_is_away(hospital: Consortium) -> None:
+def test_loop_finishes_regressions_only_when_the_ledgers_witness_is_back(hospital: Consortium) -> None:
     with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
         Regressions(agent).ask(request())
     hospital.coordinator.before = unreachable("GET", "")
     with hospital.agent("clinic") as agent:
         with pytest.raises(UnreachableError):
             Loop(agent).turn()
+        assert (only_charge(agent).state, only_charge(agent).attempt) == (ChargeState.DEBITED, 1)
+        hospital.coordinator.before = no_fault
+        Loop(agent).turn()
         assert only_charge(agent).state is ChargeState.STORED
 
 

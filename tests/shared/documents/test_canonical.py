@@ -19,6 +19,7 @@ from commingle.shared.documents.dsse import (
 )
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.ledger_head import LedgerHead
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode, decode_canonical, encode
@@ -57,6 +58,7 @@ MODELS: dict[str, type[WireModel]] = {
     "countersignature": Countersignature,
     "regression": RegressionResult,
     "party-audit": PartyAudit,
+    "ledger-head": LedgerHead,
     "coordinator-audit": CoordinatorAudit,
 }
 KINDS = {payload_type(kind): model for kind, model in MODELS.items()}

@@ -26,10 +26,13 @@ from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.release.audit import PartyAudit, PartyHistory, verify_party_audit
 from commingle.shared.release.charge import (
     GENESIS,
+    REJOINED,
     SIGNED_BY_PARTIES,
     Acknowledge,
+    Adopt,
     Charge,
     ChargeState,
+    ChargeTerms,
     Event,
     LedgerEntry,
     RecordBlock,
@@ -40,6 +43,7 @@ from commingle.shared.release.charge import (
     advance,
     entry_facts,
     first_altered,
+    height_after,
     link_digest,
     link_text,
     refuse_signature,
@@ -53,12 +57,15 @@ RELEASES = ("a" * 64, "b" * 64)
 APPROVALS, BODY = "c" * 64, "d" * 64
 COST = Loss(Rho(1000), 1e-7)
 LATER = NOW + timedelta(hours=1)
+TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
 TABLE = TableDigest("e" * 64)
 Ask = tuple[str, str]
 WRITING = {"reserve", "record", "record late", "withdraw", "mask"}  # those that are part of a caller's transaction
 
 ASKS = st.tuples(
-    st.sampled_from(["reserve", "debit", "redraw", "record", "record late", "acknowledge", "withdraw", "mask"]),
+    st.sampled_from(
+        ["reserve", "debit", "redraw", "record", "record late", "acknowledge", "withdraw", "mask", "adopt"]
+    ),
     st.sampled_from(RELEASES),
 )
 
@@ -66,13 +73,14 @@ ASKS = st.tuples(
 def event_of(what: str, charge: Charge | None) -> Event:
     attempt = charge.attempt if charge else 0
     events: dict[str, Event] = {
-        "reserve": Reserve("default", COST),
+        "reserve": Reserve("default", COST, TERMS),
         "debit": Spend(APPROVALS),
         "redraw": Redraw(),
         "record": RecordBlock(attempt, BODY),
         "record late": RecordBlock(attempt - 1, BODY),
         "acknowledge": Acknowledge(),
         "withdraw": Withdraw(),
+        "adopt": Adopt("default", COST, TERMS),
     }
     return events[what]
 
@@ -92,9 +100,19 @@ def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
             "acknowledge": lambda: ledger.acknowledge(release),
             "withdraw": lambda: ledger.withdraw(db, release),
             "mask": lambda: sign(ledger, db, release),
+            "adopt": lambda: adopt(ledger, release),
         }
         answer = answers[what]()
     return not isinstance(answer, Refused) and answer is not False
+
+
+def adopt(ledger: Ledger, release: str) -> bool:
+    """Charge what a lost branch spent, and rejoin it, whatever it was called."""
+    try:
+        ledger.adopt([(release, COST, TERMS)], [], ["9" * 64], height=3)
+    except LedgerError:
+        return False
+    return True
 
 
 def sign(ledger: Ledger, db: Connection, release: str) -> bool:
@@ -134,7 +152,7 @@ def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[
     signed: set[str] = set()
     with TemporaryDirectory() as folder:
         store = AgentStore(Path(folder) / "ledger.sqlite")
-        ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5), coordinator="9" * 64)
+        ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5))
         for what, release in asks:
             agreed = ask_ledger(ledger, what, release)
             if what == "mask":
@@ -152,9 +170,50 @@ def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[
         store.close()
 
 
+@given(
+    spent=st.lists(st.sampled_from(["reserve", "debit", "record", "withdraw", "adopt"]), max_size=8),
+    heights=st.lists(st.integers(0, 40), max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_heights_grow_and_what_is_spent_never_shrinks(spent: list[str], heights: list[int]) -> None:
+    charge: Charge | None = None
+    lost = 0
+    for what in spent:
+        after = advance(charge, event_of(what, charge))
+        charge = charge if isinstance(after, Refused) else after
+        now = charge.rho.units if charge is not None and charge.spent else 0
+        assert now >= lost
+        lost = now
+    facts: list[dict[str, Any]] = [{"kind": "received", "release": RELEASES[0]}]
+    height = 1
+    for branch in heights:
+        facts.append({"kind": REJOINED, "release": "9" * 64, "heads": ["8" * 64, "9" * 64], "height": branch})
+        entry = decode(LedgerEntry, link_text(GENESIS, facts[-1]).encode())
+        told = replay(decode(LedgerEntry, text.encode()) for text in chain(facts))
+        assert isinstance(told, Refused) == (branch <= height)
+        if isinstance(told, Refused):
+            facts.pop()
+        else:
+            height = height_after(height, entry)
+    assert height >= len(facts)
+
+
+def test_population_is_fixed_by_the_first_charge() -> None:
+    terms = {"dataset": "main", "study": "s", "purpose": "release", "expires": LATER.isoformat(), "coordinator": ""}
+    first = {"kind": "reserved", "release": RELEASES[0], "rho_units": "7", "population": "patients", **terms}
+    other = {**first, "release": RELEASES[1], "population": "staff"}
+    told = replay(decode(LedgerEntry, text.encode()) for text in chain([first, other]))
+    assert told == Refused("entry 2: the ledger is that of population patients, not of staff")
+    former = {"kind": "reserved", "release": RELEASES[1], "rho_units": "7", "population": "staff"}
+    told = replay(decode(LedgerEntry, text.encode()) for text in chain([former, first]))
+    assert told == Refused("entry 2: the ledger is that of population staff, not of patients")
+    told = replay(decode(LedgerEntry, text.encode()) for text in chain([first, former]))
+    assert not isinstance(told, Refused)  # an earlier version wrote it: both count
+
+
 ENTRIES = st.fixed_dictionaries(
     {
-        "kind": st.sampled_from([*ChargeState, "signed", "received", "invented"]),
+        "kind": st.sampled_from([*ChargeState, "signed", "received", "rejoined", "invented"]),
         "release": st.sampled_from(RELEASES),
     },
     optional={

@@ -1,0 +1,174 @@
+"""After a restore or a fork: charging what the ledger lacks and its witnesses can show, so that the party may go on.
+
+A lost branch of the ledger has left two traces outside: what it signed about releases, which names their cost, and the
+totals in its witnessed heads. Releases are charged by their specs; what the totals say beyond that was spent on what
+nobody can name any more, such as regressions, and is charged without a name. The estimate is conservative: never less
+than the branch had debited when it last made anything public (docs/proofs/noise-and-accounting.md, 5.7).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, nextafter
+
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.errors import DocumentError, ProtocolError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.ledger_head import LedgerHead, open_head
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.release.charge import EVERY_DATASET, ChargeTerms
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import State
+from commingle.shared.wire import ReleaseDetails
+
+_ONLY_A_REJECTION = frozenset({"rejection"})
+
+
+@dataclass(frozen=True, slots=True)
+class LostRelease:
+    """A release about which a lost branch has signed something.
+
+    Attributes:
+        release: its id.
+        spec: None where it came to nothing so long ago that its coordinator has dropped it; what it cost is in the
+            totals then.
+        signed: what, by kind.
+        charge: what it is charged with; None where all it signed is a rejection, or its spec is not to be had.
+    """
+
+    agent: Agent
+    release: str
+    state: State
+    spec: Verified[ReleaseSpec] | None
+    signed: tuple[tuple[str, Envelope], ...]
+    charge: tuple[Loss, ChargeTerms] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostBranch:
+    """What the witnesses can show beyond this ledger.
+
+    Attributes:
+        heads: its heads, as witnessed, the furthest last; empty where only signatures are unknown.
+        height: of the furthest.
+        unexplained: what its totals say beyond its releases and beyond the last head that both branches have.
+    """
+
+    releases: tuple[LostRelease, ...]
+    heads: tuple[str, ...]
+    height: int
+    unexplained: Loss
+
+    def __bool__(self) -> bool:
+        return bool(self.releases or self.heads)
+
+
+def find_lost_branch(agents: Agents) -> LostBranch:
+    """Ask every coordinator. Raises RemoteError."""
+    releases = tuple(lost for agent in agents.consortia for lost in _lost_releases(agent))
+    histories = [_lost_heads(agent) for agent in agents.consortia]
+    explained = _newly_spent(agents, releases)
+    beyond = [_beyond(lost[-1], common) for lost, common in histories if lost]
+    rho = max((loss.rho.units for loss in beyond), default=0) - explained.rho.units
+    delta = max((loss.delta for loss in beyond), default=0.0)
+    heads = {head.head: head.height for lost, _ in histories for head in lost}
+    return LostBranch(
+        releases,
+        tuple(sorted(heads, key=lambda head: heads[head])),
+        max(heads.values(), default=0),
+        Loss(Rho(max(rho, 0)), delta),
+    )
+
+
+def adopt_branch(agents: Agents, branch: LostBranch) -> None:
+    """Charge it, name its heads, and have the result witnessed. An interrupted call is repeated.
+
+    Raises:
+        RemoteError: everything is adopted, and it is not witnessed yet: the agent does so when it starts.
+    """
+    for lost in branch.releases:
+        seen, coordinator = agents.clock(), lost.agent.coordinator.key.fingerprint
+        if lost.spec is None:
+            agents.proposals.end(lost.release, state=lost.state, seen=seen, coordinator=coordinator)
+        else:
+            agents.proposals.see(lost.spec, state=lost.state, seen=seen, coordinator=coordinator)
+    charges = [(lost.release, *lost.charge) for lost in branch.releases if lost.charge is not None]
+    if branch.unexplained != Loss(ZERO):
+        nobody_knows = ChargeTerms(dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock())
+        charges.append((branch.heads[-1], branch.unexplained, nobody_knows))
+    signed = [(lost.release, kind, envelope) for lost in branch.releases for kind, envelope in lost.signed]
+    agents.ledger.adopt(charges, signed, branch.heads, height=branch.height)
+    agents.witnesses.ask()
+    agents.witnesses.accept(agents.ledger.length)
+
+
+def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
+    for release in agent.client.releases(agent.identity.name, over_too=True):
+        view = agent.client.release(release)
+        if view.id != release:
+            raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
+        try:
+            signed = tuple(agent.unknown_signatures(view, release))
+        except ProtocolError:  # not this party's: the coordinator's mistake
+            continue
+        if signed:
+            yield _lost_release(agent, view, signed)
+
+
+def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, Envelope], ...]) -> LostRelease:
+    release = view.id
+    if view.spec is None:
+        return LostRelease(agent, release, view.state, None, signed, None)
+    # the branch has verified the proposer's signature before it signed: here the digest that it signed is enough
+    payload = view.spec.payload_bytes
+    signer = Fingerprint(view.spec.signatures[0].keyid)
+    spec = Verified(decode(ReleaseSpec, payload), payload, signer, view.spec)
+    if spec.digest != release:  # it could be a cheaper one
+        raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
+    party = spec.document.party(agent.identity.name)
+    charged = not {kind for kind, _ in signed} <= _ONLY_A_REJECTION
+    terms = ChargeTerms(
+        dataset=party.dataset,
+        study=spec.document.study,
+        kind="release",
+        expires=spec.document.expires,
+        coordinator=agent.coordinator.key.fingerprint,
+    )
+    charge = (Loss(plan_block(spec.document, party).charge), terms) if charged else None
+    return LostRelease(agent, release, view.state, spec, signed, charge)
+
+
+def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Loss:
+    """What the releases cost that this ledger has not debited: only that can be part of what was spent beyond it."""
+    charged = ((agents.ledger.charge(lost.release), lost.charge[0]) for lost in releases if lost.charge is not None)
+    new = (loss for known, loss in charged if not (known is not None and known.spent))
+    return sum(new, start=Loss(ZERO))
+
+
+def _lost_heads(agent: Agent) -> tuple[list[LedgerHead], LedgerHead | None]:
+    """The heads a coordinator has that this ledger does not, the furthest last, and the one before them that it has."""
+    lost: list[LedgerHead] = []
+    for head in _own_heads(agent, agent.client.head_history(agent.identity.name)):
+        if agent.ledger.knows(head.head):
+            return lost[::-1], head
+        lost.append(head)
+    return lost[::-1], None
+
+
+def _own_heads(agent: Agent, history: Iterable[SignedDocument]) -> Iterable[LedgerHead]:
+    own = {key.fingerprint for key in agent.identity.keys}
+    for signed in history:
+        head, key = open_head(signed, party=agent.identity.name)
+        if key.fingerprint in own:
+            yield head
+
+
+def _beyond(newest: LedgerHead, common: LedgerHead | None) -> Loss:
+    """What was spent between two heads; from the beginning where none is common."""
+    rho = int(newest.rho_units) - (int(common.rho_units) if common else 0)
+    delta = newest.delta - (common.delta if common else 0.0)
+    return Loss(Rho(max(rho, 0)), nextafter(delta, inf) if delta > 0 else 0.0)

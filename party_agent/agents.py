@@ -1,0 +1,112 @@
+"""A party in all its consortia: one agent for each, over one ledger."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.random import Generator, default_rng
+
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.consortium import Membership
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.datasets import Datasets
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.exchange import Exchanges
+from commingle.party_agent.home import Home
+from commingle.party_agent.jobs import Jobs
+from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.party import Party
+from commingle.party_agent.proposals import Proposal, Proposals
+from commingle.party_agent.release_files import ExchangeFiles, Outbox
+from commingle.party_agent.store import AgentStore
+from commingle.party_agent.witnesses import Witness, Witnesses
+from commingle.shared.documents.statements import RejectionReason
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.runtime.settings import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agents(Party):
+    """All of a party's agents."""
+
+    consortia: tuple[Agent, ...]
+
+    def of(self, release: str) -> Agent:
+        """The agent that was shown a release. Raises NotFoundError, ConflictError."""
+        coordinator = self.proposals.get(release).coordinator
+        for agent in self.consortia:
+            if coordinator in {"", agent.coordinator.key.fingerprint}:
+                return agent
+        raise ConflictError("the release is of a consortium that was left", remedy="Enrol with its coordinator again.")
+
+    def approve(self, release: str) -> Proposal:
+        """See `Agent.approve`."""
+        return self.of(release).approve(release)
+
+    def reject(self, release: str, reason: RejectionReason = "operator") -> Proposal:
+        """See `Agent.reject`."""
+        return self.of(release).reject(release, reason)
+
+
+def assemble(
+    home: Home,
+    store: AgentStore,
+    clients: Mapping[str, CoordinatorClient],
+    *,
+    clock: Clock,
+    draw: Sampler,
+    outbox: Outbox | None = None,
+    generator: Callable[[], Generator] = default_rng,
+) -> Agents:
+    """The agents of a home.
+
+    Args:
+        home: the party's.
+        store: its ledger's file, open.
+        clients: ways to the coordinators, by the name of the consortium.
+        clock: time.
+        draw: entropy.
+        outbox: where blocks wait, if elsewhere than in the home.
+        generator: of what guards nothing.
+    """
+    identity, ledger = home.identity(), Ledger(store, cap=home.settings().cap)
+    memberships = home.consortia()
+    pinned = {name: memberships[name].coordinator() for name in clients}
+    witnesses = Witnesses(
+        identity,
+        store,
+        ledger,
+        clock,
+        tuple(Witness(memberships[name], pinned[name].key.fingerprint, client) for name, client in clients.items()),
+    )
+    shared: dict[str, Any] = {
+        "home": home,
+        "identity": identity,
+        "store": store,
+        "ledger": ledger,
+        "witnesses": witnesses,
+        "datasets": Datasets(store),
+        "proposals": Proposals(store),
+        "outbox": outbox or Outbox(home.outbox),
+        "jobs": Jobs(),
+        "clock": clock,
+        "draw": draw,
+        "generator": generator,
+    }
+
+    def agent(membership: Membership, client: CoordinatorClient) -> Agent:
+        coordinator = pinned[membership.name]
+        exchanges = Exchanges(
+            identity=identity,
+            coordinator=coordinator,
+            client=client,
+            store=store,
+            ledger=ledger,
+            witnesses=witnesses,
+            files=ExchangeFiles(home.exchanges),
+            entropy=secrets.token_bytes,
+        )
+        return Agent(**shared, membership=membership, client=client, exchanges=exchanges, coordinator=coordinator)
+
+    return Agents(**shared, consortia=tuple(agent(memberships[name], client) for name, client in clients.items()))

@@ -1,0 +1,63 @@
+"""What all consortia of a party share: one identity, one ledger, one population, and what is known of both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from numpy.random import Generator, default_rng
+
+from commingle.party_agent.datasets import Datasets
+from commingle.party_agent.home import Home, Identity
+from commingle.party_agent.jobs import Jobs
+from commingle.party_agent.ledger import ChargeRecord, Ledger
+from commingle.party_agent.proposals import Proposals
+from commingle.party_agent.regression.requests import Requests
+from commingle.party_agent.release_files import Outbox
+from commingle.party_agent.store import AgentStore
+from commingle.party_agent.witnesses import Witnesses
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import Approval
+from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.release.charge import EVERY_DATASET
+from commingle.shared.runtime.settings import Clock
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """A party, whichever consortium it acts in."""
+
+    home: Home
+    identity: Identity
+    store: AgentStore
+    ledger: Ledger
+    witnesses: Witnesses
+    datasets: Datasets
+    proposals: Proposals
+    outbox: Outbox
+    jobs: Jobs
+    clock: Clock
+    draw: Sampler
+    generator: Callable[[], Generator] = default_rng  # seeded by the operating system
+
+    def lost_by(self, dataset: str, *, without: str | None = None) -> Loss:
+        """What a data set has lost or set aside, to releases, regressions and what nobody can explain, but for one."""
+        charges = (charge for charge in self.ledger.charges() if charge.counts and charge.release != without)
+        about = (charge.loss for charge in charges if charge.dataset in {dataset, EVERY_DATASET})
+        return sum(about, start=Loss(ZERO))
+
+    def spent_on_today(self) -> int:
+        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
+        yesterday = self.clock() - _DAY
+        releases = (charge.release for charge in self.ledger.charges() if charge.kind == "release")
+        approved = sum(self._approved_at(release) > yesterday for release in releases)
+        return approved + Requests(self.store).since(yesterday)
+
+    def _charged_releases(self) -> list[ChargeRecord]:
+        return [charge for charge in self.ledger.charges() if charge.kind == "release" and charge.counts]
+
+    def _approved_at(self, release: str) -> datetime:
+        signed = self.ledger.signature(release, "approval")
+        return decode(Approval, signed.payload_bytes).created if signed else self.clock()

@@ -1,0 +1,229 @@
+"""Who outside this home knows how far its ledger has come, so that it cannot be set back unnoticed.
+
+Every coordinator keeps its members' newest ledger heads, and every agent keeps its fellow members': whatever of them a
+coordinator has lost or hides is brought to it again. A majority of the coordinators is asked before anything is signed,
+paid or answered, and a majority has accepted the newest head before what was made under a debit leaves; two majorities
+have a member in common. What remains is in docs/threat-model.md.
+"""
+
+from dataclasses import dataclass, field
+from threading import RLock
+
+import structlog
+
+from commingle.party_agent.consortium import Membership
+from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.errors import StaleLedgerError
+from commingle.party_agent.home import Identity
+from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.store import AgentStore
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head, sign_head
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.charge import GENESIS
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
+from commingle.shared.runtime.settings import Clock
+
+_log = structlog.get_logger()
+_REFUSED = "ledger-head"
+
+
+Opened = tuple[LedgerHead, VerifyingKey, SignedDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A coordinator, and what this party has agreed on with its members."""
+
+    membership: Membership
+    coordinator: str
+    client: CoordinatorClient
+
+
+@dataclass(slots=True)
+class Witnesses:
+    """All of them. Safe to use from several threads."""
+
+    identity: Identity
+    store: AgentStore
+    ledger: Ledger
+    clock: Clock
+    all: tuple[Witness, ...]
+    _asked: set[str] = field(default_factory=set)
+    _halted: StaleLedgerError | None = None
+    _guard: RLock = field(default_factory=RLock)
+
+    def ask(self, own: str | None = None) -> None:
+        """Make sure that a majority was asked since this process started or lost touch; that one too, if one is named.
+
+        Raises:
+            StaleLedgerError: one shows a head that this ledger does not have. Nothing may be signed any more.
+            RemoteError: too few of them answer.
+        """
+        with self._guard:
+            self._require_going_on()
+            failure: RemoteError | None = None
+            for witness in sorted(self.all, key=lambda one: one.coordinator != own):
+                due = witness.coordinator == own or len(self._asked) < self._majority
+                if due and witness.coordinator not in self._asked:
+                    try:
+                        self._look(witness)
+                    except RemoteError as error:
+                        failure = failure or error
+            if failure is not None and (own not in {None, *self._asked} or len(self._asked) < self._majority):
+                raise failure
+
+    def collect(self, own: str) -> None:
+        """See once more how far everybody has come, now that something has changed. Raises as `ask` does."""
+        with self._guard:
+            self.lose(own)
+            self.ask(own)
+
+    def lose(self, coordinator: str) -> None:
+        """Touch with that one was lost: it may be another, or an older one, that answers next."""
+        with self._guard:
+            self._asked.discard(coordinator)
+
+    def accept(self, place: int) -> None:
+        """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is.
+
+        Raises:
+            StaleLedgerError, RemoteError: as `ask`.
+        """
+        if not place:
+            return
+        with self._guard:
+            self.ask()
+            if self.covers(place):
+                return
+            failure: RemoteError | None = None
+            for witness in (one for one in self.all if one.coordinator in self._asked):
+                try:
+                    self._put(witness)
+                except RemoteError as error:
+                    failure = failure or error
+            if failure is not None and not self.covers(place):
+                raise failure
+
+    def covers(self, place: int) -> bool:
+        """Whether a majority has accepted a head that comes after entry `place` of the chain."""
+        heads = [self._kept(witness, self.identity.name) for witness in self.all]
+        reached = sum(head is not None and self.ledger.place(head[0].head) >= place for head in heads)
+        return reached >= self._majority
+
+    def halt(self, error: StaleLedgerError) -> StaleLedgerError:
+        """Let nothing be signed any more, in no consortium. Gives the error back, to be raised."""
+        with self._guard:
+            self._halted = error
+        return error
+
+    @property
+    def _majority(self) -> int:
+        return len(self.all) // 2 + 1
+
+    def _require_going_on(self) -> None:
+        if self._halted is not None:
+            raise self._halted
+
+    def _look(self, witness: Witness) -> None:
+        """See what it has of this party, and of the fellow members."""
+        shown = _opened(witness.client.ledger_heads())
+        own = shown.pop(self.identity.name, None)
+        if own is not None and own[1].fingerprint not in {key.fingerprint for key in self.identity.keys}:
+            own = None  # not ours at all: the coordinator's mistake, and no reason to halt
+        if own is not None and not self.ledger.knows(own[0].head):
+            raise self.halt(_stale(own[0]))
+        kept = self._kept(witness, self.identity.name)
+        if (own and own[2]) != (kept and kept[2]):
+            self._keep(witness, self.identity.name, own and own[2])
+        self._asked.add(witness.coordinator)
+        if own is None or (kept is not None and own[0].height < kept[0].height):
+            self._put(witness)
+        for name, pin in witness.membership.pins().items():
+            if name != self.identity.name:
+                self._compare(witness, name, pin, shown.get(name))
+
+    def _compare(self, witness: Witness, name: str, pin: str, shown: Opened | None) -> None:
+        """Keep a fellow member's head that goes further than the one that is kept, or bring back the one that does."""
+        kept = self._kept(witness, name)
+        if shown is not None and (kept is None or shown[0].height > kept[0].height):
+            if shown[1].fingerprint == pin:
+                self._keep(witness, name, shown[2])
+        elif kept is not None and (shown is None or shown[0].height < kept[0].height):
+            _log.warning("a fellow member's ledger head was missing", member=name, height=kept[0].height)
+            try:
+                witness.client.put_ledger_head(name, kept[2], after=shown[0].head if shown else NO_HEAD)
+            except RemoteProblemError as error:  # somebody else was faster
+                _log.info("ledger head not brought back", member=name, error=error.code)
+
+    def _put(self, witness: Witness) -> None:
+        """Have it accept the newest head."""
+        for last in (False, True):
+            summit, known = self.ledger.summit(), self._kept(witness, self.identity.name)
+            if summit.head == GENESIS or (known is not None and known[0].head == summit.head):
+                return
+            head = LedgerHead(
+                party=self.identity.name,
+                height=summit.height,
+                head=summit.head,
+                rho_units=str(summit.spent.rho.units),
+                delta=summit.spent.delta,
+                created=self.clock(),
+            )
+            signed = sign_head(head, self.identity.signing_key)
+            try:
+                witness.client.put_ledger_head(head.party, signed, after=known[0].head if known else NO_HEAD)
+            except RemoteProblemError as error:
+                if error.problem != _REFUSED or last:
+                    raise
+                self._see_own(witness)
+            else:
+                self._keep(witness, head.party, signed)
+                return
+
+    def _see_own(self, witness: Witness) -> None:
+        """What it has of this party, after it refused what should follow that."""
+        own = _opened(witness.client.ledger_heads()).get(self.identity.name)
+        if own is not None and not self.ledger.knows(own[0].head):
+            raise self.halt(_stale(own[0]))
+        self._keep(witness, self.identity.name, own and own[2])
+
+    def _kept(self, witness: Witness, party: str) -> Opened | None:
+        with self.store.reading() as db:
+            row = db.execute(
+                "SELECT document FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party)
+            ).fetchone()
+        if row is None:
+            return None
+        signed = decode(SignedDocument, row["document"])
+        return (*open_head(signed, party=party), signed)
+
+    def _keep(self, witness: Witness, party: str, signed: SignedDocument | None) -> None:
+        with self.store.transaction() as db:
+            db.execute("DELETE FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party))
+            if signed is not None:
+                db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
+
+
+def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
+    """What verifies of it, by party."""
+    opened: dict[str, Opened] = {}
+    for signed in items:
+        try:
+            head, key = open_head(signed)
+        except ProtocolError as error:
+            _log.warning("not a ledger head", error=error.code)
+            continue
+        opened[head.party] = head, key, signed
+    return opened
+
+
+def _stale(shown: LedgerHead) -> StaleLedgerError:
+    return StaleLedgerError(
+        f"this party has stated that its ledger has the head {shown.head[:16]}, of height {shown.height}, which this "
+        "ledger does not know",
+        remedy="The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every copy but "
+        "one; restore the newest ledger; then: commingle party adopt",
+    )

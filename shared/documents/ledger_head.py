@@ -1,0 +1,55 @@
+"""How far a party's ledger has come, in the party's words: what witnesses keep, so that a ledger set back is noticed.
+
+A witness takes a statement only if it goes further than the newest it has and names that as the one it follows. So two
+copies of one ledger cannot both go on before the same witness: the second would have to name a head it does not have.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, StringConstraints
+
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import Count, Digest, Name, WireModel
+from commingle.shared.documents.statements import SignedDocument
+
+KIND = "ledger-head"
+NO_HEAD = "0" * 64
+"""What a first statement names as the one it follows."""
+
+
+class LedgerHead(WireModel):
+    """A party's statement about its ledger.
+
+    Attributes:
+        height: entries that lead to the head; where lost branches were rejoined, beyond the longest of them.
+        head: digest of the chain's last entry.
+        rho_units, delta: what was debited so far and can never come back; reservations are not in it.
+    """
+
+    type: Literal["commingle/ledger-head"] = "commingle/ledger-head"
+    version: Literal[1] = 1
+    party: Name
+    height: Count
+    head: Digest
+    rho_units: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
+    delta: Annotated[float, Field(ge=0)]
+    created: AwareDatetime
+
+
+def sign_head(head: LedgerHead, key: SigningKey) -> SignedDocument:
+    """The statement under the party's key."""
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(head, kind=KIND, key=key))
+
+
+def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[LedgerHead, VerifyingKey]:
+    """The statement and the key it is signed with. Whether to trust that key is the caller's question.
+
+    Raises:
+        SignatureError, DocumentError: it does not verify, or is another party's.
+    """
+    head = signed.open(LedgerHead, kind=KIND).document
+    if party not in {None, head.party}:
+        raise DocumentError("the ledger head is another party's", remedy="Send it under its party's name.")
+    return head, VerifyingKey.from_hex(signed.signing_key)

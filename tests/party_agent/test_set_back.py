@@ -1,0 +1,461 @@
+"""Attacks on a party's budget: ledgers that are set back, copied or doubled, and coordinators that are or help."""
+
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from io import StringIO
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+from sqlalchemy import delete
+
+from commingle.__main__ import main
+from commingle.coordinator.store.tables import ledger_heads
+from commingle.party_agent.adoption import LostBranch, adopt_branch, find_lost_branch
+from commingle.party_agent.agent import Agent
+from commingle.party_agent.compose import compose_agents
+from commingle.party_agent.errors import ConflictError, LedgerError, StaleLedgerError, UnwitnessedError
+from commingle.party_agent.home import Home
+from commingle.party_agent.loop import Loop
+from commingle.party_agent.regression.service import Regressions
+from commingle.party_agent.views import export_audit
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import RemoteError
+from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.regression.asking import clinic, request
+from tests.world.consortium import Consortium, CrashError, Noise, strictly
+from tests.world.tampering import URL
+from tests.world.transport import answering, no_fault, on_a_socket, unreachable
+
+
+def second_beside(first: Consortium, *, url: str = "http://second.test") -> Consortium:
+    """Another consortium, in which the clinic is too, with a fellow member of its own."""
+    second = Consortium(first.root / "second", key=b"\xc1" * 32, name="second")
+    second.join("clinic", first.homes["clinic"], url=url)
+    second.add("insurer")
+    second.equip("insurer")
+    second.pin_everybody()
+    first.others.append(second)
+    return second
+
+
+def allow(consortium: Consortium, releases: float) -> None:
+    """The clinic's cap is so many releases' worth."""
+    spec = consortium.spec()
+    rho = Rho(int(plan_block(spec, spec.party("clinic")).charge.units * releases))
+    home = consortium.homes["clinic"]
+    home.save_settings(home.settings().model_copy(update={"epsilon_cap": rho.epsilon(1e-5)}))
+
+
+def step_everywhere(consortium: Consortium) -> None:
+    """One look of the clinic at each of its consortia."""
+    with consortium.agents("clinic") as agents:
+        for agent in agents.consortia:
+            agent.step(strictly)
+
+
+def back_up(home: Home) -> Path:
+    return Path(shutil.copytree(home.root, home.root.with_suffix(".backup")))
+
+
+def restore(home: Home, backup: Path) -> None:
+    shutil.rmtree(home.root)
+    shutil.copytree(backup, home.root)
+
+
+def publish(pair: Consortium, title: str = "study") -> str:
+    release = pair.propose(title=title)
+    for name in ("clinic", "insurer", "clinic", "insurer", "clinic", "insurer"):
+        pair.step(name)
+    assert pair.state(release) == "published"
+    return release
+
+
+def refuse_to_start(pair: Consortium, name: str = "clinic") -> None:
+    """A fresh start ends before anything is signed."""
+    with pair.agent(name) as agent:
+        before = agent.ledger.entries()
+        with pytest.raises(StaleLedgerError):
+            agent.step(strictly, over_too=True)
+        assert agent.ledger.entries() == before
+
+
+def other_noise() -> Noise:
+    """What a second drawing gives: not what the first gave."""
+    return Noise(calls=[(0, 0)])
+
+
+def answer(consortium: Consortium, wanted: RegressionRequest, *, draw: Noise | None = None) -> SignedDocument | None:
+    with consortium.agent("clinic", draw=draw) as agent:
+        return Regressions(agent).ask(wanted).document
+
+
+def adopt_all(consortium: Consortium, name: str = "clinic") -> LostBranch:
+    with consortium.agents(name) as agents:
+        branch = find_lost_branch(agents)
+        adopt_branch(agents, branch)
+        agents.ledger.verify()
+        assert not find_lost_branch(agents)
+        verify_party_audit(encode(export_audit(agents)))
+        return branch
+
+
+def back_up_as(consortium: Consortium, name: str) -> Path:
+    return Path(shutil.copytree(consortium.homes["clinic"].root, consortium.root / name))
+
+
+def forget_heads(pair: Consortium) -> None:
+    """As if the coordinator was restored from before anything was witnessed."""
+    with pair.coordinator.hub.store.write() as tx:
+        tx.heads._connection.execute(delete(ledger_heads))
+
+
+@contextmanager
+def dying_at(point: str) -> Iterator[None]:
+    def strike(reached: str) -> None:
+        if reached == point:
+            raise CrashError
+
+    faults.arm(strike)
+    try:
+        with pytest.raises(CrashError):
+            yield
+    finally:
+        faults.arm(lambda _: None)
+
+
+# one budget
+
+
+def test_second_consortium_gives_no_second_cap(pair: Consortium) -> None:
+    second = second_beside(pair)
+    allow(pair, 1.5)
+    first, other = pair.propose(), second.propose(title="another study")
+    for _ in range(2):
+        step_everywhere(pair)
+    with pair.agents("clinic") as agents:
+        decisions = {release: agents.proposals.get(release).decision for release in (first, other)}
+        assert sorted(decisions.values()) == ["approved", "rejected"]
+        (refused,) = (release for release, decision in decisions.items() if decision == "rejected")
+        assert "epsilon_cap" in str(agents.proposals.get(refused).findings)
+        with pytest.raises(ConflictError):
+            agents.approve(refused)
+        assert len(agents.ledger.charges()) == 1
+
+
+def test_coordinator_that_comes_with_another_key_gives_no_new_cap(pair: Consortium) -> None:
+    publish(pair)
+    allow(pair, 1.5)
+    second = second_beside(pair, url=URL)
+    assert list(pair.homes["clinic"].consortia()) == ["second"]  # nobody answers for the first any more
+    release = second.propose(title="another study")
+    step_everywhere(pair)
+    with pair.agents("clinic") as agents:
+        assert agents.proposals.get(release).decision == "rejected"
+        assert [charge.state for charge in agents.ledger.charges()] == ["acked"]
+
+
+def test_loops_of_two_consortia_do_not_pass_the_cap_together(pair: Consortium) -> None:
+    second = second_beside(pair)
+    allow(pair, 1.5)
+    pair.propose(), second.propose(title="another study")
+    with pair.agents("clinic") as agents:
+        together = Barrier(2)
+
+        def attend(_: str, work: Callable[[], None]) -> None:
+            with suppress(ConflictError):  # the other one was approved after this one was examined
+                work()
+
+        def look(agent: Agent) -> None:
+            together.wait()
+            agent.step(attend)
+
+        threads = [Thread(target=look, args=(agent,)) for agent in agents.consortia]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(agents.ledger.charges()) == 1
+        assert agents.ledger.spent() <= agents.ledger.cap.rho
+
+
+def test_population_that_is_renamed_in_the_settings_is_refused(pair: Consortium) -> None:
+    publish(pair)
+    home = pair.homes["clinic"]
+    home.save_settings(home.settings().model_copy(update={"population": "staff"}))
+    with pytest.raises(LedgerError, match="population default, and the settings name staff"), compose_agents(home):
+        pass
+
+
+def test_release_of_one_consortium_cannot_be_ended_by_the_coordinator_of_another(pair: Consortium) -> None:
+    second = second_beside(pair)
+    release = pair.propose()
+    step_everywhere(pair)
+    with pair.agents("clinic") as agents:
+        shown = agents.consortia[0].client.release(release) if agents.consortia[0].membership.name == "trial" else None
+        shown = shown or agents.consortia[1].client.release(release)
+        other = next(agent for agent in agents.consortia if agent.membership.name == second.name)
+        with pytest.raises(ConflictError, match="of another consortium"):
+            other.handle(shown.model_copy(update={"state": State.ABORTED}), release)
+        assert [charge.state for charge in agents.ledger.charges()] == ["reserved"]
+
+
+# set back
+
+
+def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    backup = back_up(hospital.homes["clinic"])
+    assert answer(hospital, request()) is not None
+    for _ in range(4):
+        restore(hospital.homes["clinic"], backup)
+        noise = other_noise()
+        with hospital.agent("clinic", draw=noise) as agent:
+            with pytest.raises(StaleLedgerError):
+                Regressions(agent).ask(request())
+            assert (noise.drawn, agent.ledger.charges()) == ([], [])
+
+
+def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    publish(pair)
+    waiting = pair.propose(title="waits")
+    restore(pair.homes["clinic"], backup)
+    for _ in range(2):
+        refuse_to_start(pair)
+    with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
+        agents.consortia[0].approve(waiting)
+    assert pair.coordinator.found(waiting).approvals == {}
+
+
+def test_old_backup_signs_nothing_where_the_newest_ledger_had_only_approved(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    pair.propose()
+    pair.step("clinic")
+    waiting = pair.propose(title="waits")
+    restore(pair.homes["clinic"], backup)
+    for _ in range(2):
+        refuse_to_start(pair)
+    assert pair.coordinator.found(waiting).approvals == {}
+
+
+def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    release = publish(pair)
+    waiting = pair.propose(title="waits")
+    with pair.agent("clinic") as agent:
+        spent = agent.ledger.spent()
+    restore(pair.homes["clinic"], backup)
+    refuse_to_start(pair)
+    branch = adopt_all(pair)
+    assert [lost.release for lost in branch.releases] == [release]
+    assert branch.unexplained == Loss(ZERO)
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.spent() == spent
+        assert agent.ledger.charge_in(agent.store._connection, release).state is ChargeState.ADOPTED
+    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
+        pair.step(name)
+    assert pair.state(waiting) == "published"
+
+
+def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    answer(hospital, request(1))
+    backup = back_up(hospital.homes["clinic"])
+    answer(hospital, request(2))
+    with hospital.agent("clinic") as agent:
+        lost = agent.ledger.lost()
+    restore(hospital.homes["clinic"], backup)
+    branch = adopt_all(hospital)
+    assert branch.releases == ()
+    with hospital.agent("clinic") as agent:
+        assert agent.ledger.lost().rho == lost.rho
+        assert agent.ledger.lost().delta >= lost.delta
+        assert agent.lost_by("main").rho == lost.rho  # it may have been any data set's
+    assert answer(hospital, request(3)) is not None
+
+
+def test_newest_ledger_goes_on_after_an_old_copy_has_signed(pair: Consortium) -> None:
+    """The old copy was lied to: its coordinator showed it no head. The newest ledger is not halted for ever."""
+    home = pair.homes["clinic"]
+    copy = Home(back_up(home))
+    publish(pair)
+    stolen = pair.propose(title="approved by the copy")
+    pair.coordinator.before = answering(200, b'{"items": []}', part="ledger-heads")
+    with pair.agent("clinic", home=copy) as agent:
+        agent.handle(agent.client.release(stolen), stolen)
+    pair.coordinator.before = no_fault
+    assert set(pair.coordinator.found(stolen).approvals) == {"clinic"}
+    refuse_to_start(pair)
+    refuse_to_start(pair)
+    assert [lost.release for lost in adopt_all(pair).releases] == [stolen]
+    pair.step("clinic")  # what the copy approved is given up: it was charged, and its block is not here
+    assert pair.state(stolen) in {"rejected", "aborted"}
+    publish(pair, title="goes on")
+
+
+def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    copy = Home(back_up(hospital.homes["clinic"]))
+    with hospital.agent("clinic") as one, hospital.agent("clinic", home=copy, draw=other_noise()) as two:
+        for agent in (one, two):
+            agent.step(strictly)
+        assert Regressions(one).ask(request()).document is not None
+        with pytest.raises(StaleLedgerError):
+            Regressions(two).ask(request())
+        assert Regressions(two).get(request().id).document is None
+        with pytest.raises(StaleLedgerError):
+            two.step(strictly)
+
+
+def test_coordinator_that_was_set_back_too_is_corrected_by_a_fellow_member(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    publish(pair)
+    waiting = pair.propose(title="waits")
+    forget_heads(pair)
+    restore(pair.homes["clinic"], backup)
+    pair.step("insurer")  # a fresh start, as after every loss of touch
+    refuse_to_start(pair)
+    assert "clinic" not in pair.coordinator.found(waiting).approvals
+
+
+def test_coordinator_that_was_set_back_is_corrected_by_the_party_itself(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    publish(pair)
+    newest = Home(back_up_as(pair, "newest"))
+    forget_heads(pair)
+    pair.step("clinic", home=newest)
+    restore(pair.homes["clinic"], backup)
+    refuse_to_start(pair)
+
+
+def test_ledger_killed_before_its_debit_was_witnessed_has_shown_nothing(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    backup = back_up(hospital.homes["clinic"])
+    with dying_at("party.regression.stored"):
+        answer(hospital, request())
+    newest = Home(back_up_as(hospital, "newest"))
+    restore(hospital.homes["clinic"], backup)
+    shown = answer(hospital, request(), draw=other_noise())
+    with hospital.agent("clinic", home=newest) as agent, pytest.raises(StaleLedgerError):
+        Regressions(agent).ask(request())
+    assert answer(hospital, request()) == shown is not None
+
+
+def test_regression_without_a_witness_is_refused_before_its_debit(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    hospital.coordinator.before = unreachable("GET", "ledger-heads")
+    noise = Noise()
+    with hospital.agent("clinic", draw=noise) as agent:
+        with pytest.raises(UnwitnessedError, match="nothing was paid for"):
+            Regressions(agent).ask(request())
+        assert (noise.calls, agent.ledger.charges()) == ([], [])
+
+
+def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    noise = Noise()
+    with hospital.agent("clinic", draw=noise) as agent:
+        hospital.coordinator.before = unreachable("PUT", "ledger-heads")
+        for _ in range(2):
+            with pytest.raises(UnwitnessedError, match="the result is kept"):
+                Regressions(agent).ask(request())
+        assert Regressions(agent).get(request().id).document is None
+        drawn = len(noise.calls)
+        hospital.coordinator.before = no_fault
+        Loop(agent).turn()
+        assert Regressions(agent).get(request().id).document is not None
+        assert (len(noise.calls), len(agent.ledger.charges())) == (drawn, 1)
+
+
+def test_block_leaves_only_after_its_debit_was_witnessed(pair: Consortium) -> None:
+    release = pair.propose()
+    for name in ("clinic", "insurer"):
+        pair.step(name)
+    pair.coordinator.before = unreachable("PUT", "ledger-heads")
+    with pytest.raises(RemoteError):
+        pair.step("clinic")
+    assert pair.coordinator.received == {}
+    pair.coordinator.before = no_fault
+    for name in ("clinic", "insurer", "clinic"):
+        pair.step(name)
+    assert pair.state(release) == "published"
+
+
+def test_majority_of_the_coordinators_has_to_witness(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path)
+    second = Consortium(tmp_path / "second", key=b"\xc1" * 32, name="second")
+    second.join("clinic", hospital.homes["clinic"], url="http://second.test")
+    hospital.others.append(second)
+    second.coordinator.before = unreachable("GET", "ledger-heads")
+    with hospital.agent("clinic") as agent, pytest.raises(UnwitnessedError):
+        Regressions(agent).ask(request())
+    second.coordinator.before = no_fault
+    assert answer(hospital, request()) is not None
+
+
+# damage
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 8192])
+def test_truncated_ledger_is_refused_and_never_taken_for_a_new_one(pair: Consortium, size: int) -> None:
+    publish(pair)
+    home = pair.homes["clinic"]
+    for beside in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (home.root / beside).unlink(missing_ok=True)
+    with home.database.open("r+b") as file:
+        file.truncate(size)
+    with pytest.raises(LedgerError), compose_agents(home):
+        pass
+    assert home.database.stat().st_size == size
+
+
+def test_database_that_is_no_ledger_is_refused(pair: Consortium) -> None:
+    home = pair.homes["clinic"]
+    home.database.unlink()
+    with closing(sqlite3.connect(home.database)) as db:
+        db.execute("CREATE TABLE charges (x)")
+        db.execute("PRAGMA user_version = 4")
+    with pytest.raises(LedgerError), compose_agents(home):
+        pass
+
+
+# commands
+
+
+def test_adoption_by_command_asks_first_and_finds_nothing_more_afterwards(
+    pair: Consortium, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.clock_shows = system_clock()  # commands live in the present
+    home = pair.homes["clinic"]
+    backup = back_up(home)
+    release = publish(pair)
+    restore(home, backup)
+
+    def run(*arguments: str, said: str = "") -> tuple[int, str]:
+        monkeypatch.setattr(sys, "stdin", StringIO(said))
+        with pytest.raises(SystemExit) as ended:
+            main(["party", "adopt", "--home", str(home.root), *arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().out
+
+    with on_a_socket(pair.coordinator.handle) as url:
+        known = home.consortium()
+        home.join(known.coordinator().model_copy(update={"url": url}), name=known.name)
+        assert run(said="n\n")[0] == 130
+        assert run("--json", "--yes")[1].count(release) == 1
+        assert json.loads(run("--json")[1]) == {
+            "adopted": False, "heads": [], "releases": {}, "unexplained": {"rho": 0.0, "delta": 0.0},
+        }  # fmt: skip
