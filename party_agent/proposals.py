@@ -22,9 +22,9 @@ SELECT release, spec, state, findings,
 FROM proposals p WHERE spec <> x''
 """
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
-_NEVER_APPROVED = "NOT EXISTS (SELECT 1 FROM signatures s WHERE s.release = proposals.release AND s.kind = 'approval')"
+_NEVER_CHARGED = "NOT EXISTS (SELECT 1 FROM charges c WHERE c.release = proposals.release)"  # nor adopted as one
 RETENTION = timedelta(days=30)
-"""How long a spec is kept that was never approved here and is over. Its id is kept for ever, an approved one whole."""
+"""How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
 _OF = "coordinator IN ('', ?)"  # earlier versions knew one coordinator only
 
 
@@ -68,7 +68,7 @@ class Proposals:
             if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]', ?)", row).rowcount:
                 db.execute(
                     f"UPDATE proposals SET spec = x'', findings = '[]' WHERE spec <> x'' AND seen < ? "  # noqa: S608 - ours
-                    f"AND NOT {_UNFINISHED} AND {_NEVER_APPROVED}",
+                    f"AND NOT {_UNFINISHED} AND {_NEVER_CHARGED}",
                     ((seen - RETENTION).isoformat(),),
                 )
             else:

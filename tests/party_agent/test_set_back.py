@@ -35,7 +35,7 @@ from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import clinic, request
-from tests.world.consortium import Consortium, CrashError, Noise, strictly
+from tests.world.consortium import Consortium, CrashError, Noise, soon, strictly
 from tests.world.tampering import URL
 from tests.world.transport import answering, no_fault, on_a_socket, unreachable
 
@@ -268,6 +268,21 @@ def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> 
     for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
         pair.step(name)
     assert pair.state(waiting) == "published"
+
+
+def test_adopted_release_is_remembered_beyond_the_retention_of_what_was_never_charged(pair: Consortium) -> None:
+    backup = back_up(pair.homes["clinic"])
+    release = publish(pair)
+    restore(pair.homes["clinic"], backup)
+    adopt_all(pair)
+    pair.step("clinic")
+    for title in ("a month later", "and one more"):
+        soon(pair, hours=24 * 31)
+        later = pair.propose(title=title)
+        pair.step("clinic")
+        assert "clinic" in pair.coordinator.found(later).approvals
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.get(release).spec.study == "study"
 
 
 def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path) -> None:
