@@ -6,8 +6,11 @@ from commingle.shared.runtime.cli import LazyGroup
 
 _COMMANDS = {
     "init": ("commingle.party_agent.home_cli", "Make a party's home: fresh keys, settings and policy."),
-    "enrol": ("commingle.party_agent.home_cli", "Join a consortium and pin its coordinator's key."),
-    "leave": ("commingle.party_agent.home_cli", "Belong to a consortium no longer."),
+    "enrol": (
+        "commingle.party_agent.home_cli",
+        "Join a consortium, one more if need be, and pin its coordinator's key.",
+    ),
+    "leave": ("commingle.party_agent.home_cli", "Belong to a consortium no longer, with the agent stopped."),
     "pin": (
         "commingle.party_agent.home_cli",
         "Trust fellow members' keys, after comparing their fingerprints over another channel.",

@@ -13,7 +13,7 @@ from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 
-# the column `decision` only ever says "waiting": the ledger's signatures tell it
+# what was decided the ledger's signatures tell
 _SELECT = """
 SELECT release, spec, state, findings,
     coordinator,
@@ -65,7 +65,7 @@ class Proposals:
         """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
         with self.store.transaction() as db:
             row = (spec.digest, seen.isoformat(), spec.payload, state, coordinator)
-            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, 'waiting', '[]', ?)", row).rowcount:
+            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?)", row).rowcount:
                 db.execute(
                     f"UPDATE proposals SET spec = x'', findings = '[]' WHERE spec <> x'' AND seen < ? "  # noqa: S608 - ours
                     f"AND NOT {_UNFINISHED} AND {_NEVER_CHARGED}",
@@ -80,7 +80,7 @@ class Proposals:
         """Note that a release is over whose spec is not to be had any more."""
         with self.store.transaction() as db:
             db.execute(
-                "INSERT INTO proposals VALUES (?, ?, x'', ?, 'waiting', '[]', ?) "
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?) "
                 "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
                 (release, seen.isoformat(), state, coordinator),
             )

@@ -14,39 +14,37 @@ from threading import RLock
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.shared.runtime import faults
 
-_SCHEMAS = (
-    """
+_VERSION = 4
+_SCHEMA = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE charges (
     coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
     state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, data_sha256 TEXT NOT NULL,
-    study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, PRIMARY KEY (coordinator, release));
+    study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, delta REAL NOT NULL DEFAULT 0.0,
+    kind TEXT NOT NULL DEFAULT 'release', PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));
 CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE proposals (
-    release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, decision TEXT NOT NULL,
-    findings TEXT NOT NULL);
-""",
-    """
-ALTER TABLE charges ADD COLUMN delta REAL NOT NULL DEFAULT 0.0;
-ALTER TABLE charges ADD COLUMN kind TEXT NOT NULL DEFAULT 'release';
-CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL);
-""",
-    """
-ALTER TABLE regressions ADD COLUMN method TEXT;
-""",
-    """
+    release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, findings TEXT NOT NULL,
+    coordinator TEXT NOT NULL DEFAULT '');
+CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL, method TEXT);
+CREATE TABLE heads (
+    coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
+"""
+_UPGRADES = {
+    3: """
+ALTER TABLE proposals DROP COLUMN decision;
 ALTER TABLE proposals ADD COLUMN coordinator TEXT NOT NULL DEFAULT '';
 UPDATE proposals SET coordinator = COALESCE(
     (SELECT c.coordinator FROM charges c WHERE c.release = proposals.release), (SELECT coordinator FROM charges), '');
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """,
-)
-"""What each version adds to the one before. An older ledger is brought up when it is opened, in one transaction."""
+}
+"""What brings a ledger from one version to the next when it is opened, in one transaction."""
 
 
 RESTORE = "Restore the newest backup, then: commingle party adopt"
@@ -120,13 +118,14 @@ class AgentStore:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
             self._connection.execute(f"PRAGMA {pragma}")
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        newest = len(_SCHEMAS)
-        if version > newest:
+        if version not in {0, *_UPGRADES, _VERSION}:
             raise LedgerError(
-                f"the ledger has version {version}, this agent knows {newest}", remedy="Upgrade the agent."
+                f"the ledger has version {version}, this agent knows {_VERSION}",
+                remedy="Upgrade the agent." if version > _VERSION else "Upgrade by way of the version in between.",
             )
-        if version < newest:
+        if version < _VERSION:
+            steps = [_UPGRADES[number] for number in range(version, _VERSION)] if version else [_SCHEMA]
             with self.transaction() as db:
-                for statement in "".join(_SCHEMAS[version:]).split(";"):
+                for statement in "".join(steps).split(";"):
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version={newest}")
+                db.execute(f"PRAGMA user_version={_VERSION}")

@@ -154,7 +154,7 @@ class SealedPackage(Answer):
 class ReleaseDetails(ReleaseSummary):
     """A release with every signed document about it, except what parties stated about their subjects."""
 
-    spec: Envelope | None = Field(None, description="null once a release that came to nothing is over since long")
+    spec: Envelope | None = Field(description="null once a release that came to nothing is over since long")
     approvals: dict[str, Envelope]
     blocks: dict[str, Envelope]
     rejections: dict[str, Envelope]

@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.store import _SCHEMAS, AgentStore
+from commingle.party_agent.store import _SCHEMA, AgentStore
 
 
 @pytest.fixture
@@ -153,33 +153,43 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     assert len(names(store)) == 80
 
 
-def test_regressions_of_the_second_version_are_kept_without_a_method(tmp_path: Path) -> None:
+def test_ledger_of_the_version_before_is_brought_up_with_its_proposals(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     db = sqlite3.connect(path)
-    db.executescript("".join(_SCHEMAS[:2]))
-    db.execute("INSERT INTO regressions VALUES ('i', '2026-01-02', 'r')")
-    db.execute("PRAGMA user_version = 2")
-    db.commit()
-    db.close()
-    store = AgentStore(path)
-    with store.reading() as reading:
-        row = reading.execute("SELECT * FROM regressions").fetchone()
-        assert dict(row) == {"id": "i", "created": "2026-01-02", "request": "r", "method": None}
-    store.close()
-
-
-def test_ledger_of_the_first_version_is_brought_up_with_its_charges(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    db = sqlite3.connect(path)
-    db.executescript(_SCHEMAS[0])
-    db.execute("INSERT INTO charges VALUES ('c', 'r', 'p', '7', 'acked', 1, 'd', 'f', 's', '2026-01-02', NULL, NULL)")
-    db.execute("PRAGMA user_version = 1")
+    before = _SCHEMA[: _SCHEMA.index("CREATE TABLE heads")].replace(
+        "findings TEXT NOT NULL,\n    coordinator TEXT NOT NULL DEFAULT ''",
+        "decision TEXT NOT NULL, findings TEXT NOT NULL",
+    )
+    db.executescript(before)
+    db.execute(
+        "INSERT INTO charges VALUES ('c', 'r', 'p', '7', 'acked', 1, 'd', 'f', 's', '2026', NULL, NULL, 0, 'release')"
+    )
+    db.execute("INSERT INTO proposals VALUES ('r', '2026-01-02', x'7b7d', 'published', 'waiting', '[]')")
+    db.execute("PRAGMA user_version = 3")
     db.commit()
     db.close()
     for _ in range(2):
         store = AgentStore(path)
         with store.reading() as reading:
-            row = reading.execute("SELECT rho_units, delta, kind FROM charges").fetchone()
-            assert tuple(row) == ("7", 0.0, "release")
-            assert reading.execute("SELECT count(*) FROM regressions").fetchone()[0] == 0
+            assert reading.execute("SELECT rho_units, state FROM charges").fetchone()["rho_units"] == "7"
+            kept = dict(reading.execute("SELECT * FROM proposals").fetchone())
         store.close()
+    new = AgentStore(tmp_path / "new.sqlite")
+    with new.reading() as reading:
+        columns = [row["name"] for row in reading.execute("PRAGMA table_info(proposals)")]
+    new.close()
+    assert list(kept) == columns
+    assert (kept["coordinator"], kept["state"]) == ("c", "published")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_ledger_of_a_version_long_before_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "ledger.sqlite"
+    AgentStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+    with pytest.raises(LedgerError, match=f"version {version}"):
+        AgentStore(path)
+    with sqlite3.connect(path) as left:
+        assert left.execute("PRAGMA user_version").fetchone()[0] == version
