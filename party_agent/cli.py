@@ -28,7 +28,7 @@ _COMMANDS = {
     ),
     "adopt": (
         "commingle.party_agent.decision_cli",
-        "After a restore: charge what this ledger lacks and its witnesses can show.",
+        "After a restore: charge what this ledger lacks and its witnesses can show, with the agent stopped.",
     ),
     "regress": (
         "commingle.party_agent.regression.cli",
