@@ -1,6 +1,6 @@
 """Witnessing how far its members' ledgers have come, so that none of them is set back unnoticed.
 
-Whatever a member has signed is kept for good, and only what follows the newest is taken. A member's statement may be
+Only what follows the newest is taken, and the last thousand of each member are kept. A member's statement may be
 carried by any other: that is how a coordinator which was restored from a backup, or hides what it has, is corrected.
 """
 

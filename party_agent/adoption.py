@@ -111,10 +111,7 @@ def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
         view = agent.client.release(release)
         if view.id != release:
             raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
-        try:
-            signed = tuple(agent.unknown_signatures(view, release))
-        except ProtocolError:  # not this party's: the coordinator's mistake
-            continue
+        signed = tuple(agent.unknown_signatures(view, release, others_too=True))
         if signed:
             yield _lost_release(agent, view, signed)
 
@@ -162,7 +159,10 @@ def _lost_heads(agent: Agent) -> tuple[list[LedgerHead], LedgerHead | None]:
 def _own_heads(agent: Agent, history: Iterable[SignedDocument]) -> Iterable[LedgerHead]:
     own = {key.fingerprint for key in agent.identity.keys}
     for signed in history:
-        head, key = open_head(signed, party=agent.identity.name)
+        try:
+            head, key = open_head(signed, party=agent.identity.name)
+        except ProtocolError:  # the coordinator's mistake
+            continue
         if key.fingerprint in own:
             yield head
 

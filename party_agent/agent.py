@@ -142,8 +142,10 @@ class Agent(Contributor):
         else:
             self._contribute(view, spec)
 
-    def approve(self, release: str) -> Proposal:
+    def approve(self, release: str, *, by_itself: bool = False) -> Proposal:
         """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
+
+        `by_itself`: no person has decided it, so the policy has to allow that too, in view of all else it has decided.
 
         Raises:
             ConflictError: something speaks against it, in words.
@@ -161,7 +163,7 @@ class Agent(Contributor):
         if findings:
             raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
         dataset = self.datasets.get(party.dataset)
-        self._sign_approval(release, spec, party, dataset)
+        self._sign_approval(release, spec, party, dataset, by_itself=by_itself)
         self._send_approval(release)
         return self.proposals.get(release)
 
@@ -233,8 +235,12 @@ class Agent(Contributor):
                 )
             )
 
-    def unknown_signatures(self, view: ReleaseDetails, release: str) -> Iterator[tuple[str, Envelope]]:
+    def unknown_signatures(
+        self, view: ReleaseDetails, release: str, *, others_too: bool = False
+    ) -> Iterator[tuple[str, Envelope]]:
         """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
+
+        `others_too`: what is not this party's is passed over.
 
         Raises:
             SignatureError, DocumentError: it is not this party's, or not about this release.
@@ -244,8 +250,13 @@ class Agent(Contributor):
             known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
             if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
                 # what is not ours at all is the coordinator's mistake, and no reason to halt
-                statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
-                require_about(statement, party=self.identity.name, spec=release)
+                try:
+                    statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
+                    require_about(statement, party=self.identity.name, spec=release)
+                except ProtocolError:
+                    if others_too:
+                        continue
+                    raise
                 yield kind, shown
 
     def _give_up_adopted(self, view: ReleaseDetails, release: str) -> bool:
@@ -269,17 +280,20 @@ class Agent(Contributor):
         final = next((finding.reason for finding in findings if finding.reason is not None), None)
         if final is not None:
             self.reject(release, final)
-        elif not findings and approves_itself(
-            self.home.policy(),
-            mechanism=spec.document.mechanism,
-            proposer=spec.signer,
-            plan=plan_block(spec.document, party),
-            charged=self._charged_by_proposer(),
-        ):
-            self.approve(release)
+        elif not findings and self._approves_itself(spec.document, party):
+            self.approve(release, by_itself=True)
         elif self.jobs.get(release) is None:
             self.jobs.end(release, Stage.WAITING)
             _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
+
+    def _approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
+        return approves_itself(
+            self.home.policy(),
+            mechanism=spec.mechanism,
+            proposer=spec.proposer,
+            plan=plan_block(spec, party),
+            charged=self._charged_by_proposer(),
+        )
 
     def _charged_by_proposer(self) -> Mapping[str, Rho]:
         """What releases have cost or reserved so far, by the fingerprints of their proposers."""
@@ -338,7 +352,9 @@ class Agent(Contributor):
             dataset_delta=dataset.delta,
         )
 
-    def _sign_approval(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> None:
+    def _sign_approval(
+        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, *, by_itself: bool
+    ) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
         table = dataset.table(party.attributes)
@@ -353,6 +369,8 @@ class Agent(Contributor):
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
             if findings := self._examine(spec, party, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
+            if by_itself and not self._approves_itself(spec, party):
+                raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
             reserved = self.ledger.reserve(
                 db,
                 release,

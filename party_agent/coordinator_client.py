@@ -7,6 +7,7 @@ from typing import BinaryIO, TypeVar
 import httpx
 
 from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
@@ -33,6 +34,9 @@ _LONG_POLL_MARGIN_SECONDS = 15.0
 _PAGE = 200
 _LARGEST_PAGE_BYTES = 8 << 20  # of that many releases with 64 parties each
 _MOST_MEMBER_PAGES = 50
+# while a party's witnesses are asked, its loops wait for each other
+_LARGEST_HEADS_BYTES = 1 << 20
+_HEADS_PATIENCE_SECONDS = 10.0
 _JSON = {"Content-Type": "application/json"}
 
 _List = TypeVar("_List", ReleasePage, PartyPage)
@@ -81,18 +85,29 @@ class CoordinatorClient:
 
     def ledger_heads(self) -> tuple[SignedDocument, ...]:
         """How far each member's ledger has come, in their own words: nothing is verified yet."""
-        return model_of(LedgerHeads, call(self.http, "GET", "/v1/ledger-heads")).items
+        return self._heads("/v1/ledger-heads", {})
 
     def head_history(self, party: str) -> Iterator[SignedDocument]:
         """What a member has stated of its ledger, the newest first: nothing is verified yet."""
         params: dict[str, str | int] = {"limit": _PAGE}
         for _ in range(MOST_PAGES):
-            answer = call(self.http, "GET", f"/v1/parties/{party}/ledger-heads", params=params)
-            items = model_of(LedgerHeads, answer).items
+            items = self._heads(f"/v1/parties/{party}/ledger-heads", params)
             yield from items
-            if len(items) < _PAGE:
+            heights = [height for item in items if (height := _height(item, party)) is not None]
+            if len(items) < _PAGE or not heights:
                 return
-            params["below"] = open_head(items[-1], party=party)[0].height
+            params["below"] = min(heights)
+
+    def _heads(self, path: str, params: Mapping[str, str | int]) -> tuple[SignedDocument, ...]:
+        answer = call(
+            self.http,
+            "GET",
+            path,
+            params=params,
+            largest_bytes=_LARGEST_HEADS_BYTES,
+            patience_seconds=_HEADS_PATIENCE_SECONDS,
+        )
+        return model_of(LedgerHeads, answer).items
 
     def put_ledger_head(self, party: str, head: SignedDocument, *, after: str) -> None:
         """Have a member's head witnessed that follows the head `after`; sending it again is harmless."""
@@ -180,3 +195,11 @@ class CoordinatorClient:
             return model_of(kind, call(self.http, "GET", path, params=params, largest_bytes=_LARGEST_PAGE_BYTES))
 
         return pages(str(self.http.base_url), ask, most=most)
+
+
+def _height(signed: SignedDocument, party: str) -> int | None:
+    """That of a ledger head, None where it is not the party's."""
+    try:
+        return open_head(signed, party=party)[0].height
+    except ProtocolError:
+        return None

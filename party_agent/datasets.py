@@ -127,7 +127,10 @@ class Datasets:
         """A data set that must exist. Raises NotFoundError."""
         dataset = self.find(name)
         if dataset is None:
-            raise NotFoundError(f"there is no data set {name}", remedy="Register it: commingle party datasets add")
+            raise NotFoundError(
+                f"there is no data set {name} that was read",
+                remedy="Register it: commingle party datasets add, with --replace where it was announced only.",
+            )
         return dataset
 
     def all(self) -> list[Dataset]:

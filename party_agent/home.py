@@ -106,7 +106,8 @@ class Home:
 
     def secure(self) -> None:
         """Close every directory here to others, and keep round keys from backups. Raises KeyFileError."""
-        for directory in (self.root, self.root / "keys", self.outbox, self.exchanges):
+        consortia = sorted(path for path in self._consortia.glob("*") if path.is_dir())
+        for directory in (self.root, self.root / "keys", self.outbox, self.exchanges, self._consortia, *consortia):
             close_to_others(directory)
         keep_from_backups(self.exchanges)
 

@@ -161,7 +161,7 @@ class Loop:
 
 
 class Loops:
-    """The loops of all agents of a party, each in a thread of its own: a slow coordinator keeps no other waiting."""
+    """The loops of all agents of a party, each in a thread; they wait for each other where they ask the witnesses."""
 
     def __init__(self, agents: Agents) -> None:
         self.all = tuple(Loop(agent) for agent in agents.consortia)

@@ -19,7 +19,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval
 from commingle.shared.dp.accounting import ZERO, Loss
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.release.charge import EVERY_DATASET
+from commingle.shared.release.charge import EVERY_DATASET, adopted_kind
 from commingle.shared.runtime.settings import Clock
 
 _DAY = timedelta(days=1)
@@ -51,13 +51,15 @@ class Party:
     def spent_on_today(self) -> int:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
         yesterday = self.clock() - _DAY
-        releases = (charge.release for charge in self.ledger.charges() if charge.kind == "release")
-        approved = sum(self._approved_at(release) > yesterday for release in releases)
+        releases = (charge for charge in self.ledger.charges() if charge.kind == "release")
+        approved = sum(self._approved_at(charge) > yesterday for charge in releases)
         return approved + Requests(self.store).since(yesterday)
 
     def _charged_releases(self) -> list[ChargeRecord]:
         return [charge for charge in self.ledger.charges() if charge.kind == "release" and charge.counts]
 
-    def _approved_at(self, release: str) -> datetime:
-        signed = self.ledger.signature(release, "approval")
-        return decode(Approval, signed.payload_bytes).created if signed else self.clock()
+    def _approved_at(self, charge: ChargeRecord) -> datetime:
+        for kind in ("approval", adopted_kind("approval")):
+            if (signed := self.ledger.signature(charge.release, kind)) is not None:
+                return decode(Approval, signed.payload_bytes).created
+        return min(self.clock(), charge.expires)  # nobody can show it: as late as it can have been

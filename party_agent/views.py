@@ -16,12 +16,13 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.spec import PartySpec
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import RotationRequest, SignedDocument
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import plan_block, privacy_statement
+from commingle.shared.runtime.errors import RemoteError
 
 
 def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
@@ -142,8 +143,21 @@ def export_audit(agent: Agent | Agents) -> SignedDocument:
         head=link_digest(entries[-1]) if entries else GENESIS,
         entries=entries,
         documents=documents,
-        rotations=agent.consortia[0].client.rotations(agent.identity.name) if agent.identity.former_keys else (),
+        rotations=_rotations(agent),
     )
     key = agent.identity.signing_key
     envelope = seal(audit, kind="party-audit", key=key)
     return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
+
+
+def _rotations(agent: Agent | Agents) -> tuple[RotationRequest, ...]:
+    """How this party came to its key, from the coordinator who has known it longest. Raises RemoteError."""
+    found, failure = [], None
+    for one in agent.consortia if agent.identity.former_keys else ():
+        try:
+            found.append(one.client.rotations(agent.identity.name))
+        except RemoteError as error:
+            failure = error
+    if failure is not None and not found:
+        raise failure
+    return max(found, key=len, default=())

@@ -3,7 +3,7 @@
 Every coordinator keeps its members' newest ledger heads, and every agent keeps its fellow members': whatever of them a
 coordinator has lost or hides is brought to it again. A majority of the coordinators is asked before anything is signed,
 paid or answered, and a majority has accepted the newest head before what was made under a debit leaves; two majorities
-have a member in common. What remains is in docs/threat-model.md.
+have a member in common, as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
 """
 
 from dataclasses import dataclass, field
@@ -130,11 +130,7 @@ class Witnesses:
     def _look(self, witness: Witness) -> None:
         """See what it has of this party, and of the fellow members."""
         shown = _opened(witness.client.ledger_heads())
-        own = shown.pop(self.identity.name, None)
-        if own is not None and own[1].fingerprint not in {key.fingerprint for key in self.identity.keys}:
-            own = None  # not ours at all: the coordinator's mistake, and no reason to halt
-        if own is not None and not self.ledger.knows(own[0].head):
-            raise self.halt(_stale(own[0]))
+        own = self._own(shown.pop(self.identity.name, None))
         kept = self._kept(witness, self.identity.name)
         if (own and own[2]) != (kept and kept[2]):
             self._keep(witness, self.identity.name, own and own[2])
@@ -183,11 +179,17 @@ class Witnesses:
                 self._keep(witness, head.party, signed)
                 return
 
+    def _own(self, shown: Opened | None) -> Opened | None:
+        """What is shown as this party's, if it is. Raises StaleLedgerError where this ledger does not have it."""
+        if shown is None or shown[1].fingerprint not in {key.fingerprint for key in self.identity.keys}:
+            return None  # not ours at all is the coordinator's mistake, and no reason to halt
+        if not self.ledger.knows(shown[0].head):
+            raise self.halt(_stale(shown[0]))
+        return shown
+
     def _see_own(self, witness: Witness) -> None:
         """What it has of this party, after it refused what should follow that."""
-        own = _opened(witness.client.ledger_heads()).get(self.identity.name)
-        if own is not None and not self.ledger.knows(own[0].head):
-            raise self.halt(_stale(own[0]))
+        own = self._own(_opened(witness.client.ledger_heads()).get(self.identity.name))
         self._keep(witness, self.identity.name, own and own[2])
 
     def _kept(self, witness: Witness, party: str) -> Opened | None:

@@ -115,6 +115,10 @@ class LinkageKeys:
         self._connection.execute(delete(linkage_keys).where(linkage_keys.c.created < before))
 
 
+MOST_HEADS = 1000
+"""Of one member: enough for what a backup of months ago and the newest ledger have in common."""
+
+
 class WitnessedHeads:
     """How far members' ledgers have come, within one transaction."""
 
@@ -122,8 +126,13 @@ class WitnessedHeads:
         self._connection = connection
 
     def add(self, head: HeadRow) -> None:
-        """Keep one more; those before it stay."""
+        """Keep one more, and no more of those before it than `MOST_HEADS` in all."""
         self._connection.execute(insert(ledger_heads).values(asdict(head)))
+        own = ledger_heads.c.party == head.party
+        ranked = select(ledger_heads.c.height).where(own).order_by(ledger_heads.c.height.desc())
+        last = self._connection.execute(ranked.offset(MOST_HEADS - 1).limit(1)).scalar()
+        if last is not None:
+            self._connection.execute(delete(ledger_heads).where(own, ledger_heads.c.height < last))
 
     def newest(self, party: str) -> HeadRow | None:
         """The one that goes furthest."""

@@ -16,7 +16,7 @@ from commingle.shared.release.member_log import VerifiedLog
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import read_token, token_option
-from commingle.shared.runtime.tls import ca_option
+from commingle.shared.runtime.tls import ca_option, http_option
 
 _FOR_EVERYONE = 0o644
 _WHAT_IT_IS = (
@@ -46,6 +46,7 @@ Examples:
 )
 @token_option
 @ca_option
+@http_option
 @json_option
 def members(
     *,
@@ -56,6 +57,7 @@ def members(
     out: Path | None,
     token_file: Path | None,
     ca_file: Path | None,
+    allow_http: bool,
     as_json: bool,
 ) -> None:
     """Show every key that a coordinator has had for every member, as one signed chain."""
@@ -66,6 +68,7 @@ def members(
         cache=cache,
         token=read_token(token_file),
         ca_file=ca_file,
+        allow_http=allow_http,
     ) as client:
         known, signed = client.member_log()
     if out is not None:

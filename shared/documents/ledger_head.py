@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
-from commingle.shared.documents.model import Count, Digest, Name, WireModel
+from commingle.shared.documents.model import Count, Digest, Name, Version, WireModel
 from commingle.shared.documents.statements import SignedDocument
 
 KIND = "ledger-head"
@@ -29,7 +29,7 @@ class LedgerHead(WireModel):
     """
 
     type: Literal["commingle/ledger-head"] = "commingle/ledger-head"
-    version: Literal[1] = 1
+    version: Version = 1
     party: Name
     height: Count
     head: Digest

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import AwareDatetime
 
 from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import Digest, Name, WireModel, decode
+from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.charge import GENESIS, Link, first_altered, link_digest, link_text
@@ -38,8 +38,10 @@ class KeyEntry(Link):
 class MemberLog(WireModel):
     """All entries, the oldest first, as the texts that were hashed; `head` is the digest of the last."""
 
+    largest_bytes: ClassVar[int] = 256 << 20  # it only ever grows
+
     type: Literal["commingle/member-log"] = "commingle/member-log"
-    version: Literal[1] = 1
+    version: Version = 1
     exported: AwareDatetime
     head: Digest
     entries: tuple[str, ...]

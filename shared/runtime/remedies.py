@@ -31,7 +31,11 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
         "request": "Run the same version on both sides.",
         "storage": "Nothing was recorded; repeat it later.",
         "fault": "Try again; if it persists, ask the service's operator for its log.",
-        "http": "Check the address, and that no proxy changes paths.",
+        "http": "Check the address, that no proxy changes paths, and that the service is not of an older version.",
+        "busy": "Try again in a few seconds, one request at a time.",
+        "too-costly": "Ask for less, or compute it on a machine of your own.",
+        "too-many-proposals": "Wait until a proposal is over, or have a party reject one.",
+        "ledger-head": "Compare with the party's own ledger; after a restore: commingle party adopt.",
     }
 )
 

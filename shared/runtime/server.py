@@ -109,7 +109,9 @@ def run(
         signal.signal(number, stop)
     on_listening()
     print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
-    asyncio.run(_serve_all(servers, [service.listener for service in services]))
+    # other loops accept on the descriptor, past what a listener's own `accept` checks
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(_serve_all(servers, [service.listener for service in services]))
 
 
 async def _serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
@@ -119,6 +121,7 @@ async def _serve_all(servers: Sequence[_Server], listeners: Sequence[socket.sock
 def _configure(service: Served) -> uvicorn.Config:
     return uvicorn.Config(
         service.app,
+        loop="asyncio",
         log_config=None,
         access_log=False,
         proxy_headers=bool(service.trusted_proxies),  # else uvicorn believes whoever is on this machine

@@ -4,6 +4,8 @@ import httpx
 import pytest
 
 from commingle.coordinator.members import rotate
+from commingle.coordinator.store.members import MOST_HEADS
+from commingle.coordinator.store.rows import HeadRow
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head, sign_head
 from commingle.shared.documents.model import encode
@@ -92,3 +94,14 @@ def test_head_under_a_former_key_is_still_the_partys(hub: Hub, parties: tuple[Ho
     rotate(hub.coordinator, "clinic", rotation(CLINIC, new))
     assert put(hub, head(3), key=CLINIC, by=new).status_code == 201
     assert put(hub, head(4), after=head(3), key=new, by=REGISTRY).status_code == 201
+
+
+def test_only_the_newest_heads_of_a_member_are_kept(hub: Hub, parties: tuple[Honest, ...]) -> None:
+    clinic, other = (party.name for party in parties)
+    with hub.store.write() as tx:
+        for height in range(1, MOST_HEADS + 51):
+            tx.heads.add(HeadRow(clinic, height, f"{height:064x}", "{}"))
+        tx.heads.add(HeadRow(other, 1, "0" * 64, "{}"))
+        kept = tx.heads.history(clinic, below=None, limit=2 * MOST_HEADS)
+        assert [row.height for row in kept] == list(range(MOST_HEADS + 50, 50, -1))
+        assert len(tx.heads.history(other, below=None, limit=2)) == 1

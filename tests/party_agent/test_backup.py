@@ -99,7 +99,7 @@ def test_copy_by_a_program_that_honours_the_tag_holds_no_round_key(pair: Consort
     assert "./keys/signing.key" in names_in(copy)
 
 
-@pytest.mark.parametrize("folder", ["", "keys", "outbox", "exchanges"])
+@pytest.mark.parametrize("folder", ["", "keys", "outbox", "exchanges", "consortia", "consortia/trial"])
 def test_folder_of_a_home_that_others_can_enter_is_closed_when_the_agent_opens_it(
     pair: Consortium, folder: str
 ) -> None:

@@ -1,5 +1,7 @@
 """Both ends of the agent's socket."""
 
+import asyncio
+import signal
 import socket
 import stat
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from fastapi import FastAPI, Request
 from commingle.party_agent import local_socket
 from commingle.party_agent.errors import PeerError
 from commingle.party_agent.local_socket import AgentTransport, listen, user_of
+from commingle.shared.runtime import server
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.local_api import recording, serving_at
 
@@ -128,3 +131,27 @@ def test_process_of_another_user_that_connects_is_answered_nothing(path: Path, e
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
     assert answer == b""
+
+
+def test_services_run_on_a_loop_that_accepts_by_the_listener_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop, say, accepts on the descriptor: nobody would ask who is at the other end."""
+
+    class Other(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            raise AssertionError("a loop of somebody else's choice")
+
+    loops = []
+
+    async def look(*_: object) -> None:
+        loops.append(type(asyncio.get_running_loop()))
+
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(server, "_serve_all", look)
+    asyncio.set_event_loop_policy(Other())
+    try:
+        server.run([], announcement={})
+    finally:
+        asyncio.set_event_loop_policy(None)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    assert loops == [asyncio.SelectorEventLoop]
