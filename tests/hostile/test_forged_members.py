@@ -11,24 +11,14 @@ import pytest
 from commingle import Release, ReleaseClient
 from commingle.__main__ import main
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import Envelope, open_envelope, seal
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import (
-    Approval,
-    BlockStatement,
-    SignedDocument,
-    approval_set_digest,
-    open_approvals,
-    open_spec,
-)
-from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.member_log import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
-from tests.world.documents import HEAD, signed_document
-from tests.world.released import COORDINATOR, NOW, PARTIES, STRANGER, ServingCoordinator, publish, published
+from tests.hostile.actors import forged_release
+from tests.world.documents import signed_document
+from tests.world.released import COORDINATOR, NOW, PARTIES, STRANGER, ServingCoordinator, published
 from tests.world.transport import on_a_socket
 
 TARGET = "charges, yearly"
@@ -41,30 +31,8 @@ ENROLLED: list[Change] = [(NOW, "enrolment", name, key.fingerprint) for name, ke
 
 @cache
 def forged() -> tuple[str, ReleaseFiles]:
-    """The published release once more, by whoever has the coordinator's key, with invented keys for its members."""
-    _, files = published()
-    manifest = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
-    honest = open_spec(manifest.spec, [COORDINATOR.verifying_key]).document
-    parties = tuple(
-        party.model_copy(update={"signing_key": INVENTED[party.name].verifying_key.raw.hex()})
-        for party in honest.parties
-    )
-    spec = honest.model_copy(update={"parties": parties})
-    opened = open_spec(seal(spec, kind="spec", key=COORDINATOR), [COORDINATOR.verifying_key])
-    approvals = {
-        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), kind="approval", key=key)
-        for name, key in INVENTED.items()
-    }
-    relied_on = approval_set_digest(open_approvals(approvals, opened))
-    blocks = {name: _signed_anew(manifest.blocks[name], name, opened.digest, relied_on) for name in INVENTED}
-    return opened.digest, publish(opened, approvals, blocks, decode_matrix(honest, files.matrix))
-
-
-def _signed_anew(envelope: Envelope, name: str, release: str, relied_on: str) -> Envelope:
-    key = PARTIES[name].verifying_key
-    statement = open_envelope(envelope, BlockStatement, kind="block", keys=[key]).document
-    changed = statement.model_copy(update={"spec": release, "approvals": relied_on})
-    return seal(changed, kind="block", key=INVENTED[name])
+    """The published release with invented keys for its members."""
+    return forged_release(published()[1], INVENTED)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,17 +16,16 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.compose import ask
-from commingle.party_agent.errors import AgentRunningError, PeerError
+from commingle.party_agent.errors import PeerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import create_token
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority
+from tests.hostile.actors import NOBODY, Ready, another_user
 from tests.world.consortium import BY_HAND, Consortium, consortium_of
-from tests.world.local_api import operator_app, operator_client, recording, serving_at
+from tests.world.local_api import operator_app, operator_client, serving_at
 
-NOBODY = 65534
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 GREETING = b"GET /v1/ledger HTTP/1.1\r\nHost: agent\r\n\r\n"
 as_root = pytest.mark.skipif(
     os.geteuid() != 0,
@@ -52,49 +51,6 @@ def open_house() -> Iterator[Consortium]:
         for path in (Path(folder), consortium.homes["clinic"].root):
             path.chmod(0o777)
         yield consortium
-
-
-Ready = Callable[[], object]
-
-
-@contextmanager
-def another_user(work: Callable[[Ready], bytes]) -> Iterator[Callable[[], bytes]]:
-    """Another user's process that has come to where it says that it is ready. Gives what its work returns."""
-    ours, its = socket.socketpair()
-    process = os.fork()
-    if process == 0:
-        with suppress(BaseException):
-            os.setgroups([])
-            os.setuid(NOBODY)
-            its.sendall(work(lambda: its.sendall(b"!")))
-        os._exit(0)
-    its.close()
-    with ours:
-        ours.settimeout(60)
-        assert ours.recv(1) == b"!"
-        yield lambda: b"".join(iter(lambda: ours.recv(1 << 16), b""))
-    os.waitpid(process, 0)
-
-
-def test_no_proxy_sees_anything_of_a_command(
-    consortium: Consortium, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxy = socket.create_server(("127.0.0.1", 0))
-    for name in PROXIES:
-        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-    with recording(proxy) as seen, consortium.agent("clinic") as agent, serving_at(home.socket, operator_app(agent)):
-        assert ask(home, "GET", "/v1/status")["name"] == "clinic"
-        assert ask(home, "GET", "/v1/proposals") == {"items": []}
-    assert seen == []
-
-
-def test_process_on_the_port_of_a_killed_agent_is_sent_nothing(consortium: Consortium, home: Home) -> None:
-    heir = socket.create_server(("127.0.0.1", 0))
-    (home.root / "running.json").write_text(json.dumps({"url": f"http://127.0.0.1:{heir.getsockname()[1]}"}))
-    (home.root / "token").write_text("a token of the time when there was one")
-    with recording(heir) as seen, consortium.agent("clinic"), pytest.raises(AgentRunningError):
-        ask(home, "GET", "/v1/proposals")
-    assert seen == []
 
 
 @as_root

@@ -12,6 +12,7 @@ import pytest
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
+from tests.hostile.actors import LocalUser
 from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.world.coordinator import problem
 from tests.world.local_api import network_app, operator_app
@@ -173,7 +174,7 @@ def test_source_that_was_registered_by_a_link_does_not_follow_it_elsewhere(
     consortium: Consortium, allowed: Path
 ) -> None:
     table = write_csv(allowed / "table.csv", rows_of("clinic"))
-    (allowed / "link.csv").symlink_to(table)
+    LocalUser(consortium).link(table, allowed / "link.csv")
     with consortium.agent("clinic") as agent, system(agent) as http:
         assert http.post("/v1/datasets", json=registration(file(allowed / "link.csv"))).status_code == 202
         found = agent.datasets.get("more")

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from commingle.party_agent.loop import Loop
-from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.model import decode
 from commingle.shared.mechanisms.moments.exchange.deal import deal
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
-from commingle.shared.mechanisms.moments.exchange.mask import MaskSealer, MaskSecret
 from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
 from tests.party_agent.test_crashes import state_of
@@ -101,37 +100,6 @@ def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -
     pair.coordinator.before = no_fault
     for release in signed:
         finish(pair, release)
-
-
-def another_mask(pair: Consortium, release: str, party: str) -> tuple[Envelope, bytes]:
-    """What a party that helps the coordinator would sign beside its mask."""
-    exchange, found = pair.coordinator.exchange(release), pair.coordinator.found(release)
-    sealer = MaskSealer(exchange, party=party, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
-    columns = exchange.columns(party)
-    body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
-    assert found.deal is not None
-    statement = sealer.statement(found.deal.digest)
-    return seal(statement, kind="mask", key=pair.homes[party].identity().signing_key), body
-
-
-def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
-    release = masked(pair)
-    found = pair.coordinator.found(release)
-    pair.step("insurer")
-    pair.coordinator.replace_mask(release, "insurer", *another_mask(pair, release, "insurer"))
-    pair.step("clinic")
-    assert set(found.countersignatures) == {"clinic", "insurer"}
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
-
-
-def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
-    release = countersigned(pair)
-    pair.coordinator.replace_mask(release, "insurer", *another_mask(pair, release, "insurer"))
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
 
 
 def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:

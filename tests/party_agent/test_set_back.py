@@ -1,7 +1,6 @@
 """Attacks on a party's budget: ledgers that are set back, copied or doubled, and coordinators that are or help."""
 
 import json
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -11,15 +10,12 @@ from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
-from sqlalchemy import delete
 
 from commingle.__main__ import main
-from commingle.coordinator.store.tables import ledger_heads
 from commingle.party_agent.adoption import LostBranch, adopt_branch, find_lost_branch
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import ConflictError, LedgerError, StaleLedgerError, UnwitnessedError
-from commingle.party_agent.home import Home
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.views import export_audit
@@ -34,21 +30,10 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
+from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import clinic, request
-from tests.world.consortium import Consortium, CrashError, Noise, soon, strictly
-from tests.world.tampering import URL
-from tests.world.transport import answering, no_fault, on_a_socket, unreachable
-
-
-def second_beside(first: Consortium, *, url: str = "http://second.test") -> Consortium:
-    """Another consortium, in which the clinic is too, with a fellow member of its own."""
-    second = Consortium(first.root / "second", key=b"\xc1" * 32, name="second")
-    second.join("clinic", first.homes["clinic"], url=url)
-    second.add("insurer")
-    second.equip("insurer")
-    second.pin_everybody()
-    first.others.append(second)
-    return second
+from tests.world.consortium import Consortium, CrashError, Noise, second_beside, soon, strictly
+from tests.world.transport import no_fault, on_a_socket, unreachable
 
 
 def allow(consortium: Consortium, releases: float) -> None:
@@ -64,15 +49,6 @@ def step_everywhere(consortium: Consortium) -> None:
     with consortium.agents("clinic") as agents:
         for agent in agents.consortia:
             agent.step(strictly)
-
-
-def back_up(home: Home) -> Path:
-    return Path(shutil.copytree(home.root, home.root.with_suffix(".backup")))
-
-
-def restore(home: Home, backup: Path) -> None:
-    shutil.rmtree(home.root)
-    shutil.copytree(backup, home.root)
 
 
 def publish(pair: Consortium, title: str = "study") -> str:
@@ -112,16 +88,6 @@ def adopt_all(consortium: Consortium, name: str = "clinic") -> LostBranch:
         return branch
 
 
-def back_up_as(consortium: Consortium, name: str) -> Path:
-    return Path(shutil.copytree(consortium.homes["clinic"].root, consortium.root / name))
-
-
-def forget_heads(pair: Consortium) -> None:
-    """As if the coordinator was restored from before anything was witnessed."""
-    with pair.coordinator.hub.store.write() as tx:
-        tx.heads._connection.execute(delete(ledger_heads))
-
-
 @contextmanager
 def dying_at(point: str) -> Iterator[None]:
     def strike(reached: str) -> None:
@@ -153,18 +119,6 @@ def test_second_consortium_gives_no_second_cap(pair: Consortium) -> None:
         with pytest.raises(ConflictError):
             agents.approve(refused)
         assert len(agents.ledger.charges()) == 1
-
-
-def test_coordinator_that_comes_with_another_key_gives_no_new_cap(pair: Consortium) -> None:
-    publish(pair)
-    allow(pair, 1.5)
-    second = second_beside(pair, url=URL)
-    assert list(pair.homes["clinic"].consortia()) == ["second"]  # nobody answers for the first any more
-    release = second.propose(title="another study")
-    step_everywhere(pair)
-    with pair.agents("clinic") as agents:
-        assert agents.proposals.get(release).decision == "rejected"
-        assert [charge.state for charge in agents.ledger.charges()] == ["acked"]
 
 
 def test_loops_of_two_consortia_do_not_pass_the_cap_together(pair: Consortium) -> None:
@@ -217,10 +171,10 @@ def test_release_of_one_consortium_cannot_be_ended_by_the_coordinator_of_another
 
 def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path: Path) -> None:
     hospital = clinic(tmp_path)
-    backup = back_up(hospital.homes["clinic"])
+    backup = LocalUser(hospital).back_up()
     assert answer(hospital, request()) is not None
     for _ in range(4):
-        restore(hospital.homes["clinic"], backup)
+        LocalUser(hospital).restore(backup)
         noise = other_noise()
         with hospital.agent("clinic", draw=noise) as agent:
             with pytest.raises(StaleLedgerError):
@@ -229,10 +183,10 @@ def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path:
 
 
 def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     publish(pair)
     waiting = pair.propose(title="waits")
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     for _ in range(2):
         refuse_to_start(pair)
     with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
@@ -241,23 +195,23 @@ def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Co
 
 
 def test_old_backup_signs_nothing_where_the_newest_ledger_had_only_approved(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     pair.propose()
     pair.step("clinic")
     waiting = pair.propose(title="waits")
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     for _ in range(2):
         refuse_to_start(pair)
     assert pair.coordinator.found(waiting).approvals == {}
 
 
 def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     release = publish(pair)
     waiting = pair.propose(title="waits")
     with pair.agent("clinic") as agent:
         spent = agent.ledger.spent()
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     refuse_to_start(pair)
     branch = adopt_all(pair)
     assert [lost.release for lost in branch.releases] == [release]
@@ -271,9 +225,9 @@ def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> 
 
 
 def test_adopted_release_is_remembered_beyond_the_retention_of_what_was_never_charged(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     release = publish(pair)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     adopt_all(pair)
     pair.step("clinic")
     for title in ("a month later", "and one more"):
@@ -288,11 +242,11 @@ def test_adopted_release_is_remembered_beyond_the_retention_of_what_was_never_ch
 def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path) -> None:
     hospital = clinic(tmp_path)
     answer(hospital, request(1))
-    backup = back_up(hospital.homes["clinic"])
+    backup = LocalUser(hospital).back_up()
     answer(hospital, request(2))
     with hospital.agent("clinic") as agent:
         lost = agent.ledger.lost()
-    restore(hospital.homes["clinic"], backup)
+    LocalUser(hospital).restore(backup)
     branch = adopt_all(hospital)
     assert branch.releases == ()
     with hospital.agent("clinic") as agent:
@@ -302,28 +256,9 @@ def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path
     assert answer(hospital, request(3)) is not None
 
 
-def test_newest_ledger_goes_on_after_an_old_copy_has_signed(pair: Consortium) -> None:
-    """The old copy was lied to: its coordinator showed it no head. The newest ledger is not halted for ever."""
-    home = pair.homes["clinic"]
-    copy = Home(back_up(home))
-    publish(pair)
-    stolen = pair.propose(title="approved by the copy")
-    pair.coordinator.before = answering(200, b'{"items": []}', part="ledger-heads")
-    with pair.agent("clinic", home=copy) as agent:
-        agent.handle(agent.client.release(stolen), stolen)
-    pair.coordinator.before = no_fault
-    assert set(pair.coordinator.found(stolen).approvals) == {"clinic"}
-    refuse_to_start(pair)
-    refuse_to_start(pair)
-    assert [lost.release for lost in adopt_all(pair).releases] == [stolen]
-    pair.step("clinic")  # what the copy approved is given up: it was charged, and its block is not here
-    assert pair.state(stolen) in {"rejected", "aborted"}
-    publish(pair, title="goes on")
-
-
 def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(tmp_path: Path) -> None:
     hospital = clinic(tmp_path)
-    copy = Home(back_up(hospital.homes["clinic"]))
+    copy = LocalUser(hospital).copy()
     with hospital.agent("clinic") as one, hospital.agent("clinic", home=copy, draw=other_noise()) as two:
         for agent in (one, two):
             agent.step(strictly)
@@ -335,34 +270,23 @@ def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(tmp_path: P
             two.step(strictly)
 
 
-def test_coordinator_that_was_set_back_too_is_corrected_by_a_fellow_member(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
-    publish(pair)
-    waiting = pair.propose(title="waits")
-    forget_heads(pair)
-    restore(pair.homes["clinic"], backup)
-    pair.step("insurer")  # a fresh start, as after every loss of touch
-    refuse_to_start(pair)
-    assert "clinic" not in pair.coordinator.found(waiting).approvals
-
-
 def test_coordinator_that_was_set_back_is_corrected_by_the_party_itself(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     publish(pair)
-    newest = Home(back_up_as(pair, "newest"))
-    forget_heads(pair)
+    newest = LocalUser(pair).copy("newest")
+    HostileCoordinator(pair).forget_heads()
     pair.step("clinic", home=newest)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     refuse_to_start(pair)
 
 
 def test_ledger_killed_before_its_debit_was_witnessed_has_shown_nothing(tmp_path: Path) -> None:
     hospital = clinic(tmp_path)
-    backup = back_up(hospital.homes["clinic"])
+    backup = LocalUser(hospital).back_up()
     with dying_at("party.regression.stored"):
         answer(hospital, request())
-    newest = Home(back_up_as(hospital, "newest"))
-    restore(hospital.homes["clinic"], backup)
+    newest = LocalUser(hospital).copy("newest")
+    LocalUser(hospital).restore(backup)
     shown = answer(hospital, request(), draw=other_noise())
     with hospital.agent("clinic", home=newest) as agent, pytest.raises(StaleLedgerError):
         Regressions(agent).ask(request())
@@ -455,9 +379,9 @@ def test_adoption_by_command_asks_first_and_finds_nothing_more_afterwards(
 ) -> None:
     pair.clock_shows = system_clock()  # commands live in the present
     home = pair.homes["clinic"]
-    backup = back_up(home)
+    backup = LocalUser(pair).back_up()
     release = publish(pair)
-    restore(home, backup)
+    LocalUser(pair).restore(backup)
 
     def run(*arguments: str, said: str = "") -> tuple[int, str]:
         monkeypatch.setattr(sys, "stdin", StringIO(said))

@@ -27,7 +27,7 @@ from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, U
 from tests.world.consortium import Consortium, Noise, consortium_of, strictly
 from tests.world.documents import enrolment
 from tests.world.tampering import NOW
-from tests.world.transport import answering, no_fault
+from tests.world.transport import answering
 
 STRANGER = SigningKey(b"\xee" * 32)
 HEAD = "0" * 64
@@ -99,45 +99,6 @@ def test_other_spec_under_the_same_id_is_ignored(pair: Consortium) -> None:
     assert nothing_spent(pair)
 
 
-def test_two_parties_shown_different_specs_never_debit(pair: Consortium) -> None:
-    """Split view: each party sees a spec of its own under an id of its own; approvals of one do not open the other."""
-    first, second = pair.propose(title="first"), pair.propose(title="second")
-    hidden = {"clinic": second, "insurer": first}
-
-    def only(name: str) -> Callable[..., None]:
-        def fault(request: Any) -> Any:
-            if hidden[name] in request.url.path:
-                return answering(404, b'{"detail": "none"}', part="")(request)
-            return None
-
-        return fault
-
-    for name in ("clinic", "insurer"):
-        pair.coordinator.before = only(name)
-        with pair.agent(name) as agent:
-            agent.step(lambda _, work: _swallow(work))
-    pair.coordinator.before = no_fault
-    merged = {**pair.coordinator.found(first).approvals, **pair.coordinator.found(second).approvals}
-    assert merged.keys() == {"clinic", "insurer"}
-
-    def lie(view: dict[str, Any]) -> dict[str, Any]:
-        return {**view, "state": "approved", "approvals": {name: dump(e) for name, e in merged.items()}}
-
-    pair.coordinator.shown = lie
-    noise = Noise()
-    with pair.agent("clinic", draw=noise) as agent, pytest.raises((DocumentError, SignatureError)):
-        agent.handle(agent.client.release(first), first)
-    assert noise.calls == []
-    assert pair.charge("clinic", first).state is ChargeState.RESERVED  # type: ignore[union-attr]
-
-
-def _swallow(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except CommingleError:
-        return
-
-
 def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium) -> None:
     spec = pair.spec()
     parties = tuple(
@@ -198,20 +159,6 @@ def test_release_said_to_be_approved_that_we_did_not_approve_costs_nothing(pair:
     with pytest.raises(DocumentError, match="approved without us"):
         pair.step("clinic")
     assert nothing_spent(pair)
-
-
-@pytest.mark.parametrize("state", ["aborted", "rejected", "expired", "published"])
-def test_release_falsely_said_to_be_over_is_not_taken_up_again(pair: Consortium, state: str) -> None:
-    release = approved_by_all(pair)
-    pair.coordinator.shown = lambda view: {**view, "state": state}
-    pair.step("clinic")
-    pair.coordinator.shown = lambda view: view
-    noise = Noise()
-    for _ in range(2):
-        pair.step("clinic", draw=noise)
-    charge = pair.charge("clinic", release)
-    assert charge is not None
-    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RELEASED, [], {})
 
 
 def test_approvals_in_one_place_and_rejected_in_another_stay_consistent(pair: Consortium) -> None:

@@ -320,3 +320,14 @@ def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consor
 def soon(consortium: Consortium, *, hours: float) -> None:
     """Time passes for everybody."""
     consortium.clock_shows += timedelta(hours=hours)
+
+
+def second_beside(first: Consortium, *, url: str = "http://second.test") -> Consortium:
+    """Another consortium, in which the clinic is too, with a fellow member of its own."""
+    second = Consortium(first.root / "second", key=b"\xc1" * 32, name="second")
+    second.join("clinic", first.homes["clinic"], url=url)
+    second.add("insurer")
+    second.equip("insurer")
+    second.pin_everybody()
+    first.others.append(second)
+    return second

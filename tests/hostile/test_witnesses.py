@@ -24,16 +24,9 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
-from tests.party_agent.test_set_back import (
-    adopt_all,
-    back_up,
-    publish,
-    refuse_to_start,
-    restore,
-    second_beside,
-    step_everywhere,
-)
-from tests.world.consortium import EVERY_KIND, Consortium, soon, strictly
+from tests.hostile.actors import LocalUser
+from tests.party_agent.test_set_back import adopt_all, publish, refuse_to_start, step_everywhere
+from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
 
 
 def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(pair: Consortium) -> None:
@@ -57,9 +50,9 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
 def test_heads_that_do_not_verify_are_passed_over_in_an_adoption(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     release = publish(pair)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     refuse_to_start(pair)
     honest = CoordinatorClient.head_history
 
@@ -75,9 +68,9 @@ def test_heads_that_do_not_verify_are_passed_over_in_an_adoption(
 def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     release = publish(pair)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     honest = CoordinatorClient.release
 
     def hiding(client: CoordinatorClient, asked: str) -> ReleaseDetails:
@@ -99,9 +92,9 @@ def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
 
 
 def test_adopted_release_counts_for_the_day_it_was_approved_on_and_no_other(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     publish(pair)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     adopt_all(pair)
     counted = []
     for hours in (1, 24):
@@ -156,9 +149,9 @@ def test_audit_of_a_party_that_joined_a_consortium_after_it_replaced_its_key_ver
 
 
 def test_time_alone_does_not_bring_back_an_adopted_charge(pair: Consortium) -> None:
-    backup = back_up(pair.homes["clinic"])
+    backup = LocalUser(pair).back_up()
     publish(pair)
-    restore(pair.homes["clinic"], backup)
+    LocalUser(pair).restore(backup)
     adopt_all(pair)
     with pair.agent("clinic") as agent:
         spent = agent.ledger.spent()
