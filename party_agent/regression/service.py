@@ -2,8 +2,8 @@
 
 Ordering rules, as for blocks (docs/design/states.md#ordering-rules): the ledger's witnesses are asked before the debit;
 request and debit are one transaction; noise is drawn after it; the result is signed, recorded and witnessed before
-anybody is shown it. A charge that is debited and has no result
-has let nothing out, so noise is drawn again under it. A recorded result is never computed again.
+anybody is shown it. A charge that is debited and has no result has let nothing out, so noise is drawn again under it. A
+recorded result is never computed again.
 """
 
 from collections.abc import Iterator, Sequence
