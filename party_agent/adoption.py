@@ -20,7 +20,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
-from commingle.shared.release.charge import EVERY_DATASET, ChargeTerms
+from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import ReleaseDetails
@@ -96,7 +96,11 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
             agents.proposals.end(lost.release, state=lost.state, seen=seen, coordinator=coordinator)
         else:
             agents.proposals.see(lost.spec, state=lost.state, seen=seen, coordinator=coordinator)
-    charges = [(lost.release, *lost.charge) for lost in branch.releases if lost.charge is not None]
+    # what is adopted already, and of which a coordinator has shown more since, is not charged again
+    charged = {lost.release: agents.ledger.charge(lost.release) for lost in branch.releases}
+    adopted = {release for release, charge in charged.items() if charge and charge.state is ChargeState.ADOPTED}
+    lacking = (lost for lost in branch.releases if lost.release not in adopted)
+    charges = [(lost.release, *lost.charge) for lost in lacking if lost.charge is not None]
     if branch.unexplained != Loss(ZERO):
         nobody_knows = ChargeTerms(dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock())
         charges.append((branch.heads[-1], branch.unexplained, nobody_knows))

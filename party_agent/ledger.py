@@ -333,8 +333,6 @@ class Ledger:
                 self._keep(db, "received", release, adopted_kind(kind), envelope)
             for release, loss, terms in charges:
                 current = self._find(db, release)
-                if current is not None and current.state is ChargeState.ADOPTED:
-                    continue  # more of what the branch signed has been shown since
                 adopted = advance(current, Adopt(self.cap.population, loss, terms))
                 if isinstance(adopted, Refused):
                     raise LedgerError(adopted.reason, remedy="Report this.")
