@@ -148,7 +148,9 @@ class _Source:
     def __init__(self, mechanism: str, columns: int) -> None:
         self.memory: tuple[()] = ()
         self.prepared = release_of(mechanism, columns)
-        self._published = SimpleNamespace(release="0" * 64, spec=SimpleNamespace(attributes=attributes(columns)))
+        self._published = SimpleNamespace(
+            release="0" * 64, pinned=frozenset[str](), spec=SimpleNamespace(attributes=attributes(columns))
+        )
 
     def fetch(self, _: str) -> LoadedRelease:
         """The release."""

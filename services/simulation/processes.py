@@ -156,8 +156,9 @@ class Processes:
         out, log = self.logs / f"{stem}.out", self.logs / f"{stem}.log"
         for path in (out, log):
             path.touch()  # its parent reads them before it has opened them
+        # no daemon: a learner starts workers of its own; `_stop` and each child's watch on this process end them
         process = multiprocessing.get_context("forkserver").Process(
-            target=_become, args=(work, self._environment(), out, log), name=name, daemon=True
+            target=_become, args=(work, self._environment(), out, log), name=name, daemon=False
         )
         process.start()
         running = Running(name, process, out, log)

@@ -91,7 +91,12 @@ def _check_keys(report: dict[str, Any]) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """All that descend from it: processes are forked from one that it has started."""
+    try:
+        own = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return own + [later for child in own for later in _children(child)]
 
 
 def _alive(pid: int) -> bool:

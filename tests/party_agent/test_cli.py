@@ -376,4 +376,4 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
         with serving(consortium.homes["clinic"].root) as (process, _):
             _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "Restore the newest ledger" in err
+    assert "restore the newest ledger" in err
