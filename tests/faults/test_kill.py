@@ -20,7 +20,7 @@ PARTY_POINTS = (
     "party.approval.sent",
     "party.debited",
     "party.drawn",
-    "file.temporary:2",  # the first is where it says where it listens
+    "file.temporary",
     "party.written",
     "party.stored",
     "party.uploaded",
@@ -59,8 +59,8 @@ PARTY_EXCHANGE_POINTS = (
     "party.drawn",
     "party.written",
     "party.stored",
+    "file.temporary",
     "file.temporary:2",
-    "file.temporary:3",
     "party.committing:5",
     "party.committing:6",
     "party.committing:7",
@@ -130,7 +130,7 @@ def test_agent_killed_again_and_again_while_drawing_pays_once_and_sends_one_bloc
     agent.start(fault="party.drawn")
     release = running.propose(mechanism="dgm")
     agent.wait_for_death()
-    for point in ("file.temporary:2", "party.written", "party.debited"):
+    for point in ("file.temporary", "party.written", "party.debited"):
         agent.start(fault=point)
         agent.wait_for_death()
     agent.start()
