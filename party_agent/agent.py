@@ -135,7 +135,7 @@ class Agent(Contributor):
             return
         if self._resend_rejection(view, release):
             return
-        if self._give_up_adopted(view, release):
+        if self._give_up(view, spec):
             return
         if view.state is State.PROPOSED:
             self._consider(view, spec, proposal)
@@ -259,13 +259,17 @@ class Agent(Contributor):
                     raise
                 yield kind, shown
 
-    def _give_up_adopted(self, view: ReleaseDetails, release: str) -> bool:
-        """A release that a lost branch of the ledger had approved: what it made for it is not here."""
-        charge = self.ledger.charge(release)
-        if charge is None or charge.state is not ChargeState.ADOPTED:
+    def _give_up(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> bool:
+        """A release that was approved and cannot be served any more, so that the others need not wait for its end.
+
+        What a lost branch of the ledger had made for it is not here; or this clock was past its end, and went back.
+        """
+        charge = self.ledger.charge(spec.digest)
+        lapsed = charge is not None and charge.state is ChargeState.RELEASED and self.clock() < spec.document.expires
+        if charge is None or not (lapsed or charge.state is ChargeState.ADOPTED):
             return False
         if self.identity.name not in view.blocks:
-            self.reject(release, "block_lost")
+            self.reject(spec.digest, "expired" if lapsed else "block_lost")
         return True
 
     def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:

@@ -437,6 +437,17 @@ def test_spec_that_expired_before_the_debit_costs_nothing(pair: Consortium) -> N
     assert (state_of(pair, release), noise.calls) == ("released", [])
 
 
+def test_clock_that_was_past_the_end_and_went_back_ends_the_round_for_everybody(pair: Consortium) -> None:
+    release, shown = approved_by_all(pair), pair.clock_shows
+    pair.clock_shows = pair.coordinator.found(release).document.expires
+    noise = Noise()
+    pair.step("clinic", draw=noise)
+    pair.clock_shows = shown
+    pair.step("clinic", draw=noise)
+    assert (reason_of(pair, release), pair.state(release).final) == ("expired", True)
+    assert (state_of(pair, release), spent(pair), noise.calls) == ("released", 0, [])
+
+
 def test_every_request_of_a_round_may_fail_once_in_either_way(tmp_path: Path) -> None:
     """Each PUT of a round is once refused on its way and once its answer is lost; nothing differs in the end."""
     pair = consortium_of(tmp_path, "clinic", "insurer")
