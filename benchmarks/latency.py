@@ -143,10 +143,8 @@ class Consortium:
     def _readdress(self, url: str) -> None:
         """The coordinator listens elsewhere after every start."""
         for name in _PARTIES:
-            path = self.root / name / "settings.json"
-            settings = json.loads(path.read_text())
-            settings["coordinator"]["url"] = url
-            path.write_text(json.dumps(settings))
+            (path,) = (self.root / name / "consortia").glob("*/coordinator.json")
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"url": url}))
 
     def measure(self, runs: int, *, releases: int) -> dict[str, str]:
         """Start of an agent; from last approval to publication for each mechanism; verify and fit of a release."""
