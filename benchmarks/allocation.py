@@ -16,7 +16,8 @@ from benchmarks.moments_noise import entry_variance
 from benchmarks.tables import DATA
 from commingle.services.simulation.dataset import PartyShare
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.gaussian import calibrated_rho
 
 _TABLES = [
     "airfoil",

@@ -3,7 +3,7 @@
 A lost branch of the ledger has left two traces outside: what it signed about releases, which names their cost, and the
 totals in its witnessed heads. Releases are charged by their specs; what the totals say beyond that was spent on what
 nobody can name any more, such as regressions, and is charged without a name. The estimate is conservative: never less
-than the branch had debited when it last made anything public (docs/proofs/noise-and-accounting.md, 5.7).
+than the branch had debited when it last made anything public (docs/proofs/noise-and-accounting.md, 6.7).
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from commingle.shared.documents.ledger_head import LedgerHead, open_head
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.dp.accounting import NOTHING, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
@@ -80,7 +80,7 @@ def find_lost_branch(agents: Agents) -> LostBranch:
         releases,
         tuple(sorted(heads, key=lambda head: heads[head])),
         max(heads.values(), default=0),
-        Loss(Rho(max(rho, 0)), delta),
+        Loss(Rho(max(rho, 0)), delta, gaussian=False),
     )
 
 
@@ -101,7 +101,7 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     adopted = {release for release, charge in charged.items() if charge and charge.state is ChargeState.ADOPTED}
     lacking = (lost for lost in branch.releases if lost.release not in adopted)
     charges = [(lost.release, *lost.charge) for lost in lacking if lost.charge is not None]
-    if branch.unexplained != Loss(ZERO):
+    if branch.unexplained.rho.units or branch.unexplained.delta:
         nobody_knows = ChargeTerms(dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock())
         charges.append((branch.heads[-1], branch.unexplained, nobody_knows))
     signed = [(lost.release, kind, envelope) for lost in branch.releases for kind, envelope in lost.signed]
@@ -139,7 +139,8 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
         expires=spec.document.expires,
         coordinator=agent.coordinator.key.fingerprint,
     )
-    charge = (Loss(plan_block(spec.document, party).charge), terms) if charged else None
+    # which version of an agent has drawn for it, and counted, is not known here
+    charge = (Loss(plan_block(spec.document, party).charge, gaussian=False), terms) if charged else None
     return LostRelease(agent, release, view.state, spec, signed, charge)
 
 
@@ -147,7 +148,7 @@ def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Loss:
     """What the releases cost that this ledger has not debited: only that can be part of what was spent beyond it."""
     charged = ((agents.ledger.charge(lost.release), lost.charge[0]) for lost in releases if lost.charge is not None)
     new = (loss for known, loss in charged if not (known is not None and known.spent))
-    return sum(new, start=Loss(ZERO))
+    return sum(new, start=NOTHING)
 
 
 def _lost_heads(agent: Agent) -> tuple[list[LedgerHead], LedgerHead | None]:

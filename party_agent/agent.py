@@ -39,7 +39,7 @@ from commingle.shared.documents.statements import (
     open_spec,
     require_about,
 )
-from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.dp.accounting import NOTHING, ZERO, Rho
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
 from commingle.shared.release.charge import ChargeState, adopted_kind
 from commingle.shared.release.plan import plan_block, plan_blocks
@@ -346,14 +346,12 @@ class Agent(Contributor):
     def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
         charges = [charge for charge in self._charged_releases() if charge.release != release]
         specs = {charge.release: self.proposals.get(charge.release).spec for charge in charges}
-        dataset = self.lost_by(party.dataset, without=release)
         return Usage(
-            dataset=dataset.rho,
-            study=sum((charge.rho for charge in charges if charge.study == spec.study), start=ZERO),
+            dataset=self.lost_by(party.dataset, without=release),
+            study=sum((charge.loss for charge in charges if charge.study == spec.study), start=NOTHING),
             approved_today=self.spent_on_today(),
             replayed=next((release for release, earlier in specs.items() if earlier.seed == spec.seed), None),
             delta=self.ledger.cap.delta,
-            dataset_delta=dataset.delta,
         )
 
     def _sign_approval(

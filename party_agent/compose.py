@@ -16,7 +16,7 @@ from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, reaching_agent
 from commingle.party_agent.store import AgentStore
-from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import check, connect, json_of
 from commingle.shared.runtime.request_signing import RequestSigner
@@ -48,7 +48,7 @@ def compose_agents(
     *,
     transport: httpx.BaseTransport | None = None,
     clock: Clock = system_clock,
-    draw: Sampler = discrete_gaussian,
+    draw: Sampler = rounded_gaussian,
 ) -> Iterator[Agents]:
     """The agents on a home directory, holding the ledger's lock.
 
@@ -74,7 +74,7 @@ def compose_agents(
             f"{home.database} is missing",
             remedy="Restore the newest backup. A party never starts again with an empty ledger.",
         )
-    if draw is discrete_gaussian:
+    if draw is rounded_gaussian:
         draw(1, 1)  # a sampler that does not work is told now and not after a debit
     home.secure()
     store = AgentStore(home.database)

@@ -57,7 +57,7 @@ def ledger(*, home: Path, as_json: bool) -> None:
             table.add_row(charge["release"][:16], quoted(charge["study"]), charge["state"], *figures)
         console.print(table)
         console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
-        console.print("Unit: rho-zCDP under replace_one; epsilons do not add, rhos do.")
+        console.print("Unit: rho under replace_one; epsilons do not add, rhos do.")
 
     emit(value, as_json=as_json, text=text)
 

@@ -18,7 +18,7 @@ from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.model import decode
-from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
+from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
     REJOINED,
@@ -52,7 +52,7 @@ class Cap:
     """The most a population's data may ever lose, under replace_one.
 
     Charges with a delta that were chosen in view of earlier answers add their deltas to it once more
-    (docs/proofs/noise-and-accounting.md, 5.5).
+    (docs/proofs/noise-and-accounting.md, 6.5).
     """
 
     population: str
@@ -62,11 +62,11 @@ class Cap:
     @property
     def rho(self) -> Rho:
         """The cap in the ledger's unit, rounded down."""
-        return self.rho_beside(0.0)
+        return self.rho_beside(NOTHING)
 
-    def rho_beside(self, delta: float) -> Rho:
-        """The same where losses have used up a `delta` of the cap's."""
-        return rho_left(self.epsilon, self.delta, used=delta)
+    def rho_beside(self, lost: Loss) -> Rho:
+        """The same where losses have used up a delta of the cap's, or are not all known to be Gaussian."""
+        return rho_left(self.epsilon, self.delta, beside=lost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class Ledger:
         if now >= charge.expires:
             return Refused("the spec has expired")
         lost = self.lost_in(db)
-        if lost.rho > self.cap.rho_beside(lost.delta):
+        if lost.rho > self.cap.rho_beside(lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, charge, spent)
         return Debit(release, charge.rho.units, spent.attempt, approvals, table, charge.delta)
@@ -254,7 +254,7 @@ class Ledger:
 
     def lost_in(self, db: sqlite3.Connection) -> Loss:
         """The same, inside a transaction."""
-        return _sum_of(db.execute("SELECT rho_units, delta FROM charges WHERE state <> 'released'"))
+        return _sum_of(db.execute("SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released'"))
 
     @property
     def populations(self) -> tuple[str, ...]:
@@ -284,7 +284,7 @@ class Ledger:
             rejoined = _rejoined(db)
             since = entries - rejoined[-1]["seq"] if rejoined else entries
             height = json.loads(rejoined[-1]["body"])["height"] + since if rejoined else entries
-            spent = "SELECT rho_units, delta FROM charges WHERE state NOT IN ('reserved', 'released')"
+            spent = "SELECT rho_units, delta, gaussian FROM charges WHERE state NOT IN ('reserved', 'released')"
             return Summit(height, self.head(db), _sum_of(db.execute(spent)))
 
     def knows(self, head: str) -> bool:
@@ -423,7 +423,7 @@ class Ledger:
     def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
         lost = self.lost_in(db)
         total = lost + loss
-        if total.rho <= self.cap.rho_beside(total.delta):
+        if total.rho <= self.cap.rho_beside(total):
             return None
         if total.delta >= self.cap.delta:
             return Refused(
@@ -431,7 +431,8 @@ class Ledger:
                 f"in full, and {max(self.cap.delta - lost.delta, 0):g} is left of {self.cap.delta:g}"
             )
         delta = self.cap.delta - total.delta
-        wants, has = loss.rho.epsilon(delta), (self.cap.rho_beside(total.delta) - lost.rho).epsilon(delta)
+        left = self.cap.rho_beside(total) - lost.rho
+        wants, has = (Loss(rho, gaussian=total.gaussian).epsilon(delta) for rho in (loss.rho, left))
         return Refused(
             f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, replace_one)"
@@ -463,6 +464,7 @@ class Ledger:
             "expires": terms.expires.isoformat(),
             "delta": charge.delta,
             "kind": terms.kind,
+            "gaussian": charge.loss.gaussian,
         }
         places = ", ".join(f":{name}" for name in columns)
         db.execute(f"INSERT INTO charges ({', '.join(columns)}) VALUES ({places})", columns)  # noqa: S608 - names of ours
@@ -534,13 +536,17 @@ def _rejoined(db: sqlite3.Connection) -> list[sqlite3.Row]:
 
 
 def _sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
-    return sum((Loss(Rho(int(row["rho_units"])), row["delta"]) for row in rows), start=Loss(ZERO))
+    return sum(map(_loss, rows), start=NOTHING)
+
+
+def _loss(row: sqlite3.Row) -> Loss:
+    return Loss(Rho(int(row["rho_units"])), row["delta"], bool(row["gaussian"]))
 
 
 def _record(row: sqlite3.Row) -> ChargeRecord:
     return ChargeRecord(
         population=row["population"],
-        loss=Loss(Rho(int(row["rho_units"])), row["delta"]),
+        loss=_loss(row),
         terms=ChargeTerms(
             dataset=row["dataset"],
             study=row["study"],

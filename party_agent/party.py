@@ -17,7 +17,7 @@ from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval
-from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.shared.dp.accounting import NOTHING, Loss
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import EVERY_DATASET, adopted_kind
 from commingle.shared.runtime.settings import Clock
@@ -46,7 +46,7 @@ class Party:
         """What a data set has lost or set aside, to releases, regressions and what nobody can explain, but for one."""
         charges = (charge for charge in self.ledger.charges() if charge.counts and charge.release != without)
         about = (charge.loss for charge in charges if charge.dataset in {dataset, EVERY_DATASET})
-        return sum(about, start=Loss(ZERO))
+        return sum(about, start=NOTHING)
 
     def spent_on_today(self) -> int:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""

@@ -13,7 +13,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
-from commingle.shared.dp.accounting import ZERO, Loss, Rho, rho_left
+from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
@@ -140,18 +140,16 @@ class Usage:
     Attributes:
         dataset, study: sums over the charges of the data set and over the releases of the study, without the
             release that is looked at.
-        dataset_delta: what charges of the data set cost besides.
         approved_today: releases approved and regressions paid for within the last 24 hours.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
         delta: at which caps on epsilon are meant.
     """
 
-    dataset: Rho = ZERO
-    study: Rho = ZERO
+    dataset: Loss = NOTHING
+    study: Loss = NOTHING
     approved_today: int = 0
     replayed: str | None = None
     delta: float = 1e-5
-    dataset_delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +255,8 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
     policy, usage = situation.policy, situation.usage
     findings = []
     for rule, caps, name, charged in (
-        ("dataset_caps", policy.dataset_caps, party.dataset, Loss(usage.dataset, usage.dataset_delta)),
-        ("study_caps", policy.study_caps, spec.study, Loss(usage.study)),
+        ("dataset_caps", policy.dataset_caps, party.dataset, usage.dataset),
+        ("study_caps", policy.study_caps, spec.study, usage.study),
     ):
         if message := over_cap(caps, name, charged + Loss(plan.charge), delta=usage.delta):
             findings.append(Finding(rule, message, "budget"))
@@ -285,10 +283,9 @@ def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...
 def over_cap(caps: Mapping[str, float], name: str, total: Loss, *, delta: float) -> str | None:
     """In words, if a total loss is more than the cap of that name, at the ledger's delta."""
     cap = caps.get(name, caps.get(_EVERY_OTHER))
-    if cap is None or total.rho <= rho_left(cap, delta, used=total.delta):
+    if cap is None or total.rho <= rho_left(cap, delta, beside=total):
         return None
-    left = delta - total.delta
-    wants = f"{total.rho.epsilon(left):.3g}" if left > 0 else "beyond any"
+    wants = f"{total.epsilon(delta):.3g}" if total.delta < delta else "beyond any"
     return f"with it {name!r} would have lost epsilon {wants} at delta {delta:g}, more than {cap:g}"
 
 

@@ -14,7 +14,7 @@ from threading import RLock
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.shared.runtime import faults
 
-_VERSION = 4
+_VERSION = 5
 _SCHEMA = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
@@ -22,7 +22,7 @@ CREATE TABLE charges (
     coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
     state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, data_sha256 TEXT NOT NULL,
     study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, delta REAL NOT NULL DEFAULT 0.0,
-    kind TEXT NOT NULL DEFAULT 'release', PRIMARY KEY (coordinator, release));
+    kind TEXT NOT NULL DEFAULT 'release', gaussian INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));
@@ -43,6 +43,7 @@ UPDATE proposals SET coordinator = COALESCE(
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """,
+    4: "ALTER TABLE charges ADD COLUMN gaussian INTEGER NOT NULL DEFAULT 0;",
 }
 """What brings a ledger from one version to the next when it is opened, in one transaction."""
 

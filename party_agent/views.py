@@ -17,6 +17,7 @@ from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.spec import PartySpec
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.dp.accounting import Loss
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.release.audit import PartyAudit
@@ -69,14 +70,15 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
 
 
 def ledger_view(ledger: Ledger) -> dict[str, Any]:
-    """Charges and what is left. Units: rho-zCDP under replace_one; epsilon at the cap's delta."""
+    """Charges and what is left. Units: rho under replace_one; epsilon at the cap's delta."""
     cap, lost = ledger.cap, ledger.lost()
-    spent, left, delta = lost.rho, cap.rho_beside(lost.delta) - lost.rho, max(cap.delta - lost.delta, float_info.min)
+    delta = max(cap.delta - lost.delta, float_info.min)
+    spent, left = (Loss(rho, gaussian=lost.gaussian) for rho in (lost.rho, cap.rho_beside(lost) - lost.rho))
     return {
         "population": " and ".join(ledger.populations) or cap.population,
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "spent": {"rho": float(spent), "epsilon": spent.epsilon(delta), "delta": lost.delta},
-        "remaining": {"rho": float(left), "epsilon": left.epsilon(delta), "delta": delta},
+        "spent": {"rho": float(spent.rho), "epsilon": spent.epsilon(delta), "delta": lost.delta},
+        "remaining": {"rho": float(left.rho), "epsilon": left.epsilon(delta), "delta": delta},
         "charges": [_charge_view(charge, cap.delta) for charge in ledger.charges()],
         "entries": len(ledger.entries()),
     }
@@ -114,7 +116,7 @@ def _charge_view(charge: ChargeRecord, delta: float) -> dict[str, Any]:
         "state": charge.state,
         "rho": float(charge.rho),
         "delta": charge.delta,
-        "epsilon": charge.rho.epsilon(delta),
+        "epsilon": Loss(charge.rho, gaussian=charge.loss.gaussian).epsilon(delta),
         "attempt": charge.attempt,
         "coordinator": charge.coordinator,
     }

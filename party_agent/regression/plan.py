@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 
 from commingle.party_agent.policy import Finding, Policy, outside_hours, over_cap
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,
     WITH_PUBLIC_ROWS,
@@ -24,6 +24,7 @@ from commingle.shared.documents.regression import RegressionMethod, RegressionPr
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import stated_epsilon
 
 _EVERY: Mapping[str, ExactMethod | FloatingMethod | PublicMethod] = {**METHODS, **WITH_PUBLIC_ROWS}
 _UNIFORM = 1 / 3
@@ -55,11 +56,12 @@ class RegressionPlan:
     def promise(self) -> RegressionPrivacy:
         """What it costs and guarantees: by its rho, or by the method's own proof at what was asked for."""
         task, privacy = self.task, self.task.privacy
-        by_rho = privacy.calibration in {NoiseCalibration.ZCDP, NoiseCalibration.CLASSICAL} and not task.loss.delta
+        by_rho = privacy.calibration in GAUSSIAN and not task.loss.delta
+        stated = stated_epsilon(privacy.calibration, float(task.loss.rho), privacy.delta)
         return RegressionPrivacy(
             rho_units=str(task.loss.rho.units),
             loss_delta=task.loss.delta,
-            epsilon=task.loss.epsilon(privacy.delta) if by_rho else privacy.epsilon,
+            epsilon=stated if by_rho else privacy.epsilon,
             delta=privacy.delta,
             guarantee=task.method.guarantee,
             exact_noise=self.exact_noise,
@@ -120,12 +122,10 @@ def plan_regression(
 
 
 def _calibration(method: ExactMethod | FloatingMethod | PublicMethod, asked: str | None) -> NoiseCalibration:
-    """Under analytic the guarantee is one of continuous noise, and ours is discrete: not offered where zcdp is."""
+    """What was asked for, or the one with the least noise. Raises ParameterError where it is not proved here."""
     offered = method.calibrations
-    if NoiseCalibration.ZCDP in offered:
-        offered -= {NoiseCalibration.ANALYTIC}
     if asked is None:
-        return NoiseCalibration.ZCDP if NoiseCalibration.ZCDP in offered else min(offered)
+        return NoiseCalibration.ANALYTIC if NoiseCalibration.ANALYTIC in offered else min(offered)
     if asked not in offered:
         raise ParameterError(
             f"{method.name} is not offered with calibration {asked}, under which its guarantee is not proved here",

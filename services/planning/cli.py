@@ -118,7 +118,7 @@ def _uniform(options: dict[str, Any]) -> ReleaseDesign:
         epsilon=1.0,
         delta=1e-5,
         adjacency=Adjacency.REPLACE_ONE,
-        calibration=Calibration.ZCDP,
+        calibration=Calibration.ANALYTIC,
         shares=tuple(
             PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties])) for i in range(parties)
         ),

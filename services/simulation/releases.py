@@ -15,7 +15,8 @@ from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MechanismName, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.accounting import ZERO
-from commingle.shared.dp.calibration import check_delta, check_epsilon, epsilon_of_rho
+from commingle.shared.dp.calibration import check_delta, check_epsilon
+from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.registry import mechanism_named
@@ -92,7 +93,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     total = max(float(sum((p.charge for p in plans if p.party == party), start=ZERO)) for party in parties)
     delta = releases[0].spec.delta
     return Allowance(
-        epsilon_cap=_ROOM * epsilon_of_rho(_ROOM * total, delta),
+        epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta),
         max_epsilon=max(release.spec.epsilon for release in releases),
         delta=delta,
         max_rho=_ROOM * total,

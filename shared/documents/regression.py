@@ -6,9 +6,10 @@ comes from a private row but through the noise that the charge paid for.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from hashlib import sha256
-from math import isclose, isnan
+from math import ceil, isclose, isnan
 from sys import float_info
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -21,7 +22,8 @@ from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
+from commingle.shared.dp.gaussian import stated_epsilon
 
 RegressionMethod = Literal[
     "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
@@ -244,10 +246,14 @@ def _require_promise(result: RegressionResult) -> None:
     """Gaussian noise promises what its rho implies; a method with a proof of its own what was asked for."""
     privacy, request = result.privacy, result.request
     _require(privacy.delta == request.delta, "the guarantee is at another delta than was asked for")
-    own = Loss.approximate(request.epsilon, privacy.loss_delta)
-    by_proof = privacy.loss == own and privacy.loss_delta <= request.delta and privacy.epsilon == request.epsilon
-    by_rho = not privacy.loss_delta and isclose(
-        privacy.epsilon, privacy.loss.epsilon(request.delta), rel_tol=_TOLERANCE
-    )
+    own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
+    by_proof = privacy.loss.rho in own and privacy.loss_delta <= request.delta and privacy.epsilon == request.epsilon
+    stated = stated_epsilon(result.calibration, float(privacy.loss.rho), request.delta)
+    by_rho = not privacy.loss_delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
     _require(by_proof or by_rho, "the guarantee does not follow from the loss")
     _require(privacy.epsilon <= request.epsilon * (1 + _TOLERANCE), "it cost more epsilon than was asked for")
+
+
+def _formerly_approximate(epsilon: float) -> Rho:
+    """What an (epsilon, delta)-DP method was charged as long as losses were only known to be rho-zCDP."""
+    return Rho(ceil(Fraction(epsilon) ** 2 * RHO_UNITS / 2))

@@ -15,9 +15,10 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
-from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
+from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry
 from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.text import hidden_text
@@ -94,7 +95,7 @@ class ReleaseSpec(WireModel):
     seed: Hex32
     alignment: Literal["exact"] = "exact"
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
-    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
     delta: float
     n: Annotated[Count, Field(ge=2)]

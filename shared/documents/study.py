@@ -45,7 +45,7 @@ class Study(WireModel):
     mechanism: MechanismName = DEFAULT_MECHANISM
     k: int | None = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
-    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
     delta: float
     n: Annotated[Count, Field(ge=2)]

@@ -1,7 +1,8 @@
-"""Zero-concentrated differential privacy as exact integers (docs/design/privacy.md#accounting).
+"""Losses as exact integers (docs/design/privacy.md#accounting).
 
-A loss rho is kept as an integer multiple of 2^-64, rounded up, so that sums over releases and parties are exact and
-never too small.
+A loss rho is mu^2 / 2 of a Gaussian mechanism that reveals no less, mu its sensitivity over its noise; it is rho-zCDP
+too. It is kept as an integer multiple of 2^-64, rounded up, so that sums over releases and parties are exact and never
+too small.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from sys import float_info
 
 from commingle.shared.dp.calibration import check_epsilon, epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import gaussian_epsilon, gaussian_rho
 
 RHO_UNITS = 1 << 64
 SIGMA_LIMIT = 1 << 48
@@ -19,7 +21,7 @@ SIGMA_LIMIT = 1 << 48
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rho:
-    """A zCDP loss of `units` * 2^-64."""
+    """A loss of `units` * 2^-64."""
 
     units: int
 
@@ -39,59 +41,72 @@ class Rho:
         return nearest if nearest * RHO_UNITS >= self.units else nextafter(nearest, inf)
 
     def epsilon(self, delta: float) -> float:
-        """The (epsilon, delta) view of this loss (Canonne, Kamath, Steinke 2020)."""
-        return epsilon_of_rho(float(self), delta)
+        """The (epsilon, delta) view of this loss (Balle, Wang 2018)."""
+        return gaussian_epsilon(float(self), delta)
 
 
 ZERO = Rho(0)
 
 
+_QUARTER_PI = Fraction(7854, 10_000)
+"""A little more than pi / 4."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A delta-approximate rho-zCDP loss (Bun, Steinke 2016, definition 8.1). Losses add componentwise (lemma 8.2).
+    """A Gaussian loss of rho but for events of probability delta. Losses add componentwise (proofs, 6.3).
 
-    `delta` is a float; sums are rounded up.
+    Attributes:
+        rho: mu^2 / 2.
+        delta: a float; sums are rounded up.
+        gaussian: False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1):
+            charges of a version that drew noise and counted otherwise, and what a lost branch of a ledger has spent.
     """
 
     rho: Rho
     delta: float = 0.0
+    gaussian: bool = True
 
     def __add__(self, other: "Loss") -> "Loss":
         both = self.delta > 0 and other.delta > 0
         delta = nextafter(self.delta + other.delta, inf) if both else self.delta + other.delta
-        return Loss(self.rho + other.rho, delta)
+        return Loss(self.rho + other.rho, delta, self.gaussian and other.gaussian)
 
     def epsilon(self, delta: float) -> float:
-        """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (proofs, 5.4).
+        """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (proofs, 6.4).
 
         Raises:
             ParameterError: delta does not exceed the loss's own.
         """
-        return self.rho.epsilon(nextafter(delta - self.delta, -inf) if self.delta else delta)
+        left = nextafter(delta - self.delta, -inf) if self.delta else delta
+        return (gaussian_epsilon if self.gaussian else epsilon_of_rho)(float(self.rho), left)
 
     @staticmethod
     def approximate(epsilon: float, delta: float = 0.0) -> "Loss":
-        """What any (epsilon, delta)-DP mechanism costs: rho = epsilon^2 / 2, rounded up (section 8; prop. 1.4)."""
-        return Loss(Rho(ceil(Fraction(check_epsilon(epsilon)) ** 2 * RHO_UNITS / 2)), delta)
+        """What any (epsilon, delta)-DP mechanism costs: rho = min(pi epsilon^2 / 4, 4 epsilon), rounded up (6.2)."""
+        asked = Fraction(check_epsilon(epsilon))
+        return Loss(Rho(ceil(min(_QUARTER_PI * asked, Fraction(4)) * asked * RHO_UNITS)), delta)
 
 
-def rho_left(epsilon: float, delta: float, *, used: float = 0.0) -> Rho:
-    """The most rho that keeps (epsilon, delta) where losses have a delta of `used` besides; rounded down.
+NOTHING = Loss(ZERO)
 
-    By `Loss.epsilon`: rho with epsilon(rho, delta - used) <= epsilon, and none where delta is used up
-    (docs/proofs/noise-and-accounting.md, 5).
+
+def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
+    """The most rho that losses of the same delta and kind as `beside` may have within (epsilon, delta); rounded down.
+
+    By `Loss.epsilon`: none where delta is used up (docs/proofs/noise-and-accounting.md, 6.5).
 
     Raises:
         ParameterError: epsilon or delta outside its domain.
     """
-    left = nextafter(delta - used, -inf) if used else delta
-    if used and left < float_info.min:
+    left = nextafter(delta - beside.delta, -inf) if beside.delta else delta
+    if beside.delta and left < float_info.min:
         return ZERO
-    return Rho(int(rho_of_epsilon(epsilon, left) * RHO_UNITS))
+    return Rho(int((gaussian_rho if beside.gaussian else rho_of_epsilon)(epsilon, left) * RHO_UNITS))
 
 
 def gaussian_loss(*, squared_sensitivity: int, sigma: int) -> Rho:
-    """Rho = Delta^2 / (2 sigma^2) of the discrete Gaussian mechanism, rounded up (CKS 2020, theorem 14).
+    """Rho = Delta^2 / (2 sigma^2) of the Gaussian mechanism, rounded up.
 
     Raises:
         ParameterError: a negative sensitivity or no noise.

@@ -9,7 +9,7 @@ from sys import float_info
 from commingle.shared.dp.errors import ParameterError
 
 _CLASSICAL_EPSILON_LIMIT = 1.0
-_RHO_RANGE = (1e-18, 1e9)
+RHO_RANGE = (1e-18, 1e9)
 _GOLDEN = (sqrt(5) - 1) / 2
 _WIDTH = 1e-8  # the valley is flat: its depth is then exact to 1e-16
 _HALVINGS = 64
@@ -23,6 +23,7 @@ See docs/proofs/noise-and-accounting.md, 4.5.
 class Calibration(StrEnum):
     """How (epsilon, delta) becomes a noise level."""
 
+    ANALYTIC = "analytic"
     ZCDP = "zcdp"
     CLASSICAL = "classical"
 
@@ -91,7 +92,7 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    low, high = _RHO_RANGE
+    low, high = RHO_RANGE
     if epsilon_of_rho(low, delta) > epsilon or epsilon_of_rho(high, delta) < epsilon:
         raise ParameterError(f"epsilon {epsilon!r} cannot be calibrated", remedy="Use an epsilon of usual size.")
     for _ in range(_HALVINGS):  # geometric bisection: epsilon grows with rho, and `low` always keeps the promise
@@ -109,15 +110,9 @@ def classical_rho(epsilon: float, delta: float) -> float:
     if check_epsilon(epsilon) > _CLASSICAL_EPSILON_LIMIT:
         raise ParameterError(
             f"the classical calibration is proved for epsilon <= 1 only, not for {epsilon}",
-            remedy="Use calibration zcdp.",
+            remedy="Use calibration analytic.",
         )
     rho = 0.5 * (epsilon / sqrt(2 * log(1.25 / check_delta(delta)))) ** 2
-    if rho < _RHO_RANGE[0]:
+    if rho < RHO_RANGE[0]:
         raise ParameterError(f"epsilon {epsilon!r} cannot be calibrated", remedy="Use an epsilon of usual size.")
     return rho
-
-
-def calibrated_rho(calibration: Calibration, *, epsilon: float, delta: float) -> float:
-    """The zCDP loss that a release at (epsilon, delta) may have under the named calibration."""
-    compute = rho_of_epsilon if calibration is Calibration.ZCDP else classical_rho
-    return compute(epsilon, delta)

@@ -1,4 +1,7 @@
-"""Exact discrete Gaussian noise (docs/design/privacy.md#noise, proved in docs/proofs/sampling.md).
+"""Gaussian noise on a lattice (docs/design/privacy.md#noise, proved in docs/proofs/sampling.md).
+
+What is released has `rounded_gaussian` noise: an exact discrete Gaussian on a lattice so fine that no event's
+probability differs from a rounded continuous Gaussian's by more than the accounting allows for.
 
 The one module of the privacy kernel that is not pure: every draw reads its random bytes from the operating system, so
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
@@ -23,6 +26,20 @@ Sampler = Callable[[int, int], NDArray[np.int64]]
 """From sigma and count to so many independent draws."""
 
 _CHUNK = 1 << 14  # candidates at a time: they and the histogram stay in a core's cache
+
+
+def rounded_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:
+    """`count` independent draws that are N(0, sigma^2) rounded to integers, but for 2^-32 of any epsilon and delta.
+
+    A discrete Gaussian of 2^s sigma, from 2^47 to 2^48, divided by 2^s and rounded
+    (docs/proofs/noise-and-accounting.md, 1.5). Arguments and errors as of `discrete_gaussian`.
+    """
+    fine = max(SIGMA_LIMIT.bit_length() - 1 - sigma.bit_length(), 0)
+    draws = discrete_gaussian(sigma << fine, count, entropy=entropy)
+    if fine:
+        draws += 1 << (fine - 1)
+        draws >>= fine
+    return draws
 
 
 def discrete_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 
 Array = NDArray[np.float64]

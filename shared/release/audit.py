@@ -7,7 +7,7 @@ signed by whose history it is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -29,7 +29,7 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_rotation,
 )
-from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.shared.dp.accounting import NOTHING, Loss
 from commingle.shared.mechanisms.moments.exchange.documents import Countersignature
 from commingle.shared.release.charge import (
     GENESIS,
@@ -131,7 +131,7 @@ class PartyHistory:
     @property
     def lost(self) -> Loss:
         """What was charged and not released before its debit."""
-        return sum((charge.loss for charge in self.charges.values() if charge.counts), start=Loss(ZERO))
+        return sum((charge.loss for charge in self.charges.values() if charge.counts), start=NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
         if isinstance(document, RegressionResult):
             charged = charges.get(document.spec)
             _require(
-                charged is not None and document.privacy.loss == charged.loss,
+                charged is not None and document.privacy.loss == replace(charged.loss, gaussian=True),
                 "the ledger was debited another loss than a regression states",
             )
     adopted = {

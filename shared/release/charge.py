@@ -259,6 +259,7 @@ class LedgerEntry(Link):
     """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
 
     Attributes:
+        gaussian: of a new charge's loss; an earlier version did not write it.
         dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
         height: of a branch rejoined; see `height_after`.
@@ -269,6 +270,7 @@ class LedgerEntry(Link):
     rho_units: str | None = None
     population: str | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    gaussian: bool = False
     dataset: str | None = None
     study: str | None = None
     purpose: ChargeKind | None = None
@@ -297,7 +299,7 @@ class LedgerEntry(Link):
 
 
 _TERMS = frozenset({"dataset", "study", "purpose", "expires", "coordinator"})
-_FACTS = frozenset({"rho_units", "population", "delta", "attempt", "approvals", "body_sha256"}) | _TERMS
+_FACTS = frozenset({"rho_units", "population", "delta", "gaussian", "attempt", "approvals", "body_sha256"}) | _TERMS
 
 
 def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
@@ -306,6 +308,8 @@ def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
         facts: dict[str, Any] = {"rho_units": str(after.rho.units), "population": after.population}
         if after.delta:
             facts["delta"] = after.delta
+        if after.loss.gaussian:
+            facts["gaussian"] = True
         return facts if after.terms is None else facts | _term_facts(after.terms)
     values = ((name, getattr(after, name), getattr(before, name)) for name in ("attempt", "approvals", "body_sha256"))
     return {name: new for name, new, old in values if new != old}
@@ -399,7 +403,7 @@ def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
 def _loss_of(entry: LedgerEntry) -> Loss:
     units = entry.rho_units or ""
     known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
-    return Loss(Rho(int(units) if known else 0), entry.delta)
+    return Loss(Rho(int(units) if known else 0), entry.delta, entry.gaussian)
 
 
 def link_text(previous: str, facts: Mapping[str, Any]) -> str:

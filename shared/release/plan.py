@@ -9,7 +9,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss, StatedLoss
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
-from commingle.shared.dp.calibration import calibrated_rho
+from commingle.shared.dp.gaussian import calibrated_rho, stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms import mechanism_of
 
@@ -75,7 +75,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
         def loss(rho: Rho) -> StatedLoss:
-            return StatedLoss(rho=rho.rounded_up, epsilon=rho.epsilon(spec.delta))
+            return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), spec.delta))
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 

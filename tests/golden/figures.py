@@ -91,7 +91,9 @@ def arithmetic() -> dict[str, Any]:
 def plans() -> dict[str, Any]:
     """Sigma, losses and squared sensitivities by mechanism, adjacency, calibration, epsilon and row norm."""
     found = {}
-    cases = product(MECHANISMS, ("replace_one", "zero_out"), ("zcdp", "classical"), (0.25, 1.0), (None, 0.7))
+    cases = product(
+        MECHANISMS, ("replace_one", "zero_out"), ("zcdp", "classical", "analytic"), (0.25, 1.0), (None, 0.7)
+    )
     for mechanism, adjacency, calibration, epsilon, row_norm in cases:
         asked = json.loads(encode(world.signed_spec(mechanism).document))
         asked["parties"][0]["row_norm"] = row_norm

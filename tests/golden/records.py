@@ -30,7 +30,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.statements import Enrolment, Rejection, Rotation, RotationRequest
 from commingle.shared.dp.accounting import Loss, Rho
-from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
     CoordinatorAudit,
     PartyAudit,
@@ -151,7 +151,7 @@ def regression() -> RegressionResult:
         privacy=RegressionPrivacy(
             rho_units=str(rho.units),
             loss_delta=0.0,
-            epsilon=rho.epsilon(1e-6),
+            epsilon=epsilon_of_rho(float(rho), 1e-6),
             delta=1e-6,
             guarantee="Gaussian.",
             exact_noise=True,

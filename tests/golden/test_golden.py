@@ -113,8 +113,9 @@ def test_frozen_signatures_are_ed25519_over_the_dsse_encoding(name: str) -> None
         assert key.sign(encoded) == b64decode(signed["sig"])
 
 
-def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release() -> None:
-    frozen = load("ledger_without_terms")
+@pytest.mark.parametrize(("name", "has_terms"), [("ledger_without_terms", False), ("ledger_not_gaussian", True)])
+def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release(name: str, *, has_terms: bool) -> None:
+    frozen = load(name)
     written = frozen["audit"]
     signed = Envelope(
         payload=b64encode(written["payload"].encode()).decode(),
@@ -123,6 +124,7 @@ def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release() 
     )
     history = verify_party_audit(encode(world.signed_document(signed, world.KEYS["clinic"])))
     assert charges_of(history) == frozen["history"]
-    assert {charge.terms for charge in history.charges.values()} == {None}
+    assert {charge.terms is not None for charge in history.charges.values()} == {has_terms}
+    assert not history.lost.gaussian
     release = verify_release(*world.release("rmgm", load("drawn")).files, trusted_coordinator=None)
     assert confirm_by_party(history, release) == frozen["finding"]

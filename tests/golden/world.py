@@ -161,6 +161,7 @@ def study(mechanism: str) -> Study:
         "study": f"Golden “{mechanism}” study",
         "mechanism": mechanism,
         "k": 16 if mechanism == "rmgm" else None,
+        "calibration": "zcdp",
         "epsilon": 5000.0,
         "delta": 1e-5,
         "n": N,

@@ -444,7 +444,8 @@ def test_clock_that_was_past_the_end_and_went_back_ends_the_round_for_everybody(
     pair.step("clinic", draw=noise)
     pair.clock_shows = shown
     pair.step("clinic", draw=noise)
-    assert (reason_of(pair, release), pair.state(release).final) == ("expired", True)
+    assert reason_of(pair, release) == "expired"
+    assert pair.state(release) in {"rejected", "aborted"}
     assert (state_of(pair, release), spent(pair), noise.calls) == ("released", 0, [])
 
 

@@ -19,7 +19,8 @@ from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
-from commingle.shared.release.charge import GENESIS, Charge, ChargeState
+from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.release.charge import GENESIS, Charge, ChargeState, ChargeTerms
 from commingle.shared.release.rounds import Refused
 from tests.world.tampering import NOW
 
@@ -147,7 +148,7 @@ def test_refusal_says_what_it_costs_and_what_is_left(ledger: Ledger) -> None:
     reserve(ledger, "r", share(2))
     refused = ledger.shortfall(CAP.rho)
     assert refused is not None
-    assert "costs epsilon 1 and 0.686 is left of 1 " in refused.reason
+    assert "costs epsilon 1 and 0.684 is left of 1 " in refused.reason
 
 
 def test_reservation_given_back_is_free_again_and_cannot_be_made_twice(ledger: Ledger) -> None:
@@ -224,7 +225,8 @@ def test_populations_of_a_ledger_of_an_earlier_version_are_one_budget(ledger: Le
             facts = {"rho_units": str(share(2).units), "population": population}
             ledger._append(db, "reserved", release, **facts)
             db.execute(
-                "INSERT INTO charges VALUES (?, ?, ?, ?, 'reserved', 0, 'main', 'f', 's', ?, NULL, NULL, 0, 'release')",
+                "INSERT INTO charges "
+                "VALUES (?, ?, ?, ?, 'reserved', 0, 'main', 'f', 's', ?, NULL, NULL, 0, 'release', 0)",
                 (COORDINATOR, release, population, str(share(2).units), LATER.isoformat()),
             )
     ledger.verify()
@@ -394,7 +396,7 @@ def reserve_loss(ledger: Ledger, release: str, loss: Loss) -> Charge | Refused:
 
 
 def test_cap_holds_for_rhos_and_deltas_together(ledger: Ledger) -> None:
-    half = Loss(Rho(CAP.rho_beside(CAP.delta / 2).units // 2), CAP.delta / 4)
+    half = Loss(Rho(CAP.rho_beside(Loss(ZERO, CAP.delta / 2)).units // 2), CAP.delta / 4)
     assert isinstance(reserve_loss(ledger, "a", half), Charge)
     assert isinstance(debit(ledger, "a"), Debit)
     assert isinstance(reserve_loss(ledger, "b", half), Charge)
@@ -404,6 +406,26 @@ def test_cap_holds_for_rhos_and_deltas_together(ledger: Ledger) -> None:
     # the rho alone would fit under the cap at its whole delta
     assert half.rho + half.rho + Rho(RHO_UNITS // 1000) <= CAP.rho
     assert isinstance(reserve(ledger, "c", Rho(RHO_UNITS // 1000)), Refused)
+
+
+def test_cap_beside_a_charge_that_is_not_known_to_be_gaussian_is_that_of_zcdp(ledger: Ledger) -> None:
+    older = Loss(Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS) // 2), gaussian=False)
+    terms = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
+    ledger.adopt([("a" * 64, older, terms)], [], ["e" * 64], height=1)
+    assert (ledger.lost().gaussian, ledger.charges()[0].loss) == (False, older)
+    rest = Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS)) - older.rho
+    assert older.rho + rest < CAP.rho
+    assert isinstance(reserve(ledger, "b" * 64, rest + Rho(1)), Refused)
+    assert isinstance(reserve(ledger, "b" * 64, rest), Charge)
+    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
+    ledger.verify()
+
+
+def test_ledger_of_gaussian_charges_reaches_the_cap_by_the_exact_curve(ledger: Ledger) -> None:
+    debited(ledger, "a")
+    assert isinstance(reserve(ledger, "b", CAP.rho - share(4)), Charge)
+    assert ledger.lost().epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-9)
+    assert float(CAP.rho) > 1.1 * rho_of_epsilon(CAP.epsilon, CAP.delta)
 
 
 def test_delta_that_is_used_up_is_refused_in_words(ledger: Ledger) -> None:

@@ -24,7 +24,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import MechanismName, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import SettingsError
@@ -327,7 +327,7 @@ def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, nam
     caps = {name: cap} if named else {"*": cap, "another": 1e-3}
 
     def findings(charged: Rho) -> list[tuple[str, str | None]]:
-        charges: dict[str, Any] = {usage: charged}
+        charges: dict[str, Any] = {usage: Loss(charged)}
         return found(spec_with(), situation_with(Usage(**charges), **{rule: caps}))
 
     assert findings(ZERO) == findings(cost) == []

@@ -65,7 +65,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 4}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 5}
 
 
 def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
@@ -153,13 +153,14 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     assert len(names(store)) == 80
 
 
-def test_ledger_of_the_version_before_is_brought_up_with_its_proposals(tmp_path: Path) -> None:
+def test_ledger_of_two_versions_before_is_brought_up_with_its_proposals_and_charges(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     db = sqlite3.connect(path)
     before = _SCHEMA[: _SCHEMA.index("CREATE TABLE heads")].replace(
         "findings TEXT NOT NULL,\n    coordinator TEXT NOT NULL DEFAULT ''",
         "decision TEXT NOT NULL, findings TEXT NOT NULL",
     )
+    before = before.replace(", gaussian INTEGER NOT NULL DEFAULT 0", "")
     db.executescript(before)
     db.execute(
         "INSERT INTO charges VALUES ('c', 'r', 'p', '7', 'acked', 1, 'd', 'f', 's', '2026', NULL, NULL, 0, 'release')"
@@ -171,7 +172,8 @@ def test_ledger_of_the_version_before_is_brought_up_with_its_proposals(tmp_path:
     for _ in range(2):
         store = AgentStore(path)
         with store.reading() as reading:
-            assert reading.execute("SELECT rho_units, state FROM charges").fetchone()["rho_units"] == "7"
+            charge = reading.execute("SELECT rho_units, gaussian FROM charges").fetchone()
+            assert (charge["rho_units"], charge["gaussian"]) == ("7", 0)
             kept = dict(reading.execute("SELECT * FROM proposals").fetchone())
         store.close()
     new = AgentStore(tmp_path / "new.sqlite")

@@ -1,6 +1,6 @@
 """From (epsilon, delta) to the noise of several Gaussian measurements (docs/design/methods.md#calibration).
 
-Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic), Bun, Steinke 2016 (zCDP).
+Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic: the product's), Bun, Steinke 2016 (zCDP).
 """
 
 from collections.abc import Collection
@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, log, sqrt
 
-from scipy.special import log_ndtr, ndtr
-
 from commingle.party_agent.private.regression.measuring import multiplier_within, planned_loss
 from commingle.party_agent.private.regression.problem import Neighbours
 from commingle.shared.dp.accounting import ZERO, Loss
 from commingle.shared.dp.calibration import check_delta, check_epsilon, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import gaussian_rho
 
-_HALVINGS = 80
 _MARGIN = 2.0**-40
 """More than the formulas of a method are off in floating point, relative to their largest term."""
 
@@ -45,7 +43,7 @@ class Privacy:
     epsilon: float
     delta: float
     adjacency: Neighbours = Neighbours.REPLACE_ONE
-    calibration: NoiseCalibration = NoiseCalibration.ZCDP
+    calibration: NoiseCalibration = NoiseCalibration.ANALYTIC
 
     def __post_init__(self) -> None:
         """Check the domains."""
@@ -83,7 +81,7 @@ def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
     """Noise of each of `parts` Gaussian measurements in units of its sensitivity.
 
     classical  sqrt(2 ln(1.25 parts / delta)) parts / epsilon: (epsilon, delta)/parts each (Dwork, Roth, A.1).
-    analytic   sqrt(parts) sigma(epsilon, delta): they compose like one (Dong, Roth, Su 2022, cor. 3.3).
+    analytic   sqrt(parts / (2 rho)), rho of the Gaussian curve: they compose like one (Dong, Roth, Su 2022, cor. 3.3).
     zcdp       sqrt(parts / (2 rho(epsilon, delta))).
 
     Raises:
@@ -96,11 +94,11 @@ def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
             if epsilon > parts:
                 raise ParameterError(
                     f"the classical calibration of {parts} measurements is proved for epsilon <= {parts} only",
-                    remedy="Use calibration zcdp or analytic.",
+                    remedy="Use calibration analytic or zcdp.",
                 )
             return sqrt(2 * log(1.25 * parts / delta)) * parts / epsilon
         case NoiseCalibration.ANALYTIC:
-            return sqrt(parts) * analytic_multiplier(epsilon, delta)
+            return multiplier_within(gaussian_rho(epsilon, delta), parts)
         case _:
             return multiplier_within(rho_of_epsilon(epsilon, delta), parts)
 
@@ -112,24 +110,5 @@ def gaussian_plan(privacy: Privacy, parts: int) -> Loss:
 
 
 def analytic_multiplier(epsilon: float, delta: float) -> float:
-    """The least sigma with gaussian_delta(sigma, epsilon) <= delta, rounded up (Balle, Wang 2018, theorem 8)."""
-
-    def suffices(sigma: float) -> bool:
-        # the difference of two numbers of about the size of the first: its rounding may exceed delta's last places
-        return gaussian_delta(sigma, epsilon) + _MARGIN * float(ndtr(0.5 / sigma - epsilon * sigma)) <= delta
-
-    low = high = 1.0
-    while not suffices(high):
-        high *= 2
-    while suffices(low):
-        low /= 2
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
-
-
-def gaussian_delta(sigma: float, epsilon: float) -> float:
-    """Phi(1/(2 sigma) - epsilon sigma) - e^epsilon Phi(-1/(2 sigma) - epsilon sigma), for sensitivity 1."""
-    near, far = 0.5 / sigma - epsilon * sigma, -0.5 / sigma - epsilon * sigma
-    return float(ndtr(near)) - exp(epsilon + float(log_ndtr(far)))
+    """The least noise of one measurement within (epsilon, delta), in units of its sensitivity, rounded up."""
+    return multiplier_within(gaussian_rho(epsilon, delta))

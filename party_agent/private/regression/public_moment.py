@@ -17,6 +17,7 @@ from commingle.party_agent.private.regression.problem import Estimate, Floats, S
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import gaussian_rho
 
 ETA = 0.05
 SampleMaker = Callable[..., Sample]
@@ -111,7 +112,7 @@ def noisy_cross_moment(sample: Sample, rho: float, measure: Measure) -> Floats:
     return total / sample.n
 
 
-PMTOLSE_SOUND = frozenset({NoiseCalibration.ZCDP})
+PMTOLSE_SOUND = frozenset({NoiseCalibration.ANALYTIC, NoiseCalibration.ZCDP})
 PMTOLSE_GUARANTEE = (
     "Gaussian measurements of a second moment and of a cross moment; 2 rho-zCDP under replace_one (Bun, Steinke 2016, "
     "lemmas 2.3 and 2.5)."
@@ -122,12 +123,13 @@ def share_of(privacy: Privacy) -> float:
     """The rho of each of the two measurements at (epsilon, delta).
 
     Raises:
-        ParameterError: another calibration than zcdp, or another adjacency than replace_one.
+        ParameterError: another calibration, or another adjacency than replace_one.
     """
     require_calibration(privacy, PMTOLSE_SOUND)
     if not privacy.replaces:
         raise ParameterError("this method is proved under replace_one only", remedy="Use adjacency replace_one.")
-    return rho_of_epsilon(privacy.epsilon, privacy.delta) / 2
+    calibrate = gaussian_rho if privacy.calibration is NoiseCalibration.ANALYTIC else rho_of_epsilon
+    return calibrate(privacy.epsilon, privacy.delta) / 2
 
 
 def dp_pmtolse_loss(rho: float) -> Loss:

@@ -81,7 +81,7 @@ def regress(
 ) -> Estimate:
     """Privatised coefficients in encoded units, the intercept first.
 
-    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 5).
+    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 6).
     Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the subjects
     compared.
 

@@ -12,7 +12,7 @@ from math import isqrt, sqrt
 
 import numpy as np
 
-from commingle.shared.dp.calibration import calibrated_rho
+from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.estimator import FAILURE
 from commingle.shared.estimation.system import EntryNoise

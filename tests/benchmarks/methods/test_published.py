@@ -13,13 +13,14 @@ from benchmarks.methods.published import (
     published_multiplier,
     published_root,
 )
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, gaussian_delta
+from commingle.party_agent.private.regression.calibration import NoiseCalibration
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
 from commingle.party_agent.private.regression.posterior import coefficient_bound, ops_ridge, proved_root, ridge_fit
 from commingle.party_agent.private.regression.problem import Estimate, Neighbours, Sample, on_grid
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import gaussian_delta
 from commingle.shared.dp.noise import discrete_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
 from tests.party_agent.private.regression.test_calibration import delivered_delta as composed_delta
@@ -109,7 +110,7 @@ def test_one_part_of_published_noise_breaks_its_share_while_all_parts_together_k
     parts: int, epsilon: float, delta: float, excess: float
 ) -> None:
     multiplier = published_multiplier(privacy(epsilon, delta, calibration=PRINTED), parts)
-    assert gaussian_delta(multiplier, epsilon / parts) / (delta / parts) == pytest.approx(excess, rel=2e-3)
+    assert gaussian_delta(1 / multiplier, epsilon / parts) / (delta / parts) == pytest.approx(excess, rel=2e-3)
     assert composed_delta(multiplier, parts, epsilon) < delta
 
 

@@ -6,7 +6,7 @@ import pytest
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.releases import Terms, allowance, plan_releases
 from commingle.shared.dp.accounting import ZERO
-from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.plan import plan_blocks
@@ -34,7 +34,7 @@ def test_allowance_holds_all_releases_together(adjacency: Adjacency) -> None:
     allowed = allowance(planned)
     by_party = zip(*(plan_blocks(p.spec) for p in planned), strict=True)
     most = max(float(sum((plan.charge for plan in plans), start=ZERO)) for plans in by_party)
-    assert most < rho_of_epsilon(allowed.epsilon_cap, allowed.delta) < 1.1 * most
+    assert most < gaussian_rho(allowed.epsilon_cap, allowed.delta) < 1.1 * most
     assert most < allowed.max_rho < 1.1 * most
     assert allowed.max_cells == 40 * 6
 

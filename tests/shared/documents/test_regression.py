@@ -21,7 +21,8 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Loss, Rho
-from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
+from commingle.shared.dp.gaussian import gaussian_rho
 
 KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 TARGET = NumericAttribute(name="charges", lower=0, upper=100)
@@ -38,7 +39,7 @@ ASKED = RegressionRequest(
     delta=1e-6,
     nonce="0" * 64,
 )
-RHO = Rho(int(rho_of_epsilon(1.0, 1e-6) * 2**64))
+RHO = Rho(int(gaussian_rho(1.0, 1e-6) * 2**64))
 PRIVACY = RegressionPrivacy(
     rho_units=str(RHO.units),
     loss_delta=0.0,
@@ -52,7 +53,7 @@ RESULT = RegressionResult(
     party="ward",
     request=ASKED,
     method="ssp",
-    calibration="zcdp",
+    calibration="analytic",
     reason="asked for",
     target=TARGET,
     features=FEATURES,
@@ -64,8 +65,15 @@ RESULT = RegressionResult(
     ledger_head="0" * 64,
     software="commingle",
 )
+OLDER_RHO = Rho(int(rho_of_epsilon(1.0, 1e-6) * 2**64))
+OLDER = PRIVACY.model_copy(
+    update={"rho_units": str(OLDER_RHO.units), "epsilon": epsilon_of_rho(float(OLDER_RHO), 1e-6)}
+)
 LOSS = Loss.approximate(1.0, 1e-6)
 PROVED = PRIVACY.model_copy(update={"rho_units": str(LOSS.rho.units), "loss_delta": 1e-6, "epsilon": 1.0})
+
+
+OLDER_PROVED = PROVED.model_copy(update={"rho_units": str(1 << 63)})
 
 
 def signed(result: RegressionResult, *, kind: str = "regression") -> bytes:
@@ -82,9 +90,13 @@ def test_original_units_predict_what_encoded_units_predict() -> None:
     assert [c.label for c in RESULT.coefficients] == ["(intercept)", "age", "smoker[yes]", "blood[A]", "blood[B]"]
 
 
-@pytest.mark.parametrize("privacy", [PRIVACY, PROVED])
-def test_honest_document_is_accepted_with_its_signer(privacy: RegressionPrivacy) -> None:
-    result = RESULT.model_copy(update={"privacy": privacy})
+@pytest.mark.parametrize(
+    ("privacy", "calibration"),
+    [(PRIVACY, "analytic"), (PROVED, "analytic"), (OLDER, "zcdp"), (OLDER_PROVED, "analytic")],
+)
+def test_honest_document_is_accepted_with_its_signer(privacy: RegressionPrivacy, calibration: str) -> None:
+    """The last two are those of versions that knew losses as zCDP only."""
+    result = RESULT.model_copy(update={"privacy": privacy, "calibration": calibration})
     found = verify_regression(signed(result), trusted_party=KEY.fingerprint.upper())
     assert (found.document, found.signer) == (result, KEY.fingerprint)
     assert "signed by the party you named: ward" in found.findings[0]
@@ -117,6 +129,8 @@ def with_changes(**changes: object) -> Callable[[], RegressionResult]:
         (with_changes(request=ASKED.model_copy(update={"method": "adassp"})), "another method"),
         (with_changes(request=ASKED.model_copy(update={"calibration": "classical"})), "another calibration"),
         (with_privacy(epsilon=0.5), "does not follow from the loss"),
+        (with_changes(privacy=OLDER), "does not follow from the loss"),
+        (with_changes(calibration="zcdp"), "does not follow from the loss"),
         (with_privacy(rho_units="1"), "does not follow from the loss"),
         (with_privacy(loss_delta=1e-7), "does not follow from the loss"),
         (with_privacy(delta=1e-5), "another delta"),

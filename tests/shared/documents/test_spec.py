@@ -110,6 +110,7 @@ ACCEPTED: list[tuple[str, object]] = [
     ("adjacency", "zero_out"),
     ("adjacency", GONE),
     ("calibration", "classical"),
+    ("calibration", "analytic"),
     ("calibration", GONE),
     ("alignment", GONE),
     ("fraction_bits", GONE),
@@ -174,7 +175,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("adjacency", "add_remove", "adjacency"),
     ("adjacency", 1, "adjacency"),
     ("adjacency", None, "adjacency"),
-    ("calibration", "analytic", "calibration"),
+    ("calibration", "exact", "calibration"),
     ("calibration", None, "calibration"),
     ("epsilon", GONE, "epsilon"),
     ("epsilon", 0, "epsilon"),
@@ -311,7 +312,7 @@ def test_noise_of_whitened_rows_follows_from_the_row_norm_alone(adjacency: str, 
 
 
 def test_classical_calibration_above_one_is_refused_with_its_remedy() -> None:
-    with pytest.raises(DocumentError, match="Use calibration zcdp"):
+    with pytest.raises(DocumentError, match="Use calibration analytic"):
         parse({**VALID, "calibration": "classical", "epsilon": 1.5})
 
 

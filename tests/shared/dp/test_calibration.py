@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.calibration import (
     Calibration,
-    calibrated_rho,
     check_delta,
     check_epsilon,
     classical_rho,
@@ -20,6 +19,7 @@ from commingle.shared.dp.calibration import (
     rho_of_epsilon,
 )
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import calibrated_rho
 
 dp.enable_features("contrib")
 

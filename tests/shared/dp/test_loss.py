@@ -1,5 +1,6 @@
+from dataclasses import replace
 from fractions import Fraction
-from math import comb, exp, sqrt
+from math import comb, exp, pi, sqrt
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, rho_left
+from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 
 LOSSES = st.builds(Loss, st.integers(0, 1 << 70).map(Rho), st.floats(0, 0.01))
@@ -27,11 +29,33 @@ def test_adding_nothing_changes_nothing(loss: Loss) -> None:
 
 
 @given(st.floats(1e-6, 50), st.floats(0, 0.1))
-def test_cost_of_an_approximate_mechanism_is_half_its_squared_epsilon_rounded_up(epsilon: float, delta: float) -> None:
+def test_approximate_mechanism_costs_what_a_gaussian_that_reveals_no_less_does(epsilon: float, delta: float) -> None:
+    """2 Phi^-1(e^epsilon / (1 + e^epsilon)) <= mu: then the Gaussian's trade-off curve lies below."""
     loss = Loss.approximate(epsilon, delta)
-    excess = Fraction(loss.rho.units, RHO_UNITS) - Fraction(epsilon) ** 2 / 2
-    assert 0 <= excess < Fraction(1, RHO_UNITS)
-    assert loss.delta == delta
+    mu = sqrt(2 * loss.rho.rounded_up)
+    assert stats.norm.sf(mu / 2) <= 1 / (1 + exp(epsilon)) * (1 + 1e-12)
+    assert float(loss.rho) <= pi / 4 * epsilon**2 * 1.0001 + 1e-18
+    assert (loss.delta, loss.gaussian) == (delta, True)
+
+
+def test_large_epsilon_costs_four_of_it() -> None:
+    assert Loss.approximate(1000.0).rho == Rho(4000 * RHO_UNITS)
+
+
+@given(LOSSES, LOSSES)
+def test_a_sum_is_known_to_be_gaussian_where_both_are(one: Loss, other: Loss) -> None:
+    older = replace(one, gaussian=False)
+    assert (one + other).gaussian
+    assert not (older + other).gaussian
+    assert not (other + older).gaussian
+
+
+@given(st.integers(1, RHO_UNITS), st.floats(1e-9, 0.1))
+def test_loss_that_is_only_known_to_be_zcdp_is_viewed_and_capped_as_that(units: int, delta: float) -> None:
+    exact = Loss(Rho(units))
+    older = replace(exact, gaussian=False)
+    assert older.epsilon(delta) == epsilon_of_rho(float(older.rho), delta) >= exact.epsilon(delta)
+    assert rho_left(1.0, delta, beside=older) == Rho(int(rho_of_epsilon(1.0, delta) * RHO_UNITS)) < rho_left(1.0, delta)
 
 
 def test_view_spends_what_delta_is_left() -> None:
@@ -66,7 +90,7 @@ def test_view_of_composed_randomised_responses_covers_their_exact_curve(
 
 
 def test_room_beside_a_delta_is_the_rho_at_what_is_left_of_it() -> None:
-    room = rho_left(1.0, 1e-5, used=6e-6)
+    room = rho_left(1.0, 1e-5, beside=Loss(ZERO, 6e-6))
     assert room < rho_left(1.0, 1e-5)
     assert Loss(room, 6e-6).epsilon(1e-5) <= 1.0
     assert Loss(room, 6e-6).epsilon(1e-5) == pytest.approx(1.0, rel=1e-9)
@@ -101,4 +125,4 @@ def test_a_delta_asked_for_in_view_of_earlier_answers_adds_to_the_caps_and_no_mo
 
 @pytest.mark.parametrize("used", [1e-5, 1.1e-5, 0.5])
 def test_no_room_is_left_where_delta_is_used_up(used: float) -> None:
-    assert rho_left(1.0, 1e-5, used=used) == Rho(0)
+    assert rho_left(1.0, 1e-5, beside=Loss(ZERO, used)) == Rho(0)

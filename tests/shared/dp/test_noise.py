@@ -18,7 +18,7 @@ from scipy import stats
 from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.histogram import histogram
-from commingle.shared.dp.noise import discrete_gaussian, tail_candidate
+from commingle.shared.dp.noise import discrete_gaussian, rounded_gaussian, tail_candidate
 
 ERROR_RATE = 1e-11  # by the chi-square law; 1.5e-9 of cells that expect 14 of 10^5 draws
 KOLMOGOROV = 3.28  # 2 exp(-2 t^2) < 1e-9
@@ -54,6 +54,38 @@ def test_every_value_is_drawn_as_often_as_the_definition_says(sigma: int) -> Non
     draws = discrete_gaussian(sigma, count, entropy=np.random.default_rng(sigma).bytes)
     observed = np.bincount(np.clip(draws, -reach - 1, reach + 1) + reach + 1, minlength=2 * reach + 3)
     check_counts(observed, count * probabilities(sigma, reach))
+
+
+@pytest.mark.parametrize("sigma", [1, 2, 5, 37, 300, 100_000])
+def test_rounded_draws_are_a_normal_variable_rounded_to_integers(sigma: int) -> None:
+    """P(X = x) = Phi((x + 1/2)/sigma) - Phi((x - 1/2)/sigma), exactly."""
+    count, width = 4_000_000, max(1, sigma // 100)
+    draws = rounded_gaussian(sigma, count, entropy=np.random.default_rng([sigma, 5]).bytes)
+    edges = np.arange(-4 * sigma // width, 4 * sigma // width + 1) * width + 0.5
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(edges) + 1)
+    check_counts(observed, count * np.diff(stats.norm.cdf(edges / sigma), prepend=0, append=1))
+
+
+def test_discrete_draws_of_a_small_sigma_are_not_and_the_test_above_would_notice() -> None:
+    draws = discrete_gaussian(1, 4_000_000, entropy=np.random.default_rng(6).bytes)
+    edges = np.arange(-4, 5) + 0.5
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(edges) + 1)
+    with pytest.raises(AssertionError):
+        check_counts(observed, 4_000_000 * np.diff(stats.norm.cdf(edges), prepend=0, append=1))
+
+
+@pytest.mark.parametrize("sigma", [1, 3, (1 << 47) + 1, SIGMA_LIMIT - 1, SIGMA_LIMIT])
+def test_rounded_draws_have_the_scale_asked_for_up_to_the_largest(sigma: int) -> None:
+    count = 200_000
+    draws = rounded_gaussian(sigma, count, entropy=np.random.default_rng([sigma, 7]).bytes) / sigma
+    assert abs(draws.var() - 1 - 1 / (12 * sigma**2)) < SIX_SIGMA * (2 / count) ** 0.5
+    assert abs(draws.mean()) < SIX_SIGMA / count**0.5
+
+
+@pytest.mark.parametrize("sigma", [0, -1, SIGMA_LIMIT + 1])
+def test_rounded_draws_of_a_scale_out_of_range_are_refused(sigma: int) -> None:
+    with pytest.raises(ParameterError, match="out of range"):
+        rounded_gaussian(sigma, 1)
 
 
 @pytest.mark.parametrize("sigma", [1_000, 1_000_000, 10**9, (1 << 40) - 1, SIGMA_LIMIT])

@@ -41,6 +41,6 @@ def design(shares: tuple[PartyDesign, ...], **changes: Any) -> ReleaseDesign:
         "epsilon": 1.0,
         "delta": 1e-5,
         "adjacency": Adjacency.REPLACE_ONE,
-        "calibration": Calibration.ZCDP,
+        "calibration": Calibration.ANALYTIC,
     }
     return ReleaseDesign(**{**plain, **changes}, shares=shares)

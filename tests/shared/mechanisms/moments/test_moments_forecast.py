@@ -10,7 +10,8 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.forecast.forecast import forecast_of, relative_error
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.estimators import wald_quantile
@@ -27,7 +28,7 @@ REPEATS = 150
 
 def noise_of(design: ReleaseDesign) -> Array:
     """(p, p) variances of the entries."""
-    rho = calibrated_rho(Calibration.ZCDP, epsilon=design.epsilon, delta=design.delta)
+    rho = calibrated_rho(Calibration.ANALYTIC, epsilon=design.epsilon, delta=design.delta)
     return _unit_variances(_Terms(design.shares, design.adjacency)) / (2 * rho)
 
 
