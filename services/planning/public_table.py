@@ -10,12 +10,16 @@ from commingle.services.tables.schema import conform
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import bounded_rows, encode_conforming
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign
+from commingle.shared.planning.task import uniform_law
 
 Array = NDArray[np.float64]
 
 
 def second_moments(path: Path, design: ReleaseDesign) -> Array:
     """(p, p) A^T A / n of the table's rows as the parties would encode and clip them, the intercept first.
+
+    A column that does not vary there, such as that of a level which no row holds, varies by itself as if one row more
+    had been drawn from the schema: it is rare, not impossible.
 
     Raises:
         TableError: it cannot be read, lacks an attribute, or holds what the attribute cannot.
@@ -26,7 +30,15 @@ def second_moments(path: Path, design: ReleaseDesign) -> Array:
             raise no_such_column(attribute.name, table.columns, where=str(path))
     held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in design.attributes})
     rows = np.column_stack([np.ones(held.n), *(encode(held, share) for share in design.shares)])
+    mean, covariance = uniform_law(design.shares)
+    still = np.flatnonzero(np.ptp(rows[:, 1:], axis=0) == 0)
     moments: Array = rows.T @ rows / held.n
+    means = moments[0].copy()
+    means[1 + still] = (held.n * means[1 + still] + mean[still]) / (held.n + 1)
+    for i in still:
+        square = (held.n * moments[1 + i, 1 + i] + covariance[i, i] + mean[i] ** 2) / (held.n + 1)
+        moments[1 + i] = moments[:, 1 + i] = means[1 + i] * means
+        moments[1 + i, 1 + i] = square
     return moments
 
 

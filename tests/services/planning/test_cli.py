@@ -125,6 +125,21 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 
 
+def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
+    command: Command, study: Path, tmp_path: Path
+) -> None:
+    document = json.loads(study.read_text())
+    document["parties"][0]["attributes"].append({"kind": "categorical", "name": "blood", "levels": ["0", "A", "rare"]})
+    study.write_text(json.dumps(document))
+    draw, public = np.random.default_rng(1), tmp_path / "public.csv"
+    lines = [f"{draw.uniform(20, 80):.2f},no,{draw.choice(['0', 'A'])},{draw.uniform(0, 900):.2f}" for _ in range(300)]
+    public.write_text("\n".join(["age,smoker,blood,charges", *lines]))
+    terms = command.json(study, "--table", public, "--target", "charges")["forecast"]["terms"]
+    error = {t["term"]: t["encoded"] for t in terms}
+    assert error["blood[rare]"] > 5 * error["blood[A]"]
+    assert error["smoker[yes]"] > 5 * error["blood[A]"]
+
+
 def test_quick_question_needs_no_study(command: Command) -> None:
     code, out, _ = command("--n", 10_000, "--columns", 12, "--parties", 3)
     assert code == 0
