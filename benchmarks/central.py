@@ -17,11 +17,10 @@ import numpy as np
 from benchmarks.central_methods import asked, one_column, ratios
 from benchmarks.central_peers import Absent, Peers, built
 from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wang2018_data import Table, load, made_up, names
+from benchmarks.wang2018_data import Table, chosen, names
 from benchmarks.wang2018_panels import Panel, draw_panels
 from commingle.party_agent.private.regression.problem import Floats
 
-TABLES = ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 WITHOUT_PRIVACY = ("not private", "public rows only")
 _DRAWN = (
@@ -58,8 +57,7 @@ def _spread(values: Floats) -> dict[str, float]:
 
 def run(*, quick: bool, data: Path, peers: Peers | Absent) -> dict[str, Any]:
     """Everything, as one JSON document."""
-    at_hand = bool(names(data))
-    tables = [load(data, name) for name in (TABLES[:1] if quick else TABLES)] if at_hand else [made_up()]
+    tables = chosen("central", data, quick=quick)
     runs, epsilons = (1, EPSILONS[2:]) if quick else (3, EPSILONS)
     found, alone = (
         [measure(table, runs=runs, epsilons=epsilons, peers=peers) for table in kind]

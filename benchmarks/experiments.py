@@ -14,24 +14,12 @@ import click
 
 from benchmarks.reporting import heading, row
 from benchmarks.tables import DATA, recorded, standing
+from benchmarks.wang2018_data import TABLES
 
 _FIGURES = ("--data", "{data}", "--json", "{out}/{name}.json", "--pictures", "{out}")
 _OUT = ("--data", "{data}", "--out", "{out}")
 _NUMBERS = ("--data", "{data}", "--json", "{out}/{name}.json")
 _FOLDS = "wang2018_folds"
-_SIX = ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")
-_TEN = (
-    "concrete",
-    "airfoil",
-    "wine",
-    "skillcraft",
-    "parkinsons",
-    "elevators",
-    "bike",
-    "kin40k",
-    "protein",
-    "keggdirected",
-)
 _FOUR = ("bike_hour", "diabetes130", "gpu_sgemm", "winequality_white")
 _CLINICS = ("blood_pressure", "body_measures", "demographics", "insurance", "lifestyle")
 _NHANES = tuple(f"nhanes_{clinic}" for clinic in _CLINICS)
@@ -71,11 +59,11 @@ def _regressions(*, of_wang: bool = False) -> tuple[str, ...]:
 
 EXPERIMENTS = (
     Experiment("wang2018", "wang2018.md", _regressions(of_wang=True), 4),
-    Experiment("kalaja2020", "kalaja2020.md", ("airfoil", "elevators", "bike", "protein", _FOLDS), 3),
+    Experiment("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 3),
     Experiment("wu2022", "wu2022.md", ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500"), 11),
     Experiment("public_moment", "public_moment.md", ("winequality_white",), 1),
-    Experiment("central", "central.md", (*_SIX, _FOLDS), 5, (*_FIGURES, "--no-peers")),
-    Experiment("later", "regression.md", (*_TEN, _FOLDS), None, _NUMBERS),
+    Experiment("central", "central.md", (*TABLES["central"], _FOLDS), 5, (*_FIGURES, "--no-peers")),
+    Experiment("later", "regression.md", (*TABLES["later"], _FOLDS), None, _NUMBERS),
     Experiment("regression_choice", "regression.md", (), None, ("--json", "{out}/{name}.json")),
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),

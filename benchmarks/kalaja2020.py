@@ -26,12 +26,11 @@ from benchmarks.kalaja2020_settings import (
     predicted,
 )
 from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
+from benchmarks.wang2018_data import FOLDS, Table, chosen, names
 from benchmarks.wang2018_panels import Panel, draw_panels
 from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration
 from commingle.party_agent.private.regression.problem import Floats
 
-TABLES = ("airfoil", "elevators", "bike", "protein")
 DRAWN = ("airfoil", "bike")
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 3.0)
 WARNING = (
@@ -117,8 +116,7 @@ def _described(setting: Setting) -> dict[str, Any]:
 
 def run(*, quick: bool, data: Path) -> dict[str, Any]:
     """Everything, as one JSON document."""
-    at_hand = bool(names(data))
-    tables = [load(data, name) for name in (TABLES[:1] if quick else TABLES)] if at_hand else [made_up()]
+    tables = chosen("kalaja2020", data, quick=quick)
     runs, folds = (1, 3) if quick else (10, FOLDS)
     return {
         "benchmark": "kalaja2020",

@@ -19,7 +19,7 @@ from benchmarks.central_methods import Split, row_bound, split
 from benchmarks.later_methods import dd_ssp, tukey_em
 from benchmarks.reporting import heading, row, write_json
 from benchmarks.tables import DATA
-from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
+from benchmarks.wang2018_data import FOLDS, Table, chosen, names
 from benchmarks.wang2018_methods import product_fit
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
@@ -27,18 +27,6 @@ from commingle.party_agent.private.regression.problem import Floats, clip_sample
 from commingle.party_agent.private.regression.sufficient import ROUNDS, boosted_adassp
 from commingle.shared.dp.calibration import rho_of_epsilon
 
-TABLES = (
-    "concrete",
-    "airfoil",
-    "wine",
-    "skillcraft",
-    "parkinsons",
-    "elevators",
-    "bike",
-    "kin40k",
-    "protein",
-    "keggdirected",
-)
 EPSILONS = (0.1, 1.0)
 BASE = "AdaSSP"
 BOOSTED: Mapping[str, tuple[int, float | None]] = {
@@ -93,8 +81,7 @@ def against_base(found: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
 
 def run(*, quick: bool, data: Path) -> dict[str, Any]:
     """Everything, as one JSON document."""
-    at_hand = bool(names(data))
-    tables = [load(data, name) for name in (TABLES[:1] if quick else TABLES)] if at_hand else [made_up()]
+    tables = chosen("later", data, quick=quick)
     runs = 2 if quick else 10
     cells = [
         {

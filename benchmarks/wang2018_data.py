@@ -1,5 +1,6 @@
 """The regression tables of Wang 2018 with their ten folds, and a made-up one for machines without them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,23 @@ from benchmarks.tables import columns, entries
 from commingle.party_agent.private.regression.problem import Floats
 
 FOLDS = 10
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
+    "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),
+    "later": (
+        "concrete",
+        "airfoil",
+        "wine",
+        "skillcraft",
+        "parkinsons",
+        "elevators",
+        "bike",
+        "kin40k",
+        "protein",
+        "keggdirected",
+    ),
+}
+"""Those that other benchmarks take, by module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,13 @@ def load(data: Path, name: str) -> Table:
     fold = np.empty(len(y), np.int64)
     fold[folds["row"].to_numpy()] = folds["fold"].to_numpy()
     return Table(name, x, y, fold)
+
+
+def chosen(benchmark: str, data: Path, *, quick: bool) -> list[Table]:
+    """A benchmark's tables, the first of them where it is quick, a made-up one where none is at hand."""
+    if not names(data):
+        return [made_up()]
+    return [load(data, name) for name in TABLES[benchmark][: 1 if quick else None]]
 
 
 def made_up(n: int = 2_000, d: int = 5) -> Table:

@@ -19,7 +19,7 @@ from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
 
-Scope = Literal["read", "operate"]
+CoordinatorScope = Literal["read", "operate"]
 _PREFIX = "commingle-token.v1"
 _IMPLIED: dict[str, frozenset[str]] = {"read": frozenset({"read"}), "operate": frozenset({"read", "operate"})}
 
@@ -96,7 +96,7 @@ def require_reader(coordinator: Coordinator, head: RequestHead) -> None:
         _require_token(coordinator, head, "read")
 
 
-def create_token(coordinator: Coordinator, *, name: str, scope: Scope, lifetime: timedelta | None) -> str:
+def create_token(coordinator: Coordinator, *, name: str, scope: CoordinatorScope, lifetime: timedelta | None) -> str:
     """A new bearer token. Only its digest is kept.
 
     Raises:
@@ -156,7 +156,7 @@ def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
         )
 
 
-def _require_token(coordinator: Coordinator, head: RequestHead, scope: Scope) -> None:
+def _require_token(coordinator: Coordinator, head: RequestHead, scope: CoordinatorScope) -> None:
     kind, _, text = (head.header("authorization") or "").partition(" ")
     digest = text_digest(text.strip())
     with coordinator.store.read() as tx:

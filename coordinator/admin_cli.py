@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from commingle.coordinator.access import Scope, create_token, revoke_token
+from commingle.coordinator.access import CoordinatorScope, create_token, revoke_token
 from commingle.coordinator.cli import examples
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
@@ -166,13 +166,13 @@ def token() -> None:
 @click.option("--name", required=True, callback=_name, help="What it is for.")
 @click.option(
     "--scope",
-    type=click.Choice(get_args(Scope)),
+    type=click.Choice(get_args(CoordinatorScope)),
     required=True,
     help="read: everything that can be read; operate: that, and proposing signed specs.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @json_option
-def create(*, home: Path, name: str, scope: Scope, expires_days: float | None, as_json: bool) -> None:
+def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: float | None, as_json: bool) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     with open_coordinator(home) as hub:

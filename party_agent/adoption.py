@@ -23,6 +23,7 @@ from commingle.shared.dp.accounting import NOTHING, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
 
 _ONLY_A_REJECTION = frozenset({"rejection"})
@@ -68,9 +69,14 @@ class LostBranch:
 
 
 def find_lost_branch(agents: Agents) -> LostBranch:
-    """Ask every coordinator. Raises RemoteError."""
-    releases = tuple(lost for agent in agents.consortia for lost in _lost_releases(agent))
-    histories = [_lost_heads(agent) for agent in agents.consortia]
+    """Ask every coordinator.
+
+    Raises:
+        RemoteError, ProtocolError: one does not answer, or shows what cannot be; the remedy names its consortium.
+    """
+    shown = [_shown_to(agent) for agent in agents.consortia]
+    releases = tuple(lost for found, _ in shown for lost in found)
+    histories = [history for _, history in shown]
     explained = _newly_spent(agents, releases)
     beyond = [_beyond(lost[-1], common) for lost, common in histories if lost]
     rho = max((loss.rho.units for loss in beyond), default=0) - explained.rho.units
@@ -108,6 +114,18 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     agents.ledger.adopt(charges, signed, branch.heads, height=branch.height)
     agents.witnesses.ask()
     agents.witnesses.accept(agents.ledger.length)
+
+
+def _shown_to(agent: Agent) -> tuple[tuple[LostRelease, ...], tuple[list[LedgerHead], LedgerHead | None]]:
+    """What its coordinator has; what one hides could be the dearest, so every one must answer."""
+    try:
+        return tuple(_lost_releases(agent)), _lost_heads(agent)
+    except (ProtocolError, RemoteError) as error:
+        error.remedy += (
+            " Until then nothing is adopted. Should it stay so, first leave that consortium: "
+            f"commingle party leave --consortium {agent.membership.name}"
+        )
+        raise
 
 
 def _lost_releases(agent: Agent) -> Iterable[LostRelease]:

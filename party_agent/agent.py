@@ -63,11 +63,6 @@ class Agent(Contributor):
 
     coordinator: PinnedCoordinator
 
-    @property
-    def consortia(self) -> "tuple[Agent, ...]":
-        """Itself, as `Agents` names those of several."""
-        return (self,)
-
     def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
         """Look at every release that concerns this party and do what is due.
 

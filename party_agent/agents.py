@@ -1,11 +1,9 @@
 """A party in all its consortia: one agent for each, over one ledger."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from numpy.random import Generator, default_rng
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.consortium import Membership
@@ -56,8 +54,6 @@ def assemble(
     *,
     clock: Clock,
     draw: Sampler,
-    outbox: Outbox | None = None,
-    generator: Callable[[], Generator] = default_rng,
 ) -> Agents:
     """The agents of a home.
 
@@ -67,8 +63,6 @@ def assemble(
         clients: ways to the coordinators, by the name of the consortium.
         clock: time.
         draw: entropy.
-        outbox: where blocks wait, if elsewhere than in the home.
-        generator: of what guards nothing.
     """
     identity, ledger = home.identity(), Ledger(store, cap=home.settings().cap)
     memberships = home.consortia()
@@ -88,11 +82,10 @@ def assemble(
         "witnesses": witnesses,
         "datasets": Datasets(store),
         "proposals": Proposals(store),
-        "outbox": outbox or Outbox(home.outbox),
+        "outbox": Outbox(home.outbox),
         "jobs": Jobs(),
         "clock": clock,
         "draw": draw,
-        "generator": generator,
     }
 
     def agent(membership: Membership, client: CoordinatorClient) -> Agent:

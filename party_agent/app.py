@@ -10,7 +10,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.datasets import DatasetRequest
@@ -25,9 +24,9 @@ from commingle.party_agent.errors import (
     SourceRefusedError,
     UnwitnessedError,
 )
-from commingle.party_agent.loop import Loop, Loops
+from commingle.party_agent.loop import Loops
 from commingle.party_agent.regression.requests import regression_line, regression_view
-from commingle.party_agent.tokens import Scope, scopes_of
+from commingle.party_agent.tokens import AgentScope, scopes_of
 from commingle.party_agent.views import consortium_view, export_audit, job_view, ledger_view, proposal_view
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
@@ -59,8 +58,8 @@ _STATUSES = {
     AgentError: 500,
     RemoteError: 502,
 }
-_SCOPES: dict[str, Scope] = {"GET": "read", "PUT": "decide", "POST": "register"}
-_SPENDING: dict[str, Scope] = {**_SCOPES, "POST": "decide"}  # where a POST spends budget
+_SCOPES: dict[str, AgentScope] = {"GET": "read", "PUT": "decide", "POST": "register"}
+_SPENDING: dict[str, AgentScope] = {**_SCOPES, "POST": "decide"}  # where a POST spends budget
 _LARGEST_BODY = 8 << 20  # more than the longest schema takes
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 _TO_BE_READ: dict[int | str, dict[str, Any]] = {202: {"description": "For a token: what it said, before a row is read"}}
@@ -88,13 +87,13 @@ class LocalApi:
     """What the API works on.
 
     Attributes:
-        loop: None where a command runs the API in its own process.
+        loops: None where a command runs the API in its own process.
         peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
             network nobody is: there, tokens alone count.
     """
 
-    agent: Agent | Agents
-    loop: Loop | Loops | None
+    agents: Agents
+    loops: Loops | None
     peer_is_operator: bool
 
 
@@ -115,14 +114,14 @@ def create_app(api: LocalApi) -> FastAPI:
     return app
 
 
-def _guard(api: LocalApi, scope_of: dict[str, Scope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
+def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # noqa: ANN401 - a FastAPI dependency
     bearer = HTTPBearer(auto_error=False)
 
     def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         request.state.operator = api.peer_is_operator and "authorization" not in request.headers
         if request.state.operator:
             return
-        scopes = scopes_of(api.agent.home, given.credentials, api.agent.clock()) if given is not None else frozenset()
+        scopes = scopes_of(api.agents.home, given.credentials, api.agents.clock()) if given is not None else frozenset()
         if not scopes:
             raise UnauthorisedError(
                 "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
@@ -147,9 +146,8 @@ def _open_routes(api: LocalApi) -> APIRouter:
     @router.get("/readyz", responses=_NOT_READY)
     def readyz(response: Response) -> dict[str, str]:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
-        api.agent.ledger.spent()
-        loop = api.loop
-        problem = (loop.halted or loop.trouble) if loop else None
+        api.agents.ledger.spent()
+        problem = api.loops.problem if api.loops else None
         if problem is not None:
             response.status_code = 503
         return {"status": problem.code if problem else "ok"}
@@ -158,25 +156,24 @@ def _open_routes(api: LocalApi) -> APIRouter:
 
 
 def _data_routes(api: LocalApi) -> APIRouter:
-    router, agent = APIRouter(), api.agent
+    router, agents = APIRouter(), api.agents
 
     @router.get("/status")
     def status() -> dict[str, Any]:
         """Who this agent is and how it is."""
-        loop = api.loop
-        problem = (loop.halted or loop.trouble) if loop else None
+        problem = api.loops.problem if api.loops else None
         return {
-            "name": agent.identity.name,
-            "fingerprint": agent.identity.signing_key.fingerprint,
-            "consortia": [consortium_view(one, loop) for one in agent.consortia],
-            "running": loop is not None,
+            "name": agents.identity.name,
+            "fingerprint": agents.identity.signing_key.fingerprint,
+            "consortia": [consortium_view(one, api.loops) for one in agents.consortia],
+            "running": api.loops is not None,
             "trouble": problem.diagnostics() if problem else None,
         }
 
     @router.get("/datasets")
     def datasets(request: Request) -> dict[str, Any]:
         """All registered data sets; counts are shown to the operator only."""
-        return {"items": [dataset.view(counts=request.state.operator) for dataset in agent.datasets.all()]}
+        return {"items": [dataset.view(counts=request.state.operator) for dataset in agents.datasets.all()]}
 
     @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION, responses=_TO_BE_READ)
     async def register(
@@ -184,60 +181,60 @@ def _data_routes(api: LocalApi) -> APIRouter:
     ) -> dict[str, Any]:
         """Read, validate and remember a data set. A token is answered before, whatever the rows are."""
         asked, operator = decode(DatasetRequest, await _body(request)), request.state.operator
-        source = await run_in_threadpool(resolve_source, agent.home, asked.source, operator=operator)
+        source = await run_in_threadpool(resolve_source, agents.home, asked.source, operator=operator)
         wanted = asked.model_copy(update={"source": source})
         if operator:
-            return (await run_in_threadpool(agent.datasets.register, wanted, replace=replace)).view(counts=True)
-        announced = await run_in_threadpool(agent.datasets.announce, wanted, replace=replace)
-        later.add_task(_read, agent, wanted)
+            return (await run_in_threadpool(agents.datasets.register, wanted, replace=replace)).view(counts=True)
+        announced = await run_in_threadpool(agents.datasets.announce, wanted, replace=replace)
+        later.add_task(_read, agents, wanted)
         response.status_code = HTTPStatus.ACCEPTED
         return announced.view(counts=False)
 
     @router.get("/ledger")
     def ledger() -> dict[str, Any]:
         """Charges and remaining budget."""
-        return ledger_view(agent.ledger)
+        return ledger_view(agents.ledger)
 
     @router.get("/audit")
     def audit() -> dict[str, Any]:
         """The ledger's whole chain with everything this party has signed, signed for an auditor."""
-        return export_audit(agent).model_dump(mode="json")
+        return export_audit(agents).model_dump(mode="json")
 
     return router
 
 
 def _release_routes(api: LocalApi) -> APIRouter:
-    router, agent = APIRouter(), api.agent
+    router, agents = APIRouter(), api.agents
 
     @router.get("/proposals")
     def proposals() -> dict[str, Any]:
         """Everything this party has been asked."""
-        return {"items": [proposal_view(p, party=agent.identity.name) for p in agent.proposals.all()]}
+        return {"items": [proposal_view(p, party=agents.identity.name) for p in agents.proposals.all()]}
 
     @router.get("/proposals/{release}")
     def proposal(release: str) -> dict[str, Any]:
         """One proposal."""
-        return proposal_view(agent.proposals.get(release), party=agent.identity.name)
+        return proposal_view(agents.proposals.get(release), party=agents.identity.name)
 
     @router.put("/proposals/{release}/approval")
     def approve(release: str) -> dict[str, Any]:
         """Approve: reserves the budget and signs."""
-        return proposal_view(agent.approve(release), party=agent.identity.name)
+        return proposal_view(agents.approve(release), party=agents.identity.name)
 
     @router.put("/proposals/{release}/rejection")
     def reject(release: str) -> dict[str, Any]:
         """Reject, or withdraw after an approval."""
-        return proposal_view(agent.reject(release), party=agent.identity.name)
+        return proposal_view(agents.reject(release), party=agents.identity.name)
 
     @router.get("/jobs")
     def jobs() -> dict[str, Any]:
         """What has been done since the agent started."""
-        return {"items": [job_view(job) for job in agent.jobs.all()]}
+        return {"items": [job_view(job) for job in agents.jobs.all()]}
 
     @router.get("/jobs/{release}")
     def job(release: str) -> dict[str, Any]:
         """Progress on one release."""
-        found = agent.jobs.get(release)
+        found = agents.jobs.get(release)
         if found is None:
             raise NotFoundError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
         return job_view(found)
@@ -246,12 +243,12 @@ def _release_routes(api: LocalApi) -> APIRouter:
 
 
 def _regression_routes(api: LocalApi) -> APIRouter:
-    router, agent = APIRouter(), api.agent
+    router, agents = APIRouter(), api.agents
 
     def regressions_of() -> "Regressions":
         from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy: only who asks waits
 
-        return Regressions(agent)
+        return Regressions(agents)
 
     @router.post("/regressions", status_code=201, openapi_extra=_REGRESSION)
     async def regress(request: Request) -> dict[str, Any]:
@@ -272,13 +269,13 @@ def _regression_routes(api: LocalApi) -> APIRouter:
     return router
 
 
-def _read(agent: Agent | Agents, announced: DatasetRequest) -> None:
+def _read(agents: Agents, announced: DatasetRequest) -> None:
     """Read what has been announced, whatever its cells are: no token learns by what becomes of it what they are.
 
     Why it failed all the same is for the operator, who is told when registering it again.
     """
     try:
-        agent.datasets.register(announced, replace=True, strict=False)
+        agents.datasets.register(announced, replace=True, strict=False)
     except CommingleError as error:
         _log.warning("data set not read", dataset=announced.name, error=error.code)
 

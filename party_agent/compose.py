@@ -133,7 +133,7 @@ def ask(
         with compose_agents(home) as agents:
             from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
 
-            api = LocalApi(agents, loop=None, peer_is_operator=True)
+            api = LocalApi(agents, loops=None, peer_is_operator=True)
             return asyncio.run(_in_process(api, method, path, body, params))
     except AgentRunningError:
         if not home.socket.exists():  # another command, or an agent that has only just started

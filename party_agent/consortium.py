@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commingle.party_agent.errors import ConflictError
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.keys import Fingerprint, VerifyingKey, parse_fingerprint
 from commingle.shared.documents.model import Hex32
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 from commingle.shared.runtime.settings import Settings, load_settings
-
-_FINGERPRINT_DIGITS = 64
 
 
 class PinnedCoordinator(Settings):
@@ -84,13 +82,14 @@ class Membership:
         Raises:
             SettingsError: one is not a fingerprint; none is pinned then.
         """
-        added = {member: fingerprint.strip().lower() for member, fingerprint in members.items()}
-        for member, digits in added.items():
-            if len(digits) != _FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
+        added: dict[str, Fingerprint] = {}
+        for member, text in members.items():
+            if (known := parse_fingerprint(text)) is None:
                 raise SettingsError(
                     f"what is given for {member!r} is not a fingerprint, which has 64 hex digits",
                     remedy="Copy it from the member's own `commingle party status`.",
                 )
+            added[member] = known
         pins = {**self.pins(), **added}
         write_durably(self.pins_file, json.dumps(pins, indent=2, sort_keys=True).encode())
         return added

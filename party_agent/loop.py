@@ -63,11 +63,6 @@ class Loop:
     _last: int = 0
     _looked_back: bool = False
 
-    @property
-    def all(self) -> "tuple[Loop, ...]":
-        """Itself, as `Loops` names those of several agents."""
-        return (self,)
-
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
         while not self.stop.is_set():
@@ -173,9 +168,9 @@ class Loops:
         return next((loop.halted for loop in self.all if loop.halted is not None), None)
 
     @property
-    def trouble(self) -> CommingleError | None:
-        """What a coordinator's last failure was, None while all of them answer."""
-        return next((loop.trouble for loop in self.all if loop.trouble is not None), None)
+    def problem(self) -> CommingleError | None:
+        """That, or else what a coordinator's last failure was; None while all of them answer."""
+        return self.halted or next((loop.trouble for loop in self.all if loop.trouble is not None), None)
 
     def start(self, *, on_halt: Callable[[], None]) -> None:
         """Begin. `on_halt` is called if the party must not go on."""

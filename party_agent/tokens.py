@@ -17,8 +17,8 @@ from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Settings, load_settings
 
-Scope = Literal["read", "decide", "register"]
-EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
+AgentScope = Literal["read", "decide", "register"]
+EVERY_SCOPE: frozenset[AgentScope] = frozenset(get_args(AgentScope))
 _PREFIX = "commingle-local.v1"
 
 
@@ -26,7 +26,7 @@ class LocalToken(Settings):
     """A token as kept: the secret itself is not."""
 
     digest: Digest
-    scopes: frozenset[Scope]
+    scopes: frozenset[AgentScope]
     created: AwareDatetime
     expires: AwareDatetime | None = None
 
@@ -41,7 +41,9 @@ def local_tokens(home: Home) -> Mapping[str, LocalToken]:
     return load_settings(_Tokens, path).root if path.exists() else {}
 
 
-def create_token(home: Home, *, name: str, scopes: frozenset[Scope], lifetime: timedelta | None, now: datetime) -> str:
+def create_token(
+    home: Home, *, name: str, scopes: frozenset[AgentScope], lifetime: timedelta | None, now: datetime
+) -> str:
     """A new token. Raises ConflictError where there is one of that name."""
     known = local_tokens(home)
     if name in known:
@@ -60,9 +62,9 @@ def revoke_token(home: Home, name: str) -> None:
     _save(home, {other: token for other, token in known.items() if other != name})
 
 
-def scopes_of(home: Home, text: str, now: datetime) -> frozenset[Scope]:
+def scopes_of(home: Home, text: str, now: datetime) -> frozenset[AgentScope]:
     """What the bearer of this text may do; nothing where it is no valid token."""
-    digest, found = text_digest(text), frozenset[Scope]()
+    digest, found = text_digest(text), frozenset[AgentScope]()
     for token in local_tokens(home).values():
         if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
             found = token.scopes

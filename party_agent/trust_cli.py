@@ -13,7 +13,7 @@ from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
-from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
+from commingle.party_agent.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import verify_party_audit
@@ -174,7 +174,7 @@ def token() -> None:
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @json_option
-def create(*, home: Path, name: str, scopes: tuple[Scope, ...], expires_days: float | None, as_json: bool) -> None:
+def create(*, home: Path, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, as_json: bool) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     place = Home(home)

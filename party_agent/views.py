@@ -10,7 +10,7 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.jobs import Job
 from commingle.party_agent.ledger import ChargeRecord, Ledger
-from commingle.party_agent.loop import Loop, Loops
+from commingle.party_agent.loop import Loops
 from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
@@ -84,7 +84,7 @@ def ledger_view(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def consortium_view(agent: Agent, running: Loop | Loops | None) -> dict[str, Any]:
+def consortium_view(agent: Agent, running: Loops | None) -> dict[str, Any]:
     """One consortium of this party, and what its coordinator's last failure was."""
     loops = running.all if running else ()
     trouble = next((one.halted or one.trouble for one in loops if one.agent is agent), None)
@@ -129,35 +129,35 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
     return {"columns": len(share.whitening.centre), "condition_number": condition}
 
 
-def export_audit(agent: Agent | Agents) -> SignedDocument:
+def export_audit(agents: Agents) -> SignedDocument:
     """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
 
     Raises:
         RemoteError: a regression in it is not witnessed yet, or the party has replaced its key: the coordinator, which
             cannot be asked, witnesses, and has the signed rotations.
     """
-    agent.witnesses.accept(agent.ledger.signed_place(KIND))
-    entries, documents = agent.ledger.history()
+    agents.witnesses.accept(agents.ledger.signed_place(KIND))
+    entries, documents = agents.ledger.history()
     audit = PartyAudit(
-        party=agent.identity.name,
-        coordinator=agent.consortia[0].coordinator.key.fingerprint,
-        exported=agent.clock(),
+        party=agents.identity.name,
+        coordinator=agents.consortia[0].coordinator.key.fingerprint,
+        exported=agents.clock(),
         head=link_digest(entries[-1]) if entries else GENESIS,
         entries=entries,
         documents=documents,
-        rotations=_rotations(agent),
+        rotations=_rotations(agents),
     )
-    key = agent.identity.signing_key
+    key = agents.identity.signing_key
     envelope = seal(audit, kind="party-audit", key=key)
     return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
 
 
-def _rotations(agent: Agent | Agents) -> tuple[RotationRequest, ...]:
+def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:
     """How this party came to its key, from the coordinator who has known it longest. Raises RemoteError."""
     found, failure = [], None
-    for one in agent.consortia if agent.identity.former_keys else ():
+    for one in agents.consortia if agents.identity.former_keys else ():
         try:
-            found.append(one.client.rotations(agent.identity.name))
+            found.append(one.client.rotations(agents.identity.name))
         except RemoteError as error:
             failure = error
     if failure is not None and not found:

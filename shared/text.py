@@ -5,6 +5,7 @@ controls, ESC), turn the reading direction round (bidi marks), begin lines or ca
 whatever is printed, logged or put into an error or a notebook goes through `printable`.
 """
 
+import json
 import unicodedata
 from collections.abc import Iterator, Mapping
 
@@ -28,6 +29,11 @@ def quoted(text: str, *, longest: int = _LONGEST) -> str:
     """Somebody else's words in quotation marks, which they cannot close: on one line, of limited length."""
     shown = printable(text).replace("\u201c", '"').replace("\u201d", '"')
     return f"\u201c{shown if len(shown) <= longest else shown[: longest - 1] + '…'}\u201d"
+
+
+def ascii_json(value: object) -> bytes:
+    """Compact JSON in ASCII and without NaN: no name in it is an order to the terminal that it is just printed to."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def hidden_text(document: object, *, at: str = "") -> Iterator[str]:

@@ -1,20 +1,18 @@
 """`commingle fit`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from commingle.services.client.options import coordinator_key_option, member_option
+from commingle.services.client.options import CoordinatorAccess, access_options
 from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS, Fit
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
-from commingle.shared.runtime.settings import read_token, token_option
-from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
@@ -49,11 +47,7 @@ Examples:
     show_default=True,
     help="Intervals for the same fit on the private table, or for the population it was drawn from.",
 )
-@coordinator_key_option
-@member_option
-@token_option
-@ca_option
-@http_option
+@access_options
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there.")
 @json_option
 def fit(
@@ -66,11 +60,7 @@ def fit(
     no_intercept: bool,
     confidence: float,
     interval_for: IntervalFor,
-    coordinator_key: str | None,
-    members: Mapping[str, str],
-    token_file: Path | None,
-    ca_file: Path | None,
-    allow_http: bool,
+    access: CoordinatorAccess,
     save: Path | None,
     as_json: bool,
 ) -> None:
@@ -78,10 +68,8 @@ def fit(
 
     DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
     """
-    found = _open(
-        source, release, coordinator_key, members, token=read_token(token_file), ca_file=ca_file, allow_http=allow_http
-    )
-    require_parties(members, found.published.members)
+    found = _open(source, release, access)
+    require_parties(access.members, found.published.members)
     if save is not None:
         found.save(save)
     fitted = found.fit(
@@ -95,31 +83,14 @@ def fit(
     emit(_fit_dict(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted))
 
 
-def _open(
-    source: str,
-    release: str | None,
-    coordinator_key: str | None,
-    members: Mapping[str, str],
-    *,
-    token: str | None,
-    ca_file: Path | None,
-    allow_http: bool,
-) -> Release:
+def _open(source: str, release: str | None, access: CoordinatorAccess) -> Release:
     if "://" not in source:
         if release is not None:
             raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
-        return Release.load(source, trusted_coordinator=coordinator_key, members=members)
-    from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415 - httpx is slow to import
-    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich as well
+        return Release.load(source, trusted_coordinator=access.coordinator_key, members=access.members)
+    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich is slow to import
 
-    with ReleaseClient(
-        source,
-        trusted_coordinator=coordinator_key,
-        members=members,
-        token=token,
-        ca_file=ca_file,
-        allow_http=allow_http,
-    ) as client:
+    with access.client(source) as client:
         if release is None:
             raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
         with PlainConsole(stderr=True).status("Fetching and verifying"):

@@ -9,14 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.options import coordinator_key_option, member_option
-from commingle.services.client.remote import ReleaseClient
+from commingle.services.client.options import CoordinatorAccess, access_options
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.release.member_log import VerifiedLog
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.settings import read_token, token_option
-from commingle.shared.runtime.tls import ca_option, http_option
 
 _FOR_EVERYONE = 0o644
 _WHAT_IT_IS = (
@@ -33,8 +30,7 @@ Examples:
 """
 )
 @click.argument("url", metavar="URL")
-@coordinator_key_option
-@member_option
+@access_options
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),
@@ -44,39 +40,17 @@ Examples:
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the signed log, for `commingle verify`."
 )
-@token_option
-@ca_option
-@http_option
 @json_option
-def members(
-    *,
-    url: str,
-    coordinator_key: str | None,
-    members: Mapping[str, str],
-    cache: Path | None,
-    out: Path | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    allow_http: bool,
-    as_json: bool,
-) -> None:
+def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None, as_json: bool) -> None:
     """Show every key that a coordinator has had for every member, as one signed chain."""
-    with ReleaseClient(
-        url,
-        trusted_coordinator=coordinator_key,
-        members=members,
-        cache=cache,
-        token=read_token(token_file),
-        ca_file=ca_file,
-        allow_http=allow_http,
-    ) as client:
+    with access.client(url, cache=cache) as client:
         known, signed = client.member_log()
     if out is not None:
         _write(out, signed)
     emit(
-        _log_dict(known, members, pinned=coordinator_key is not None),
+        _log_dict(known, access.members, pinned=access.coordinator_key is not None),
         as_json=as_json,
-        text=lambda console: _print_log(console, known, members),
+        text=lambda console: _print_log(console, known, access.members),
     )
 
 

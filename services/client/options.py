@@ -1,10 +1,51 @@
 """Options of the commands that read releases."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from commingle.services.client.pins import member_pins
+from commingle.shared.runtime.settings import read_token, token_option
+from commingle.shared.runtime.tls import ca_option, http_option
+
+if TYPE_CHECKING:  # httpx is slow to import, and who reads a directory needs none
+    from commingle.services.client.remote import ReleaseClient
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorAccess:
+    """How a command reads a coordinator, and whom it believes.
+
+    Attributes:
+        coordinator_key: a fingerprint as it was typed; None where any coordinator is believed.
+        members: fingerprints by name.
+    """
+
+    coordinator_key: str | None
+    members: Mapping[str, str]
+    token_file: Path | None
+    ca_file: Path | None
+    allow_http: bool
+
+    def client(self, url: str, **choices: Any) -> "ReleaseClient":  # noqa: ANN401 - what else a ReleaseClient takes
+        """A client of the coordinator there. Raises SettingsError."""
+        from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415 - as above
+
+        return ReleaseClient(
+            url,
+            trusted_coordinator=self.coordinator_key,
+            members=self.members,
+            token=read_token(self.token_file),
+            ca_file=self.ca_file,
+            allow_http=self.allow_http,
+            **choices,
+        )
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
@@ -30,3 +71,17 @@ member_option = click.option(
     callback=_pins,
     help="A member's key, known from elsewhere; may be repeated. The release is refused if it names another.",
 )
+
+
+def access_options(command: Function) -> Function:
+    """Add `--coordinator-key` to `--allow-http`, what it takes to read a coordinator; the command is given `access`."""
+
+    @wraps(command)
+    def with_access(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - any command
+        access = CoordinatorAccess(**{each.name: given.pop(each.name) for each in fields(CoordinatorAccess)})
+        return command(*args, access=access, **given)
+
+    made: Any = with_access
+    for option in (http_option, ca_option, token_option, member_option, coordinator_key_option):  # the last one first
+        made = option(made)
+    return made  # type: ignore[no-any-return] # same signature but for the options

@@ -1,14 +1,12 @@
 """Keys known beforehand, from elsewhere: a coordinator's and its members'."""
 
-import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.runtime.errors import SettingsError
 
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -20,13 +18,12 @@ def fingerprint(text: str | None) -> Fingerprint | None:
     """
     if text is None:
         return None
-    cleaned = text.strip().lower()
-    if not _FINGERPRINT.fullmatch(cleaned):
+    if (known := parse_fingerprint(text)) is None:
         raise SettingsError(
             f"{text[:80]!r} is not a key's fingerprint",
             remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
         )
-    return Fingerprint(cleaned)
+    return known
 
 
 def member_pins(members: Mapping[str, str]) -> Mapping[str, Fingerprint]:

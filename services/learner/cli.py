@@ -1,13 +1,12 @@
 """`commingle learner`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from commingle.services.client.options import coordinator_key_option, member_option
-from commingle.shared.runtime.settings import read_token, token_option, trusted_proxies_option
-from commingle.shared.runtime.tls import ServerTls, ca_option, http_option, tls_options
+from commingle.services.client.options import CoordinatorAccess, access_options
+from commingle.shared.runtime.settings import trusted_proxies_option
+from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -24,12 +23,8 @@ Example:
 """
 )
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
-@coordinator_key_option
-@member_option
+@access_options
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
-@token_option
-@ca_option
-@http_option
 @tls_options
 @trusted_proxies_option
 @click.option("--host", default="127.0.0.1", show_default=True)
@@ -37,12 +32,8 @@ Example:
 def serve(
     *,
     coordinator: str,
-    coordinator_key: str | None,
-    members: Mapping[str, str],
+    access: CoordinatorAccess,
     cache: Path | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    allow_http: bool,
     tls: ServerTls | None,
     trusted_proxies: tuple[str, ...],
     host: str,
@@ -52,25 +43,15 @@ def serve(
     # help needs none of these, and they take a second to load
     import structlog  # noqa: PLC0415
 
-    from commingle.services.client.remote import ReleaseClient  # noqa: PLC0415
     from commingle.services.learner.app import create_app  # noqa: PLC0415
     from commingle.services.learner.source import ReleaseSource  # noqa: PLC0415
     from commingle.shared.runtime.logging import configure_logging  # noqa: PLC0415
     from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
 
     configure_logging(service="learner")
-    if coordinator_key is None:
+    if access.coordinator_key is None:
         structlog.get_logger().warning(
             "coordinator key not pinned", remedy="Give --coordinator-key, so that no other coordinator is believed."
         )
-    with ReleaseClient(
-        coordinator,
-        trusted_coordinator=coordinator_key,
-        members=members,
-        cache=cache,
-        token=read_token(token_file),
-        ca_file=ca_file,
-        allow_http=allow_http,
-        timeout_seconds=_TIMEOUT_SECONDS,
-    ) as client:
+    with access.client(coordinator, cache=cache, timeout_seconds=_TIMEOUT_SECONDS) as client:
         run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls, trusted_proxies=trusted_proxies)

@@ -3,7 +3,6 @@
 Parsing is a part of it: a body of a few megabytes that does not fit keeps a validator busy for seconds.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan
 from commingle.shared.runtime.errors import RequestBodyError
 from commingle.shared.runtime.worker import ProcessWorker, Worker
+from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
@@ -73,13 +73,13 @@ def predict(asked: Asked, data: bytes) -> Answer:
         predictions=_predictions(result, body),
         warnings=list(result.warnings),
     )
-    return Answer(_ascii(answer.model_dump(mode="json")), result.estimator)
+    return Answer(ascii_json(answer.model_dump(mode="json")), result.estimator)
 
 
 def plan(data: bytes) -> Answer:
     """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
     body = parse(PlanBody, data)
-    return Answer(_ascii(_PLAN.dump_python(make_plan(body.study, body.assumptions()), mode="json")))
+    return Answer(ascii_json(_PLAN.dump_python(make_plan(body.study, body.assumptions()), mode="json")))
 
 
 def analyse(kind: str, asked: Asked, data: bytes) -> Answer:
@@ -108,12 +108,7 @@ def parse(kind: type[Body], data: bytes) -> Body:
 
 def _of_release(asked: Asked, result: Result, estimator: str | None = None) -> Answer:
     pins = {"coordinator_pinned": asked.pinned, "members_pinned": list(asked.members_pinned)}
-    return Answer(_ascii({"release": asked.release, **pins, **result.to_dict()}), estimator)
-
-
-def _ascii(value: object) -> bytes:
-    """JSON that is no order to a terminal, whatever names it holds (`shared.runtime.problem.AsciiJson`)."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return Answer(ascii_json({"release": asked.release, **pins, **result.to_dict()}), estimator)
 
 
 def _predictions(result: Fit, body: PredictionBody) -> list[float]:

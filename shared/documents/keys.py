@@ -1,6 +1,7 @@
 """Ed25519 signing keys and the fingerprints that name them (docs/design/documents.md#keys)."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import NewType
 
@@ -11,6 +12,13 @@ from commingle.shared.documents.errors import SignatureError
 
 Fingerprint = NewType("Fingerprint", str)
 """SHA-256 of the 32 raw public key bytes, in lower-case hex."""
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+def parse_fingerprint(text: str) -> Fingerprint | None:
+    """A fingerprint as typed or pasted, in capitals or between blanks; None where it is not 64 hex digits."""
+    digits = text.strip().lower()
+    return Fingerprint(digits) if _FINGERPRINT.fullmatch(digits) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from commingle.shared.documents.errors import require
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
@@ -209,7 +209,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     """
     opened = decode(SignedDocument, data).open(RegressionResult, kind=KIND)
     result, signer = opened.document, opened.signer
-    known = trusted_party is None or signer == trusted_party.strip().lower()
+    known = trusted_party is None or signer == parse_fingerprint(trusted_party)
     _require(known, f"it is signed with key {signer[:16]}, not with the one expected")
     names = (result.target.name, *(a.name for a in result.features))
     _require(names == (result.request.target, *result.request.features), "the schemas are not those of the request")

@@ -16,6 +16,7 @@ from commingle.shared.dp.whitening import IntegerMap
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
+Unit = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,80}$")]
 _LEAST_WIDTH = 1e-300
 Missing = Literal["error", "midpoint"]
 
@@ -46,7 +47,7 @@ class NumericAttribute(WireModel):
     name: AttributeName
     lower: float
     upper: float
-    unit: str | None = None
+    unit: Unit | None = None
     missing: Missing = "error"
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.keys import SigningKey, parse_fingerprint
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 
@@ -166,7 +166,7 @@ def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | N
     except OSError as error:
         raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
     history = verify(data)
-    if key is not None and history.signer != key.strip().lower():
+    if key is not None and history.signer != parse_fingerprint(key):
         raise VerificationError(
             f"the history is signed with key {history.signer[:16]}, not with the one expected",
             remedy="Compare fingerprints with whose history it is over another channel.",

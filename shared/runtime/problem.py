@@ -1,6 +1,5 @@
 """Problem documents (RFC 9457): the one place where an error becomes an HTTP answer."""
 
-import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +15,7 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import BusyError
 from commingle.shared.runtime.middleware import RequestIds
 from commingle.shared.runtime.remote import PROBLEM_TYPE
+from commingle.shared.text import ascii_json
 
 PROBLEM_JSON = "application/problem+json"
 _MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string", "remedy": "string"}
@@ -41,11 +41,11 @@ _log = structlog.get_logger()
 
 
 class AsciiJson(JSONResponse):
-    """JSON in ASCII: what a title holds reaches no terminal as an order, also where the answer is just printed."""
+    """JSON in ASCII."""
 
     def render(self, content: object) -> bytes:
-        """Compact, and without NaN."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+        """See `ascii_json`."""
+        return ascii_json(content)
 
 
 def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[str, str] | None = None) -> Response:

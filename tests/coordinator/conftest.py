@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PostgresServer
-from tests.coordinator.command import Command
+from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub
 from tests.world.exchange import Exchanging, dealt
 
@@ -51,4 +51,4 @@ def exchanging(hub: Hub, parties: tuple[Honest, Honest]) -> Exchanging:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
+    return Command(capsys, "coordinator")

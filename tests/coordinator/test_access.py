@@ -7,7 +7,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from commingle.coordinator.access import Scope, create_token, revoke_token
+from commingle.coordinator.access import CoordinatorScope, create_token, revoke_token
 from commingle.coordinator.errors import NameTakenError, UnknownError
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
@@ -179,8 +179,8 @@ def test_replayed_read_is_refused_where_reading_is_closed(hub: Hub, parties: Par
         assert problem(http.send(request)) == (401, "replayed-request")
 
 
-@pytest.mark.parametrize("scope", get_args(Scope))
-def test_only_the_scope_operate_may_propose(hub: Hub, parties: Parties, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", get_args(CoordinatorScope))
+def test_only_the_scope_operate_may_propose(hub: Hub, parties: Parties, scope: CoordinatorScope) -> None:
     token = create_token(hub.coordinator, name="ops", scope=scope, lifetime=None)
     body = hub.signed(hub.spec(parties)).envelope.to_json()
     answer = hub.http.post("/v1/releases", content=body, headers={"Authorization": f"Bearer {token}"})

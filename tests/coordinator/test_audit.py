@@ -20,7 +20,7 @@ from commingle.shared.release.audit import (
 )
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from tests.coordinator.command import Command
+from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of
 from tests.world.documents import START, rotation
 from tests.world.exchange import dealt

@@ -10,7 +10,7 @@ import pytest
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
-from tests.coordinator.command import Command
+from tests.world.command import Command
 
 
 def test_init_makes_private_settings_and_key(command: Command, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.settings import system_clock
-from tests.coordinator.command import Command
+from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from commingle.coordinator.errors import UnreachableDatabaseError
 from commingle.coordinator.store.store import open_store
-from tests.coordinator.command import Command
 from tests.faults.database import own_postgres
+from tests.world.command import Command
 from tests.world.coordinator import problem
 
 _SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]

@@ -19,7 +19,7 @@ from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner
-from tests.coordinator.command import Command
+from tests.world.command import Command
 from tests.world.coordinator import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
 
 _COMMAND = [sys.executable, "-m", "commingle", "coordinator"]

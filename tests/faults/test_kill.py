@@ -1,7 +1,6 @@
 """`kill -9` of each process at every step of a release (docs/faults.md): started again, the round ends as it must."""
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
@@ -76,16 +75,6 @@ COORDINATOR_EXCHANGE_POINTS = (
     "coordinator.countersignature.committed:2",
     "coordinator.exchange.dropped",
 )
-
-
-@pytest.fixture(scope="module")
-def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    loopback = Loopback(tmp_path_factory.mktemp("loopback"))
-    try:
-        loopback.set_up()
-        yield loopback
-    finally:
-        loopback.close()
 
 
 @pytest.fixture

@@ -20,16 +20,6 @@ pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
 
 
-@pytest.fixture(scope="module")
-def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    loopback = Loopback(tmp_path_factory.mktemp("outages"))
-    try:
-        loopback.set_up()
-        yield loopback
-    finally:
-        loopback.close()
-
-
 @pytest.fixture
 def running(consortium: Loopback) -> Loopback:
     """Everything runs afresh."""

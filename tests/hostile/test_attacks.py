@@ -18,7 +18,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
 from tests.party_agent.exchanging import countersigned, masked
-from tests.party_agent.test_crashes import approved_by_all
+from tests.party_agent.releasing import approved_by_all
 from tests.party_agent.test_malicious_coordinator import tampered
 from tests.party_agent.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
 from tests.world.consortium import Consortium, Noise, consortium_of, second_beside, strictly

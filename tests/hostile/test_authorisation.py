@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.coordinator.access import Scope, create_token
+from commingle.coordinator.access import CoordinatorScope, create_token
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
 from commingle.shared.documents.dsse import seal
@@ -238,7 +238,7 @@ def invite(hub: Hub) -> str:
 
 def authorised(hub: Hub, actor: str) -> httpx.Auth | None:
     if actor.startswith("token "):
-        scope: Scope = "operate" if actor == "token operate" else "read"
+        scope: CoordinatorScope = "operate" if actor == "token operate" else "read"
         return Bearer(create_token(hub.coordinator, name="test", scope=scope, lifetime=None))
     key = KEYS[actor](hub)
     return None if key is None else hub.auth(key)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from commingle import Release, ReleaseClient, coordinator, party_agent, services, shared
-from commingle.__main__ import main
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.errors import DocumentError
@@ -29,6 +28,7 @@ from commingle.shared.runtime.cli import emit, run
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import check
 from commingle.shared.wire import ReleaseSummary
+from tests.world.command import run_command
 from tests.world.consortium import Consortium, consortium_of
 from tests.world.coordinator import Hub
 from tests.world.released import ServingCoordinator, published, study
@@ -49,15 +49,12 @@ def hidden(text: str) -> set[str]:
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit code and everything that was printed, of which nothing may be hidden."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    printed = capsys.readouterr()
-    said = printed.out + printed.err
+    code, out, err = run_command(capsys, *arguments)
+    said = out + err
     assert not hidden(said)
     assert not any(line.startswith("Everything holds\u2029") or "\x1b" in line for line in said.split("\n"))
     assert REMEDY not in said
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, said
+    return code, said
 
 
 def refusing(_: httpx.Request) -> httpx.Response:
@@ -86,9 +83,7 @@ def spoofing(fake: ServingCoordinator) -> Any:
 def home(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     """Of a coordinator's operator, whose terminal is wide enough for every table."""
     monkeypatch.setenv("COLUMNS", "400")
-    with pytest.raises(SystemExit):
-        main(["coordinator", "init", "--home", str(tmp_path / "hub")])
-    capsys.readouterr()
+    run_command(capsys, "coordinator", "init", "--home", tmp_path / "hub")
     return str(tmp_path / "hub")
 
 

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from commingle import Release, ReleaseClient
-from commingle.__main__ import main
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import SigningKey
@@ -17,6 +16,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.release.member_log import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
 from tests.hostile.actors import forged_release
+from tests.world.command import run_command
 from tests.world.documents import signed_document
 from tests.world.released import COORDINATOR, NOW, PARTIES, STRANGER, ServingCoordinator, published
 from tests.world.transport import on_a_socket
@@ -33,14 +33,6 @@ ENROLLED: list[Change] = [(NOW, "enrolment", name, key.fingerprint) for name, ke
 def forged() -> tuple[str, ReleaseFiles]:
     """The published release with invented keys for its members."""
     return forged_release(published()[1], INVENTED)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    said = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, said.out, said.err
 
 
 def written(where: Path, files: ReleaseFiles) -> str:
@@ -76,7 +68,7 @@ def showing(fake: ServingCoordinator, log: bytes) -> ServingCoordinator:
 def test_forged_members_are_never_called_by_their_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pinned: tuple[str, ...]
 ) -> None:
-    code, out, _ = run(capsys, "verify", written(tmp_path, forged()[1]), *pinned)
+    code, out, _ = run_command(capsys, "verify", written(tmp_path, forged()[1]), *pinned)
     assert code == 0  # its signatures hold: they are by keys that the coordinator made up
     for name, key in INVENTED.items():
         assert f"a key that calls itself {name} approved and signed its block, key {key.fingerprint}" in out
@@ -91,7 +83,7 @@ def test_forged_member_is_refused_where_its_key_is_pinned(
 ) -> None:
     where = written(tmp_path, forged()[1])
     pins = ("--coordinator-key", COORDINATOR.fingerprint, "--member", f"{name}={PINS[name]}")
-    code, out, err = run(capsys, command[0], where, *command[1:], *pins)
+    code, out, err = run_command(capsys, command[0], where, *command[1:], *pins)
     assert (code, out) == (1, "")
     assert f"{name} is pinned with key {PINS[name]}, and the release names {INVENTED[name].fingerprint}" in err
 
@@ -113,17 +105,17 @@ def test_honest_members_whose_keys_are_pinned_are_called_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = written(tmp_path, published()[1])
-    code, out, _ = run(capsys, "verify", where, "--member", f"clinic= {PINS['clinic'].upper()}")
+    code, out, _ = run_command(capsys, "verify", where, "--member", f"clinic= {PINS['clinic'].upper()}")
     assert code == 0
     assert f"✓ clinic approved and signed its block, key {PINS['clinic']}" in out
     assert "a key that calls itself insurer approved" in out
     assert "Nothing shows that these keys are theirs: insurer." in out
-    code, out, _ = run(capsys, "verify", where, "--member", f"clinic={PINS['clinic']}", "--json")
+    code, out, _ = run_command(capsys, "verify", where, "--member", f"clinic={PINS['clinic']}", "--json")
     assert json.loads(out)["members"] == {
         "clinic": {"fingerprint": PINS["clinic"], "pinned": True},
         "insurer": {"fingerprint": PINS["insurer"], "pinned": False},
     }
-    _, out, _ = run(capsys, "fit", where, "--target", TARGET, "--member", f"clinic={PINS['clinic']}")
+    _, out, _ = run_command(capsys, "fit", where, "--target", TARGET, "--member", f"clinic={PINS['clinic']}")
     assert "Signed by clinic, a key that calls itself insurer. Give --member" in out
     release = Release.load(where, members={"clinic": PINS["clinic"]})
     assert release.published.pinned == {"clinic"}
@@ -145,7 +137,7 @@ def test_pin_that_would_pin_nobody_is_refused(
 ) -> None:
     where = written(tmp_path, published()[1])
     options = [part for one in members for part in ("--member", one)]
-    ended, _, err = run(capsys, "verify", where, *options)
+    ended, _, err = run_command(capsys, "verify", where, *options)
     assert (ended, expected in err) == (code, True)
 
 
@@ -230,7 +222,7 @@ def test_members_shows_the_chain_and_verify_takes_it_as_evidence(
     honest, forgery = written(tmp_path / "honest", published()[1]), written(tmp_path / "forgery", forged()[1])
     with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
         pin = ("--coordinator-key", COORDINATOR.fingerprint, "--member", f"clinic={PINS['clinic']}")
-        code, out, _ = run(capsys, "members", url, *pin, "--out", f"{honest}/audit-members.json", "--json")
+        code, out, _ = run_command(capsys, "members", url, *pin, "--out", f"{honest}/audit-members.json", "--json")
     said = json.loads(out)
     assert (code, said["coordinator"], said["coordinator_pinned"]) == (0, COORDINATOR.fingerprint, True)
     assert [(e["party"], e["key"], e["kind"], e["pinned"]) for e in said["entries"]] == [
@@ -238,16 +230,16 @@ def test_members_shows_the_chain_and_verify_takes_it_as_evidence(
     ]
     log = (tmp_path / "honest" / "audit-members.json").read_bytes()
     assert verify_member_log(log).log.head == said["head"]
-    code, out, _ = run(capsys, "verify", honest)
+    code, out, _ = run_command(capsys, "verify", honest)
     assert (code, f"log of member keys, head {said['head']}" in out) == (0, True)
     (tmp_path / "forgery" / "audit-members.json").write_bytes(log)
-    code, out, err = run(capsys, "verify", forgery)
+    code, out, err = run_command(capsys, "verify", forgery)
     assert (code, out, "log of member keys never had the key" in err) == (1, "", True)
 
 
 def test_members_in_words_says_what_a_name_is_worth(capsys: pytest.CaptureFixture[str]) -> None:
     with on_a_socket(ServingCoordinator().answer) as url:
-        code, out, _ = run(capsys, "members", url)
+        code, out, _ = run_command(capsys, "members", url)
     assert code == 0
     assert "A name here is what a key calls itself." in out
 
@@ -256,8 +248,8 @@ def test_key_entered_for_a_pinned_member_since_is_told(capsys: pytest.CaptureFix
     fake = showing(ServingCoordinator(), log_of(*ENROLLED, (LATER, "rotation", "clinic", "ab" * 32)))
     with on_a_socket(fake.answer) as url:
         pins = [part for name, key in PINS.items() for part in ("--member", f"{name}={key}")]
-        code, out, _ = run(capsys, "members", url, *pins)
+        code, out, _ = run_command(capsys, "members", url, *pins)
         assert (code, "clinic has another key since the pinned one" in out) == (0, True)
         assert "insurer has another key" not in out
-        _, out, _ = run(capsys, "members", url, *pins, "--json")
+        _, out, _ = run_command(capsys, "members", url, *pins, "--json")
     assert json.loads(out)["replaced"] == ["clinic"]

@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.compose import ask
 from commingle.party_agent.errors import PeerError
 from commingle.party_agent.home import Home
@@ -23,6 +22,7 @@ from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority
 from tests.hostile.actors import NOBODY, Ready, another_user
+from tests.world.command import run_command
 from tests.world.consortium import BY_HAND, Consortium, consortium_of
 from tests.world.local_api import operator_app, operator_client, serving_at
 
@@ -97,12 +97,11 @@ def test_other_user_who_reaches_the_socket_is_answered_nothing(open_house: Conso
 
 
 def test_token_does_not_travel_without_tls(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "serve", "--home", str(home.root), "--host", "0.0.0.0", "--port", "0"])  # noqa: S104 - is refused
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (1, "")
-    assert "by TLS only" in said.err
-    assert "openssl req -x509" in said.err
+    on_every_interface = ("--host", "0.0.0.0", "--port", "0")  # noqa: S104 - is refused
+    code, out, err = run_command(capsys, "party", "serve", "--home", home.root, *on_every_interface)
+    assert (code, out) == (1, "")
+    assert "by TLS only" in err
+    assert "openssl req -x509" in err
 
 
 @contextmanager

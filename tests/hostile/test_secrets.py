@@ -16,9 +16,9 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, AgentTransport
+from tests.world.command import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,9 @@ class Everything:
     def run(self, *arguments: object, quiet: bool = False) -> Any:
         """A command in this process; the JSON it prints. What is `quiet` prints a secret on purpose."""
         given = [str(argument) for argument in (*arguments, "--json")]
-        with pytest.raises(SystemExit) as ended:
-            main(given)
-        printed = self.capsys.readouterr()
-        self.said += [*given, printed.err, *([] if quiet else [printed.out])]
-        return json.loads(printed.out) if ended.value.code == 0 else {"failed": printed.err}
+        code, out, err = run_command(self.capsys, *given)
+        self.said += [*given, err, *([] if quiet else [out])]
+        return json.loads(out) if code == 0 else {"failed": err}
 
     @contextmanager
     def serving(self, name: str, *arguments: object) -> Iterator[str]:

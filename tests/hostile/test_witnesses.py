@@ -18,13 +18,14 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import LedgerHead, open_head, sign_head
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
-from tests.hostile.actors import LocalUser
+from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.test_set_back import adopt_all, publish, refuse_to_start, step_everywhere
 from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
 
@@ -89,6 +90,38 @@ def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
         assert charge is not None
         assert (charge.state, agent.ledger.spent()) == (ChargeState.ADOPTED, spent)
         agent.step(strictly, over_too=True)
+
+
+@pytest.mark.parametrize("lie", ["another release", "another spec", "no answer"])
+def test_coordinator_that_shows_nothing_that_can_be_adopted_is_left_and_the_rest_adopted(
+    pair: Consortium, lie: str
+) -> None:
+    second, backup = second_beside(pair), LocalUser(pair).back_up()
+    release, other = pair.propose(), second.propose(title="another study")
+    for _ in range(3):
+        step_everywhere(pair)
+        for consortium in (pair, second):
+            consortium.step("insurer")
+    assert (pair.state(release), second.state(other)) == ("published", "published")
+    with pair.agents("clinic") as agents:
+        spent = agents.ledger.spent()
+    LocalUser(pair).restore(backup)
+    hostile = HostileCoordinator(second)
+    match lie:
+        case "another release":
+            hostile.show(other, id="0" * 64)
+        case "another spec":
+            hostile.show_spec(other, second.spec(epsilon=0.1))
+        case _:
+            hostile.refuse(other, 500, detail=lie)
+    with pair.agents("clinic") as agents, pytest.raises(CommingleError, match=lie) as refused:
+        find_lost_branch(agents)
+    assert "commingle party leave --consortium second" in refused.value.remedy
+    pair.homes["clinic"].leave("second")
+    branch = adopt_all(pair)
+    assert [lost.release for lost in branch.releases] == [release]
+    with pair.agent("clinic") as agent:  # what was witnessed of the other's is charged without its name
+        assert agent.ledger.spent() == spent
 
 
 def test_adopted_release_counts_for_the_day_it_was_approved_on_and_no_other(pair: Consortium) -> None:

@@ -32,7 +32,7 @@ def _descriptions(store: Store) -> dict[str, str]:
     hub = Coordinator("hub", cast("Any", None), store, cast("Any", None), cast("Any", None))
     apps = {
         "coordinator": coordinator_app(hub, Publisher(hub), Feed(store)),
-        "party-agent": party_app(LocalApi(agent=cast("Any", None), loop=None, peer_is_operator=True)),
+        "party-agent": party_app(LocalApi(agents=cast("Any", None), loops=None, peer_is_operator=True)),
         "learner": learner_app(ReleaseSource(ReleaseClient("http://127.0.0.1:1"))),
     }
     store.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.loop import Loop
+from commingle.party_agent.loop import Loops
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import consortium_of
 from tests.world.local_api import serving_at
@@ -24,9 +24,9 @@ def ready(folder: Path) -> bool:
 def test_clinic_is_ready_while_its_agent_is(tmp_path: Path) -> None:
     consortium = consortium_of(tmp_path, "clinic")
     assert not ready(tmp_path)
-    with consortium.agent("clinic") as agent:
-        loop = Loop(agent)
-        with serving_at(agent.home.socket, create_app(LocalApi(agent, loop, peer_is_operator=True))):
+    with consortium.agents("clinic") as agents:
+        loops = Loops(agents)
+        with serving_at(agents.home.socket, create_app(LocalApi(agents, loops, peer_is_operator=True))):
             assert ready(tmp_path)
-            loop.trouble = UnreachableError("no answer", remedy="Check the network.")
+            loops.all[0].trouble = UnreachableError("no answer", remedy="Check the network.")
             assert not ready(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.test_crashes import approved_by_all
+from tests.party_agent.releasing import approved_by_all, dying_at
 from tests.world.consortium import Consortium, CrashError
 from tests.world.transport import no_fault, unreachable
 
@@ -76,7 +76,5 @@ def in_earnest(_: str) -> None:
 
 def crash_at(pair: Consortium, point: str) -> None:
     """The clinic looks, and its power is cut at that point."""
-    cut_at(point)
-    with pytest.raises(CrashError):
+    with dying_at(point):
         pair.step("clinic")
-    faults.arm(in_earnest)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.loop import Loop
+from commingle.party_agent.loop import Loops
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from commingle.shared.documents.model import text_digest
 from commingle.shared.documents.schema import Whitening
@@ -39,8 +39,8 @@ def consortium(tmp_path: Path) -> Consortium:
 
 @pytest.fixture
 def local(consortium: Consortium) -> Iterator[LocalApi]:
-    with consortium.agent("clinic") as agent:
-        yield LocalApi(agent, loop=None, peer_is_operator=True)
+    with consortium.agents("clinic") as agents:
+        yield LocalApi(agents, loops=None, peer_is_operator=True)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_every_route_under_v1_asks_for_a_token_unless_the_operator_is_there(
     private = [(method, path) for method, path in routes if path.startswith("/v1")]
     assert len(private) >= 10
     assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
-    token = create_token(local.agent.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agent.clock())
+    token = create_token(local.agents.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agents.clock())
     wrong = ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {token}", token, f"Bearer {token}x", "Bearer ä"]
     app = create_app(replace(local, peer_is_operator=peer_is_operator))
     with httpx.Client(transport=InProcess(app), base_url="http://agent") as stranger:
@@ -96,17 +96,17 @@ def test_every_route_under_v1_asks_for_a_token_unless_the_operator_is_there(
 def test_status_says_who_this_is(api: httpx.Client, local: LocalApi) -> None:
     said = api.get("/v1/status").json()
     assert said["name"] == "clinic"
-    assert said["fingerprint"] == local.agent.identity.signing_key.fingerprint
+    assert said["fingerprint"] == local.agents.identity.signing_key.fingerprint
     assert (said["running"], said["trouble"]) == (False, None)
 
 
 def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -> None:
-    with consortium.agent("clinic") as agent:
-        loop = Loop(agent)
-        app = create_app(LocalApi(agent, loop, peer_is_operator=True))
+    with consortium.agents("clinic") as agents:
+        loops = Loops(agents)
+        app = create_app(LocalApi(agents, loops, peer_is_operator=True))
         with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
             assert client.get("/readyz").status_code == 200
-            loop.trouble = UnreachableError("no answer", remedy="Check the network.")
+            loops.all[0].trouble = UnreachableError("no answer", remedy="Check the network.")
             response = client.get("/readyz")
             assert (response.status_code, response.json()) == (503, {"status": "unreachable"})
             assert client.get("/v1/status").json()["trouble"] == "no answer\n  Check the network."
@@ -173,7 +173,7 @@ def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
     consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
     others = Whitening(centre=(0.0,), matrix=((4.0,),))
     consortium.propose(title="of others", row_norm=1.0, whitenings={"insurer": others})
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
     assert items["of others"]["whitening"] is None
@@ -183,7 +183,7 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert {item["decision"] for item in items.values()} == {"waiting"}
     one = items["one"]
@@ -204,7 +204,7 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
     promise = {"useful": True, "sentences": ["Wonderfully useful."]}
     consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
     release = consortium.propose()
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     shown = api.get(f"/v1/proposals/{release}").json()
     expected = forecast_of(consortium.coordinator.found(release).document)
     assert expected is not None
@@ -218,7 +218,7 @@ def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
     release = consortium.propose()
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     consortium.coordinator.before = unreachable("PUT", "/approvals/")
     assert is_problem(api.put(f"/v1/proposals/{release}/approval"), 502, "unreachable")
     assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
@@ -227,7 +227,7 @@ def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
 def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     assert api.get("/v1/ledger").json()["charges"] == []
     release = consortium.propose()
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     said = api.get("/v1/ledger").json()
     assert said["cap"]["epsilon"] == 10.0
@@ -239,9 +239,9 @@ def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: Local
 
 def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
     release = consortium.propose()
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
-    with local.agent.store.transaction() as db:
+    with local.agents.store.transaction() as db:
         db.execute("UPDATE entries SET body = '{}' WHERE seq = 1")
     assert is_problem(api.get("/v1/ledger"), 500, "ledger")
 
@@ -250,12 +250,12 @@ def test_jobs_show_progress_and_errors(api: httpx.Client, local: LocalApi, conso
     release = consortium.propose()
     assert api.get("/v1/jobs").json() == {"items": []}
     assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     assert api.get(f"/v1/jobs/{release}").json() == {
         "release": release, "stage": "approved", "done": 40, "total": 40, "error": None,
     }  # fmt: skip
-    local.agent.jobs.fail(release, "a reason")
+    local.agents.jobs.fail(release, "a reason")
     assert api.get("/v1/jobs").json()["items"][0]["error"] == "a reason"
 
 
@@ -273,8 +273,8 @@ def test_unexpected_fault_is_a_problem_without_its_message(local: LocalApi) -> N
 
 
 def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
-    home = local.agent.home
-    token = create_token(home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agent.clock())
+    home = local.agents.home
+    token = create_token(home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agents.clock())
     path = consortium.root / "password-hunter2.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE t (subject, age, bmi)")
@@ -287,7 +287,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
     refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
     assert is_problem(refused, 422, "source")
     release = consortium.propose()
-    local.agent.consortia[0].step(strictly)
+    local.agents.consortia[0].step(strictly)
     api.put(f"/v1/proposals/{release}/approval")
     paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
     said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
@@ -295,10 +295,10 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         "password": "hunter2",
         "token": token,
         "digest of the token": text_digest(token),
-        "linkage key": local.agent.home.consortium().linkage_key().hex(),
+        "linkage key": local.agents.home.consortium().linkage_key().hex(),
         "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
         "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
-        "subjects": local.agent.datasets.get("main").subjects_digest,
+        "subjects": local.agents.datasets.get("main").subjects_digest,
     }
     assert [name for name, secret in secrets.items() if secret in said] == []
 
@@ -312,9 +312,9 @@ def test_openapi_describes_the_registration(api: httpx.Client) -> None:
 
 def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None:
     release = consortium.propose()
-    with consortium.agent("clinic", draw=Noise()) as agent:
-        agent.consortia[0].step(strictly)
-        app = create_app(LocalApi(agent, Loop(agent), peer_is_operator=True))
+    with consortium.agents("clinic", draw=Noise()) as agents:
+        agents.consortia[0].step(strictly)
+        app = create_app(LocalApi(agents, Loops(agents), peer_is_operator=True))
         with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
             assert client.put(f"/v1/proposals/{release}/approval").status_code == 200
             assert client.put(f"/v1/proposals/{release}/rejection").status_code == 200

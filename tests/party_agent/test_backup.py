@@ -17,7 +17,7 @@ from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
-from tests.party_agent.test_crashes import approved_by_all
+from tests.party_agent.releasing import approved_by_all
 from tests.world.consortium import Consortium, strictly
 
 

@@ -31,7 +31,7 @@ from commingle.shared.documents.statements import Rejection, RejectionReason
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.regression.asking import EVERYTHING, clinic, only_charge, request, table
-from tests.party_agent.test_crashes import state_of
+from tests.party_agent.releasing import state_of
 from tests.world.consortium import EVERY_KIND, SCHEMAS, Consortium, rows_of
 from tests.world.transport import no_fault
 

@@ -12,29 +12,19 @@ from typing import Any
 
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.home import Home
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
 from commingle.shared.runtime.settings import system_clock
+from tests.world.command import Command
 from tests.world.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()  # what the test itself has logged
-        with pytest.raises(SystemExit) as ended:
-            main(["party", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
-
-    return run
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys, "party")
 
 
 @pytest.fixture
@@ -63,7 +53,7 @@ def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
     return path
 
 
-def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_path: Path) -> None:
+def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Command, tmp_path: Path) -> None:
     home, coordinator = tmp_path / "ward", present(tmp_path)
     code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
     assert code == 0
@@ -97,7 +87,7 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Run, tmp_
     assert (json.loads(out)["running"], json.loads(out)["fingerprint"]) == (False, made["fingerprint"])
 
 
-def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Run, tmp_path: Path) -> None:
+def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Command, tmp_path: Path) -> None:
     run("init", "--home", tmp_path / "a", "--name", "a")
     key = tmp_path / "a" / "keys" / "linkage.key"
     code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
@@ -127,7 +117,7 @@ def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run:
     ids=str,
 )
 def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
-    run: Run, tmp_path: Path, options: tuple[str, ...]
+    run: Command, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     name = () if "--name" in options else ("--name", "ward")
     code, out, err = run("init", "--home", tmp_path / "h", *name, *options, "--json")
@@ -137,7 +127,7 @@ def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
     assert not (tmp_path / "h").exists()
 
 
-def test_init_twice_keeps_the_first(run: Run, tmp_path: Path) -> None:
+def test_init_twice_keeps_the_first(run: Command, tmp_path: Path) -> None:
     first = json.loads(run("init", "--home", tmp_path / "h", "--name", "a", "--json")[1])
     code, _, err = run("init", "--home", tmp_path / "h", "--name", "b")
     assert (code, "is a party's home already" in err) == (1, True)
@@ -148,7 +138,7 @@ def test_init_twice_keeps_the_first(run: Run, tmp_path: Path) -> None:
     "command",
     [("datasets", "list"), ("proposals",), ("approve", "ab"), ("reject", "ab"), ("ledger",), ("serve",), ("status",)],
 )
-def test_party_that_is_not_enrolled_says_so(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     code, _, err = run(*command, "--home", tmp_path / "h")
     assert (code, "this party is not enrolled" in err) == (1, True)
@@ -157,7 +147,7 @@ def test_party_that_is_not_enrolled_says_so(run: Run, tmp_path: Path, command: t
 
 
 @pytest.mark.parametrize("fingerprint", ["garbage", "0" * 63, "g" * 64])
-def test_pin_of_garbage_is_refused(run: Run, tmp_path: Path, fingerprint: str) -> None:
+def test_pin_of_garbage_is_refused(run: Command, tmp_path: Path, fingerprint: str) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     code, _, err = run("pin", "--home", tmp_path / "h", "lab", fingerprint)
     assert (code, "64 hex digits" in err) == (1, True)
@@ -168,7 +158,7 @@ def test_pin_of_garbage_is_refused(run: Run, tmp_path: Path, fingerprint: str) -
     [("lab", "AB" * 32, "insurer", "cd" * 32), (f"lab={'ab' * 32}", f"insurer={'cd' * 32}")],
     ids=["pairs", "assignments"],
 )
-def test_several_members_are_pinned_at_once(run: Run, tmp_path: Path, given: tuple[str, ...]) -> None:
+def test_several_members_are_pinned_at_once(run: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     run("pin", "--home", tmp_path / "h", "ward", "ef" * 32)
     code, out, _ = run("pin", "--home", tmp_path / "h", *given, "--json")
@@ -189,14 +179,14 @@ def test_several_members_are_pinned_at_once(run: Run, tmp_path: Path, given: tup
     ],
     ids=["none", "no fingerprint", "one short", "twice", "nobody", "mixed", "garbage"],
 )
-def test_what_are_no_pairs_pins_nobody(run: Run, tmp_path: Path, given: tuple[str, ...], exit_code: int) -> None:
+def test_what_are_no_pairs_pins_nobody(run: Command, tmp_path: Path, given: tuple[str, ...], exit_code: int) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     assert run("pin", "--home", tmp_path / "h", *given)[0] == exit_code
     assert Home(tmp_path / "h").consortium().pins() == {}
 
 
 @pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
-def test_enrol_with_a_wrong_invite_is_refused(run: Run, tmp_path: Path, invite: str) -> None:
+def test_enrol_with_a_wrong_invite_is_refused(run: Command, tmp_path: Path, invite: str) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     with on_a_socket(present(tmp_path).handle) as url:
         code, _, err = run("enrol", "--home", tmp_path / "h", "--coordinator", url, "--invite", invite)
@@ -213,14 +203,14 @@ def test_enrol_with_a_wrong_invite_is_refused(run: Run, tmp_path: Path, invite: 
     ],
 )
 def test_data_set_needs_exactly_one_source(
-    run: Run, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
+    run: Command, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
     assert (code, "--source" in err) == (2, True)
 
 
-def test_schema_that_cannot_be_read_is_a_clear_error(run: Run, consortium: Consortium, tmp_path: Path) -> None:
+def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
     add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
     table = ("--source", consortium.table("clinic"))
     assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
@@ -238,7 +228,9 @@ def seen(consortium: Consortium) -> None:
         consortium.step(name)
 
 
-def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: Run, consortium: Consortium) -> None:
+def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
+    run: Command, consortium: Consortium
+) -> None:
     first, second = propose(consortium, "[/bold] one"), propose(consortium, "two [red]")
     seen(consortium)
     home = ("--home", consortium.homes["clinic"].root)
@@ -261,7 +253,7 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(run: 
     assert (code, "several releases" in err) == (2, True)
 
 
-def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Run, consortium: Consortium) -> None:
+def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Command, consortium: Consortium) -> None:
     release = consortium.propose(mechanism="moments")
     seen(consortium)
     assert consortium.state(release) == "proposed"
@@ -274,7 +266,7 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Run, c
     assert err.startswith(f"Approving moments. {TRUST_MOMENTS}\n")
 
 
-def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Run, consortium: Consortium) -> None:
+def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command, consortium: Consortium) -> None:
     release = propose(consortium)
     seen(consortium)
     at(consortium, "http://127.0.0.1:1")
@@ -285,7 +277,7 @@ def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Run, co
     assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "waiting"
 
 
-def test_altered_ledger_is_told_before_anything_else(run: Run, consortium: Consortium) -> None:
+def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: Consortium) -> None:
     release = propose(consortium)
     seen(consortium)
     with consortium.agent("clinic") as agent:
@@ -296,7 +288,7 @@ def test_altered_ledger_is_told_before_anything_else(run: Run, consortium: Conso
     assert (code, "was altered" in err) == (1, True)
 
 
-def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Run, consortium: Consortium) -> None:
+def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Command, consortium: Consortium) -> None:
     with consortium.agent("clinic"):
         code, _, err = run("ledger", "--home", consortium.homes["clinic"].root)
     assert (code, "another agent works on" in err) == (1, True)
@@ -325,7 +317,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.slow
-def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Run, consortium: Consortium) -> None:
+def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
     release = propose(consortium)
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     home = consortium.homes["clinic"]

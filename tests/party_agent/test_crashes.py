@@ -8,34 +8,28 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.errors import ConflictError, SourceError, SubjectsChangedError
+from commingle.party_agent.errors import ConflictError, SourceError
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import AgentStore
-from commingle.shared.documents.dsse import open_envelope
-from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
+from tests.party_agent.releasing import approved_by_all, reason_of, spent, state_of, stored
 from tests.world.consortium import (
-    SCHEMAS,
     Consortium,
     CrashError,
     Noise,
     consortium_of,
-    rows_of,
     soon,
     strictly,
-    write_csv,
 )
 from tests.world.transport import no_fault, unreachable
 
@@ -68,41 +62,6 @@ def lost_answer(method: str, part: str, coordinator: Consortium) -> None:
             raise httpx.ReadTimeout("lost", request=request)
 
     coordinator.coordinator.after = fault
-
-
-def approved_by_all(pair: Consortium, **choices: Any) -> str:
-    release = pair.propose(**choices)
-    pair.step("clinic")
-    pair.step("insurer")
-    assert pair.state(release) == "approved"
-    return release
-
-
-def stored(pair: Consortium) -> str:
-    """A release whose block is stored at the clinic and has not reached the coordinator."""
-    release = approved_by_all(pair)
-    pair.coordinator.before = unreachable("PUT", "/blocks/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
-    assert state_of(pair, release) == "stored"
-    return release
-
-
-def state_of(pair: Consortium, release: str, party: str = "clinic") -> ChargeState | None:
-    charge = pair.charge(party, release)
-    return charge.state if charge else None
-
-
-def spent(pair: Consortium, party: str = "clinic") -> int:
-    with pair.agent(party) as agent:
-        return agent.ledger.spent().units
-
-
-def reason_of(pair: Consortium, release: str) -> str:
-    found = pair.coordinator.found(release)
-    keys = [found.document.party("clinic").verifying_key]
-    return open_envelope(found.rejections["clinic"], Rejection, kind="rejection", keys=keys).document.reason
 
 
 def test_approval_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) -> None:
@@ -168,8 +127,8 @@ def test_block_that_was_not_recorded_is_never_sent_and_drawn_again(pair: Consort
     release = approved_by_all(pair)
     home = pair.homes["clinic"]
     first, second = Noise(), Noise(calls=[(0, 0)])
-    with pytest.raises((CrashError, OSError)):
-        pair.step("clinic", draw=first, outbox=outbox(home.outbox))
+    with pair.agent("clinic", draw=first) as agent, pytest.raises((CrashError, OSError)):
+        replace(agent, outbox=outbox(home.outbox)).step(strictly)
     assert state_of(pair, release) == "debited"
     assert len(list((home.outbox / release).iterdir())) == 1
     assert "clinic" not in pair.coordinator.received
@@ -189,8 +148,8 @@ def test_disk_that_is_full_for_long_costs_the_charge_once(pair: Consortium) -> N
     release = approved_by_all(pair)
     reserved = spent(pair)
     for _ in range(5):
-        with pytest.raises(OSError, match="No space"):
-            pair.step("clinic", outbox=FullOutbox(pair.homes["clinic"].outbox))
+        with pair.agent("clinic") as agent, pytest.raises(OSError, match="No space"):
+            replace(agent, outbox=FullOutbox(agent.home.outbox)).step(strictly)
     assert spent(pair) == reserved
     pair.step("clinic")
     assert state_of(pair, release) == "acked"
@@ -281,93 +240,6 @@ def test_stored_block_that_cannot_be_read_just_now_is_tried_again(pair: Consorti
     file.write_bytes(body)
     pair.step("clinic")
     assert (state_of(pair, release), pair.coordinator.received["clinic"]) == ("acked", [body])
-
-
-def change_table(pair: Consortium, what: str) -> None:
-    rows = rows_of("clinic")
-    changed = {
-        "value": [{**rows[0], "age": "55.5"}, *rows[1:]],
-        "order": rows[::-1],
-        "fewer": rows[1:],
-        "subject": [{**rows[0], "subject": "s999"}, *rows[1:]],
-        "text": [{**rows[0], "age": "unknown"}, *rows[1:]],
-    }[what]
-    write_csv(pair.table("clinic"), changed)
-
-
-@pytest.mark.parametrize("what", ["order", "fewer", "subject"])
-def test_subjects_that_changed_after_the_approval_withdraw_without_noise_and_the_charge_stays(
-    pair: Consortium, what: str
-) -> None:
-    release = approved_by_all(pair)
-    before = spent(pair)
-    change_table(pair, what)
-    noise = Noise()
-    with pytest.raises(SubjectsChangedError):
-        pair.step("clinic", draw=noise)
-    pair.step("clinic", draw=noise)
-    assert (state_of(pair, release), spent(pair), noise.calls) == ("withdrawn", before, [])
-    assert (reason_of(pair, release), pair.state(release)) == ("subjects", "aborted")
-
-
-@pytest.mark.parametrize("what", ["value", "text"])
-def test_cells_that_changed_after_the_approval_are_what_is_released(pair: Consortium, what: str) -> None:
-    release = approved_by_all(pair)
-    change_table(pair, what)
-    pair.step("clinic")
-    assert state_of(pair, release) == "acked"
-
-
-def test_cells_that_changed_between_two_attempts_are_what_is_released(pair: Consortium) -> None:
-    release = approved_by_all(pair)
-    with pytest.raises(CrashError):
-        pair.step("clinic", draw=Noise(crash=True))
-    change_table(pair, "value")
-    before = spent(pair)
-    pair.step("clinic")
-    assert (state_of(pair, release), spent(pair)) == ("acked", before)
-
-
-def test_subjects_that_changed_between_two_attempts_are_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
-    release = approved_by_all(pair)
-    with pytest.raises(CrashError):
-        pair.step("clinic", draw=Noise(crash=True))
-    before = spent(pair)
-    change_table(pair, "subject")
-    noise = Noise()
-    with pytest.raises(SubjectsChangedError):
-        pair.step("clinic", draw=noise)
-    assert (state_of(pair, release), spent(pair), noise.calls) == ("withdrawn", before, [])
-
-
-@pytest.mark.parametrize("debited", [False, True])
-def test_data_set_registered_again_with_other_subjects_is_withdrawn(pair: Consortium, debited: bool) -> None:
-    release = approved_by_all(pair)
-    if debited:
-        with pytest.raises(CrashError):
-            pair.step("clinic", draw=Noise(crash=True))
-    before = spent(pair)
-    change_table(pair, "subject")
-    noise = Noise()
-    with pair.agent("clinic", draw=noise) as agent:
-        pair.register(agent, replace=True)
-        with pytest.raises(SubjectsChangedError, match="registered again"):
-            agent.step(strictly)
-    assert noise.calls == []
-    assert reason_of(pair, release) == "subjects"
-    assert state_of(pair, release) == ("withdrawn" if debited else "released")
-    assert spent(pair) == (before if debited else 0)
-
-
-def test_data_set_registered_again_with_the_same_rows_goes_on(pair: Consortium) -> None:
-    release = approved_by_all(pair)
-    with pair.agent("clinic") as agent:
-        more = (*SCHEMAS["clinic"], NumericAttribute(name="bmi2", lower=0, upper=1))
-        rows = [{**row, "bmi2": "0.5"} for row in rows_of("clinic")]
-        write_csv(pair.table("clinic"), rows)
-        pair.register(agent, replace=True, attributes=more)
-        agent.step(strictly)
-    assert state_of(pair, release) == "acked"
 
 
 def test_table_that_cannot_be_read_just_now_is_tried_again_under_the_same_charge(pair: Consortium) -> None:

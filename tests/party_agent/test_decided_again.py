@@ -11,7 +11,7 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import countersigned, masked, signed
-from tests.party_agent.test_crashes import approved_by_all
+from tests.party_agent.releasing import approved_by_all
 from tests.party_agent.test_decisions import rejection_of
 from tests.world.consortium import AUTOMATIC, EVERY_KIND, Consortium, Noise, consortium_of, soon
 from tests.world.transport import no_fault, unreachable

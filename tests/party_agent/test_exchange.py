@@ -25,7 +25,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import countersigned, crash_at, cut_at, dealt, finish, in_earnest, masked, signed
-from tests.party_agent.test_crashes import change_table, reason_of, spent, state_of
+from tests.party_agent.releasing import change_table, reason_of, spent, state_of
 from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
 from tests.world.transport import answering
 
@@ -324,9 +324,9 @@ def test_person_withdraws_while_rows_are_masked_and_no_mask_is_signed(pair: Cons
 def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consortium) -> None:
     release = pair.propose(mechanism="moments")
     finish(pair, release)
-    with pair.agent("clinic") as agent:
-        history = verify_party_audit(encode(export_audit(agent)))
-        assert history.lost == agent.ledger.lost()
+    with pair.agents("clinic") as agents:
+        history = verify_party_audit(encode(export_audit(agents)))
+        assert history.lost == agents.ledger.lost()
     assert {kind for _, kind in history.signed} == {"approval", "alignment", "mask", "countersignature", "block"}
 
 

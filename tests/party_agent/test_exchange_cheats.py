@@ -15,7 +15,7 @@ from commingle.shared.mechanisms.moments.exchange.deal import deal
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
-from tests.party_agent.test_crashes import state_of
+from tests.party_agent.releasing import state_of
 from tests.world.consortium import Consortium
 from tests.world.transport import no_fault
 

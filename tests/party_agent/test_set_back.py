@@ -3,8 +3,8 @@
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from io import StringIO
 from pathlib import Path
 from threading import Barrier, Thread
@@ -27,12 +27,12 @@ from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import clinic, request
-from tests.world.consortium import Consortium, CrashError, Noise, second_beside, soon, strictly
+from tests.party_agent.releasing import dying_at
+from tests.world.consortium import Consortium, Noise, second_beside, soon, strictly
 from tests.world.transport import no_fault, on_a_socket, unreachable
 
 
@@ -86,20 +86,6 @@ def adopt_all(consortium: Consortium, name: str = "clinic") -> LostBranch:
         assert not find_lost_branch(agents)
         verify_party_audit(encode(export_audit(agents)))
         return branch
-
-
-@contextmanager
-def dying_at(point: str) -> Iterator[None]:
-    def strike(reached: str) -> None:
-        if reached == point:
-            raise CrashError
-
-    faults.arm(strike)
-    try:
-        with pytest.raises(CrashError):
-            yield
-    finally:
-        faults.arm(lambda _: None)
 
 
 # one budget

@@ -11,13 +11,13 @@ import pytest
 from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
-from commingle.party_agent.tokens import EVERY_SCOPE, Scope, create_token, local_tokens, revoke_token
+from commingle.party_agent.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.world.local_api import network_app, operator_app
 from tests.world.tampering import NOW
 from tests.world.transport import InProcess
 
-CALLS: dict[Scope, tuple[str, str]] = {
+CALLS: dict[AgentScope, tuple[str, str]] = {
     "read": ("GET", "/v1/ledger"),
     "decide": ("PUT", "/v1/proposals/{release}/rejection"),
     "register": ("POST", "/v1/datasets"),
@@ -46,7 +46,7 @@ def http(consortium: Consortium, request: pytest.FixtureRequest) -> Iterator[htt
             yield client
 
 
-def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str | None) -> int:
+def call(http: httpx.Client, consortium: Consortium, scope: AgentScope, token: str | None) -> int:
     method, path = CALLS[scope]
     release = consortium.coordinator.releases()[0]
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -55,7 +55,7 @@ def call(http: httpx.Client, consortium: Consortium, scope: Scope, token: str | 
 
 @pytest.mark.parametrize("granted", sorted(EVERY_SCOPE))
 def test_token_may_do_what_its_scope_says_and_nothing_else(
-    consortium: Consortium, home: Home, http: httpx.Client, granted: Scope
+    consortium: Consortium, home: Home, http: httpx.Client, granted: AgentScope
 ) -> None:
     token = create_token(home, name="etl", scopes=frozenset({granted}), lifetime=None, now=NOW)
     seen = {scope: call(http, consortium, scope, token) for scope in CALLS}

@@ -21,7 +21,6 @@ from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -37,6 +36,7 @@ from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
+from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, enrolment
 from tests.world.tampering import URL, TamperedCoordinator
@@ -253,12 +253,11 @@ class Consortium:
         name: str,
         *,
         draw: Sampler | None = None,
-        outbox: Outbox | None = None,
         home: Home | None = None,
         store: AgentStore | None = None,
     ) -> Iterator[Agent]:
         """As `party_agent.compose` puts one together."""
-        with self.agents(name, draw=draw, outbox=outbox, home=home, store=store) as agents:
+        with self.agents(name, draw=draw, home=home, store=store) as agents:
             yield agents.consortia[0]
 
     @contextmanager
@@ -267,7 +266,6 @@ class Consortium:
         name: str,
         *,
         draw: Sampler | None = None,
-        outbox: Outbox | None = None,
         home: Home | None = None,
         store: AgentStore | None = None,
     ) -> Iterator[Agents]:
@@ -286,7 +284,7 @@ class Consortium:
                     which: calls.enter_context(known[membership.coordinator().key].client(name))
                     for which, membership in home.consortia().items()
                 }
-                yield assemble(home, store, clients, clock=self.coordinator.clock, draw=draw or Noise(), outbox=outbox)
+                yield assemble(home, store, clients, clock=self.coordinator.clock, draw=draw or Noise())
         finally:
             store.close()
 
@@ -299,7 +297,7 @@ class Consortium:
         with self.agent(name) as agent:
             return agent.ledger.charge(release)
 
-    def state(self, release: str) -> str:
+    def state(self, release: str) -> State:
         return self.coordinator.found(release).state
 
 

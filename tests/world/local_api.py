@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from threading import Thread
 
@@ -11,19 +12,26 @@ import uvicorn
 from fastapi import FastAPI
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.agents import Agents
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, AgentTransport, listen
+from commingle.party_agent.party import Party
+
+
+def alone(agent: Agent) -> Agents:
+    """The party of an agent, as one that is in no other consortium."""
+    return Agents(**{each.name: getattr(agent, each.name) for each in fields(Party)}, consortia=(agent,))
 
 
 def operator_app(agent: Agent) -> FastAPI:
     """The local API as it is on the socket: who sends no token is the operator."""
-    return create_app(LocalApi(agent, loop=None, peer_is_operator=True))
+    return create_app(LocalApi(alone(agent), loops=None, peer_is_operator=True))
 
 
 def network_app(agent: Agent) -> FastAPI:
     """The local API as it is on the network: only tokens count."""
-    return create_app(LocalApi(agent, loop=None, peer_is_operator=False))
+    return create_app(LocalApi(alone(agent), loops=None, peer_is_operator=False))
 
 
 def operator_client(home: Home) -> httpx.Client:

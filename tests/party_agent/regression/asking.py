@@ -9,7 +9,9 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.sources import FileSource
-from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
+from commingle.party_agent.regression.requests import Regression
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.release.charge import Charge
 from tests.world.consortium import Consortium, write_csv
@@ -72,3 +74,8 @@ def request(nonce: int = 1, **changes: Any) -> RegressionRequest:
 def only_charge(agent: Agent) -> Charge:
     (charge,) = agent.ledger.charges()
     return charge
+
+
+def result_of(regression: Regression) -> RegressionResult:
+    assert regression.document is not None
+    return decode(RegressionResult, regression.document.envelope.payload_bytes)

@@ -1,81 +1,40 @@
 """From request to signed result: what is checked, what is paid, what is never computed twice."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from numpy.random import Generator, default_rng
-from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsChangedError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger import Debit
-from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.methods import METHODS
-from commingle.party_agent.regression.requests import Regression
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
-from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.regression import KIND, PublicSecondMoments, RegressionResult, verify_regression
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.regression import PublicSecondMoments, verify_regression
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import discrete_gaussian
 from commingle.shared.release.audit import verify_party_audit
-from commingle.shared.release.charge import ChargeState
-from commingle.shared.runtime import faults
-from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.regression.asking import (
-    ATTRIBUTES,
     EVERYTHING,
     GENEROUS,
     ROWS,
     clinic,
-    only_charge,
-    register,
     request,
-    table,
+    result_of,
 )
-from tests.world.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
-from tests.world.transport import no_fault, unreachable
-
-POINTS = ("party.regression.debited", "party.regression.drawn", "party.committing", "party.regression.stored")
-
-
-@pytest.fixture
-def hospital(tmp_path: Path) -> Consortium:
-    return clinic(tmp_path)
-
-
-def result_of(regression: Regression) -> RegressionResult:
-    assert regression.document is not None
-    return decode(RegressionResult, regression.document.envelope.payload_bytes)
-
-
-@contextmanager
-def dying_at(point: str, *, nth: int = 1) -> Iterator[None]:
-    left = nth
-
-    def strike(reached: str) -> None:
-        nonlocal left
-        left -= reached == point
-        if left == 0 and reached == point:
-            raise CrashError
-
-    faults.arm(strike)
-    try:
-        with pytest.raises(CrashError):
-            yield
-    finally:
-        faults.arm(lambda _: None)
+from tests.world.consortium import Consortium, Noise, consortium_of, soon, strictly
+from tests.world.local_api import alone
 
 
 def with_policy(root: Path, *, epsilon_cap: float = 10.0, **rules: object) -> Consortium:
@@ -108,198 +67,6 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
         other = Regressions(agent).ask(request(2))
         assert agent.ledger.spent().units == 2 * spent.units
     assert other.request.id != once.request.id
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(hospital: Consortium, point: str) -> None:
-    with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
-        Regressions(agent).ask(request())
-    with hospital.agent("clinic") as agent:
-        (before,) = Regressions(agent).all()
-        assert before.document is None  # what is stored is not shown before it is witnessed
-        stored = agent.ledger.signature(request().id, KIND)
-        assert (stored is not None) == (point == "party.regression.stored")
-        again = Regressions(agent).ask(request())
-        charge = only_charge(agent)
-        assert charge.state is ChargeState.STORED
-        assert charge.attempt == (1 if point == "party.regression.stored" else 2)
-        assert agent.ledger.spent() == charge.rho
-        agent.ledger.verify()
-    assert again.document is not None
-    assert stored in (None, again.document.envelope)
-
-
-@pytest.mark.parametrize("point", POINTS[:3])
-def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: Consortium, point: str) -> None:
-    with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
-        Regressions(agent).ask(request())
-    noise = Noise()
-    with hospital.agent("clinic", draw=noise) as agent:
-        spent = agent.ledger.spent()
-        for _ in range(2):
-            Loop(agent).turn()
-            charge = only_charge(agent)
-            assert (charge.state, charge.attempt, agent.ledger.spent()) == (ChargeState.STORED, 2, spent)
-        drawn = len(noise.calls)
-        assert Regressions(agent).ask(request()).document == Regressions(agent).get(request().id).document is not None
-        assert len(noise.calls) == drawn > 0
-
-
-def test_loop_finishes_regressions_only_when_the_ledgers_witness_is_back(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
-    hospital.coordinator.before = unreachable("GET", "")
-    with hospital.agent("clinic") as agent:
-        with pytest.raises(UnreachableError):
-            Loop(agent).turn()
-        assert (only_charge(agent).state, only_charge(agent).attempt) == (ChargeState.DEBITED, 1)
-        hospital.coordinator.before = no_fault
-        Loop(agent).turn()
-        assert only_charge(agent).state is ChargeState.STORED
-
-
-def test_loop_leaves_what_somebody_is_computing_alone_and_pays_for_nothing(hospital: Consortium) -> None:
-    noise, looked = Noise(), list[ChargeState]()
-
-    def look() -> None:
-        noise.meanwhile = lambda: None
-        looking = Thread(target=Loop(agent).turn)
-        looking.start()
-        looking.join(60)
-        looked.append(only_charge(agent).state)
-
-    with hospital.agent("clinic", draw=noise) as agent:
-        Regressions(agent).finish(request().id)
-        assert agent.ledger.charges() == []
-        noise.meanwhile = look
-        Regressions(agent).ask(request())
-        assert (looked, only_charge(agent).attempt) == ([ChargeState.DEBITED], 1)
-
-
-def test_regression_that_cannot_be_finished_is_tried_again_or_given_up(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
-    away = hospital.table("clinic").rename(hospital.root / "away.csv")
-    with hospital.agent("clinic") as agent:
-        loop = Loop(agent)
-        loop.turn()
-        job = agent.jobs.get(request().id)
-        assert (only_charge(agent).state, bool(job and job.error)) == (ChargeState.DEBITED, True)
-        loop._releases[request().id].until = 0.0
-        away.rename(hospital.table("clinic"))
-        write_csv(hospital.table("clinic"), others())
-        for _ in range(2):
-            loop.turn()
-        assert only_charge(agent).state is ChargeState.WITHDRAWN
-        assert Regressions(agent).get(request().id).document is None
-
-
-def test_crash_before_the_debit_is_committed_costs_nothing(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.committing"):
-        Regressions(agent).ask(request())
-    with hospital.agent("clinic") as agent:
-        assert agent.ledger.charges() == []
-        assert Regressions(agent).all() == []
-
-
-def test_noise_is_drawn_after_the_debit_is_on_disk(hospital: Consortium) -> None:
-    states: list[ChargeState] = []
-    noise = Noise()
-    with hospital.agent("clinic", draw=noise) as agent:
-        noise.meanwhile = lambda: states.append(only_charge(agent).state)
-        Regressions(agent).ask(request())
-    assert set(states) == {ChargeState.DEBITED}
-
-
-def test_result_of_an_attempt_that_was_overtaken_is_not_recorded(hospital: Consortium) -> None:
-    noise = Noise()
-    with hospital.agent("clinic", draw=noise) as agent:
-        regressions = Regressions(agent)
-
-        def overtake() -> None:
-            noise.meanwhile = lambda: None
-            regressions.ask(request())
-
-        noise.meanwhile = overtake
-        with pytest.raises(ConflictError, match="another attempt"):
-            regressions.ask(request())
-        assert only_charge(agent).state is ChargeState.STORED
-        assert len(regressions.all()) == 1
-
-
-def others() -> list[dict[str, str]]:
-    """The table with another subject in the place of one."""
-    first, *rest = table()
-    return [{**first, "subject": "s9999"}, *rest]
-
-
-def test_other_subjects_cost_nothing_where_they_show_before_the_debit(hospital: Consortium) -> None:
-    write_csv(hospital.table("clinic"), others())
-    noise = Noise()
-    with hospital.agent("clinic", draw=noise) as agent:
-        with pytest.raises(SubjectsChangedError):
-            Regressions(agent).ask(request())
-        assert (agent.ledger.charges(), noise.calls) == ([], [])
-
-
-def test_subjects_that_change_after_the_debit_are_given_up_and_stay_charged(hospital: Consortium) -> None:
-    noise = Noise()
-
-    def change(point: str) -> None:
-        if point == "party.regression.debited":
-            write_csv(hospital.table("clinic"), others())
-
-    faults.arm(change)
-    try:
-        with hospital.agent("clinic", draw=noise) as agent, pytest.raises(SubjectsChangedError):
-            Regressions(agent).ask(request())
-    finally:
-        faults.arm(lambda _: None)
-    with hospital.agent("clinic") as agent:
-        assert only_charge(agent).state is ChargeState.WITHDRAWN
-        assert agent.ledger.spent() > ZERO
-        with pytest.raises(ConflictError, match="its charge stays"):
-            Regressions(agent).ask(request())
-        assert Regressions(agent).get(request().id).document is None
-    assert noise.calls == []
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_cells_that_changed_during_an_interruption_are_what_is_computed_with(hospital: Consortium, again: bool) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
-    write_csv(hospital.table("clinic"), table(seed=2))
-    with hospital.agent("clinic") as agent:
-        if again:
-            register(hospital, agent, replace=True)
-        assert Regressions(agent).ask(request()).document is not None
-        assert only_charge(agent).state is ChargeState.STORED
-
-
-def test_other_subjects_registered_after_an_interruption_give_the_regression_up(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
-    write_csv(hospital.table("clinic"), others())
-    with hospital.agent("clinic") as agent:
-        register(hospital, agent, replace=True)
-        with pytest.raises(SubjectsChangedError, match="registered again"):
-            Regressions(agent).ask(request())
-        assert only_charge(agent).state is ChargeState.WITHDRAWN
-
-
-def test_regression_whose_attribute_is_gone_is_given_up_and_told_once(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
-    with hospital.agent("clinic") as agent, capture_logs() as logs:
-        register(hospital, agent, replace=True, attributes=tuple(a for a in ATTRIBUTES if a.name != "smoker"))
-        loop = Loop(agent)
-        for _ in range(2):
-            loop.turn()
-            loop._releases.clear()  # no waiting
-        assert only_charge(agent).state is ChargeState.WITHDRAWN
-        with pytest.raises(ConflictError, match="its charge stays"):
-            Regressions(agent).ask(request())
-    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["subjects-changed"]
 
 
 @pytest.mark.parametrize(
@@ -362,8 +129,7 @@ def test_day_of_regressions_is_counted_with_releases_and_ends(tmp_path: Path) ->
 def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path: Path, name: str) -> None:
     rules = RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True)
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
-        object.__setattr__(agent, "generator", _seeded)
-        done = Regressions(agent).ask(request(method=name))
+        done = Regressions(replace(agent, generator=_seeded)).ask(request(method=name))
         assert done.document is not None
         found = verify_regression(encode(done.document)).document
         assert found.privacy.loss == agent.ledger.lost() == done.charge.loss
@@ -412,22 +178,6 @@ def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
         assert agent.ledger.charges() == []
 
 
-@pytest.mark.parametrize("noted", [True, False], ids=["noted", "of an older agent"])
-def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: Consortium, noted: bool) -> None:
-    asked = request(method="auto", epsilon=0.1)
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(asked)
-    narrower = Policy(regressions=RegressionPolicy(methods=frozenset({"ssp"})))
-    hospital.homes["clinic"].save_policy(narrower)
-    with hospital.agent("clinic") as agent:
-        if not noted:
-            with agent.store.transaction() as db:
-                db.execute("UPDATE regressions SET method = NULL")
-        result = result_of(Regressions(agent).ask(asked))
-        assert only_charge(agent).loss == result.privacy.loss
-    assert result.method == "boosted_adassp"
-
-
 _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0), (0, 0, 1e-308)), label=1.0)
 
 
@@ -454,7 +204,7 @@ def test_request_that_makes_no_sense_costs_nothing(
 
 
 def audited(agent: Agent) -> bytes:
-    return encode(export_audit(agent))
+    return encode(export_audit(alone(agent)))
 
 
 def test_audit_holds_the_regression_with_its_delta(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from commingle.__main__ import main
+from tests.world.command import run_command
 from tests.world.released import COORDINATOR, STRANGER, ServingCoordinator, flipped, html, published
 from tests.world.transport import on_a_socket
 
@@ -16,18 +16,10 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "release")
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    said = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, said.out, said.err
-
-
 def test_fit_prints_a_summary_and_that_the_key_is_not_pinned(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "fit", directory, "--target", TARGET)
+    code, out, _ = run_command(capsys, "fit", directory, "--target", TARGET)
     assert code == 0
     for expected in ("smoker[yes]", "10000 per party", "not pinned"):
         assert expected in out
@@ -35,7 +27,7 @@ def test_fit_prints_a_summary_and_that_the_key_is_not_pinned(
 
 def test_fit_as_json_is_the_fit_and_its_release(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--features", "age,bmi", "--no-intercept", "--estimator", "ols", "--confidence", "0.9")
-    code, out, _ = run(capsys, "fit", directory, "--target", TARGET, *arguments, "--json")
+    code, out, _ = run_command(capsys, "fit", directory, "--target", TARGET, *arguments, "--json")
     said = json.loads(out)
     assert code == 0
     assert (said["features"], said["intercept"], said["estimator"]) == (["age", "bmi"], False, "ols")
@@ -46,7 +38,7 @@ def test_feature_with_a_comma_in_its_name_can_be_given_alone(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--features", TARGET, "--features", "bmi, smoker", "--json")
-    code, out, _ = run(capsys, "fit", directory, "--target", "age", *arguments)
+    code, out, _ = run_command(capsys, "fit", directory, "--target", "age", *arguments)
     assert code == 0
     assert json.loads(out)["features"] == [TARGET, "bmi", "smoker"]
 
@@ -56,7 +48,7 @@ def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: p
     saved = tmp_path / "saved"
     with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
         arguments = ("--target", TARGET, "--coordinator-key", COORDINATOR.fingerprint, "--save", str(saved))
-        code, out, _ = run(capsys, "fit", url, "--release", release_id, *arguments)
+        code, out, _ = run_command(capsys, "fit", url, "--release", release_id, *arguments)
     assert code == 0
     assert "key pinned" in out
     assert (saved / "matrix.parquet").read_bytes() == files.matrix
@@ -64,7 +56,7 @@ def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: p
 
 def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
-        code, _, err = run(capsys, "fit", url, "--target", TARGET)
+        code, _, err = run_command(capsys, "fit", url, "--target", TARGET)
     assert code == 2
     assert f"{published()[0]}  “charges [bold]”" in err
 
@@ -82,7 +74,7 @@ def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.Ca
 def test_fit_that_cannot_be_is_one_error_with_a_remedy(
     directory: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
-    code, out, err = run(capsys, "fit", directory, *arguments)
+    code, out, err = run_command(capsys, "fit", directory, *arguments)
     assert (code, out) == (1, "")
     assert expected in err
     assert err.startswith("Error: ")
@@ -90,16 +82,18 @@ def test_fit_that_cannot_be_is_one_error_with_a_remedy(
 
 
 def test_usage_errors_exit_with_2(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "fit", directory)[0] == 2
-    assert run(capsys, "fit", directory, "--target", TARGET, "--estimator", "magic")[0] == 2
-    assert run(capsys, "fit", directory, "--target", TARGET, "--confidence", "1")[0] == 2
-    assert run(capsys, "fit", directory, "--target", TARGET, "--release", "0" * 64)[0] == 2
+    assert run_command(capsys, "fit", directory)[0] == 2
+    assert run_command(capsys, "fit", directory, "--target", TARGET, "--estimator", "magic")[0] == 2
+    assert run_command(capsys, "fit", directory, "--target", TARGET, "--confidence", "1")[0] == 2
+    assert run_command(capsys, "fit", directory, "--target", TARGET, "--release", "0" * 64)[0] == 2
 
 
 def test_key_that_would_not_be_compared_is_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "verify", directory, "--party-key", STRANGER.fingerprint)
+    code, _, err = run_command(capsys, "verify", directory, "--party-key", STRANGER.fingerprint)
     assert (code, "--party-key is for a regression" in err) == (2, True)
-    code, _, err = run(capsys, "verify", f"{directory}/manifest.json", "--coordinator-key", COORDINATOR.fingerprint)
+    code, _, err = run_command(
+        capsys, "verify", f"{directory}/manifest.json", "--coordinator-key", COORDINATOR.fingerprint
+    )
     assert (code, "--coordinator-key is for a release" in err) == (2, True)
 
 
@@ -111,26 +105,28 @@ def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
         ("http://127.0.0.1:9", "no answer from"),
         ("ftp://hub", "not an address"),
     ):
-        code, _, err = run(capsys, "fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source)))
+        code, _, err = run_command(
+            capsys, "fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source))
+        )
         assert code == 1
         assert expected in err
     with on_a_socket(ServingCoordinator(instead=html).answer) as url:
-        code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
+        code, _, err = run_command(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
         assert (code, "did not answer with JSON" in err) == (1, True)
     with on_a_socket(ServingCoordinator().answer) as url:
-        code, _, err = run(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
+        code, _, err = run_command(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
         assert (code, "has no release 0000" in err) == (1, True)
 
 
 def test_error_as_json_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "verify", str(tmp_path), "--json")
+    code, out, _ = run_command(capsys, "verify", str(tmp_path), "--json")
     assert (code, json.loads(out)["error"]["code"]) == (1, "release-directory")
 
 
 def test_verify_says_who_signed_and_what_it_costs_in_both_units(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "verify", directory)
+    code, out, _ = run_command(capsys, "verify", directory)
     assert code == 0
     for expected in (
         COORDINATOR.fingerprint,
@@ -144,12 +140,12 @@ def test_verify_says_who_signed_and_what_it_costs_in_both_units(
 
 
 def test_verify_with_the_pinned_key_does_not_warn(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "verify", directory, "--coordinator-key", COORDINATOR.fingerprint)
+    code, out, _ = run_command(capsys, "verify", directory, "--coordinator-key", COORDINATOR.fingerprint)
     assert (code, "not pinned" in out) == (0, False)
 
 
 def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "verify", directory, "--json")
+    code, out, _ = run_command(capsys, "verify", directory, "--json")
     said = json.loads(out)
     assert (code, said["release"], said["coordinator_pinned"]) == (0, published()[0], False)
     assert said["privacy"]["per_subject"]["own"]["rho"] == pytest.approx(
@@ -160,12 +156,12 @@ def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest
 def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(directory) / "matrix.parquet"
     path.write_bytes(flipped(path.read_bytes()))
-    code, out, err = run(capsys, "verify", directory)
+    code, out, err = run_command(capsys, "verify", directory)
     assert (code, out) == (1, "")
     assert "Error: the matrix file is not the one that was signed" in err
 
 
 @pytest.mark.parametrize("command", ["fit", "verify"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, command, "--help")
+    code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)

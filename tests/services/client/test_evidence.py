@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.views import export_audit
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import seal
@@ -19,6 +18,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import PartyAudit, verify_party_audit
+from tests.world.command import run_command
 from tests.world.consortium import Consortium, consortium_of
 from tests.world.documents import rotation
 from tests.world.released import COORDINATOR, STRANGER
@@ -42,8 +42,7 @@ def evidence(pair: Consortium, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Two published releases and a rejected one behind it; the pack is about the first."""
     release = run_to_its_end(pair)
     run_to_its_end(pair, title="another")
-    with pair.agent("clinic") as agent:
-        refused = pair.propose(title="refused", epsilon=50.0)
+    refused = pair.propose(title="refused", epsilon=50.0)
     pair.step("clinic")
     assert pair.state(refused) == "rejected"
     with pair.coordinator.client() as http:
@@ -52,8 +51,8 @@ def evidence(pair: Consortium, tmp_path_factory: pytest.TempPathFactory) -> Path
     directory = tmp_path_factory.mktemp("evidence")
     files.write(directory)
     for name in ("clinic", "insurer"):
-        with pair.agent(name) as agent:
-            (directory / f"audit-{name}.json").write_bytes(encode(export_audit(agent)))
+        with pair.agents(name) as agents:
+            (directory / f"audit-{name}.json").write_bytes(encode(export_audit(agents)))
     return directory
 
 
@@ -64,10 +63,8 @@ def pack(evidence: Path, tmp_path: Path) -> Path:
 
 
 def verify(pack: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    with pytest.raises(SystemExit) as ended:
-        main(["verify", str(pack), "--coordinator-key", COORDINATOR.fingerprint, "--json"])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, json.loads(capsys.readouterr().out)
+    code, out, _ = run_command(capsys, "verify", pack, "--coordinator-key", COORDINATOR.fingerprint, "--json")
+    return code, json.loads(out)
 
 
 def test_release_with_its_parties_histories_holds(pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,10 +207,8 @@ def test_party_exports_and_verifies_by_commands(
     pack: Path, pair: Consortium, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def party(*arguments: object) -> tuple[int, dict[str, Any]]:
-        with pytest.raises(SystemExit) as ended:
-            main(["party", *map(str, arguments), "--json"])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, json.loads(capsys.readouterr().out)
+        code, out, _ = run_command(capsys, "party", *arguments, "--json")
+        return code, json.loads(out)
 
     home, file = pair.homes["clinic"], pack / "audit-clinic.json"
     code, exported = party("audit", "export", "--home", home.root, "--out", file)

@@ -2,16 +2,15 @@ import json
 from fractions import Fraction
 from math import isqrt
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from commingle.__main__ import main
 from commingle.services.planning.public_table import second_moments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.planning.design import design_of
+from tests.world.command import Command
 
 STUDY = {
     "study": "Charges",
@@ -36,26 +35,9 @@ STUDY = {
 }
 
 
-class Command:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: object) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["plan", *map(str, arguments)])
-        printed = self._capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    def json(self, *arguments: object) -> dict[str, Any]:
-        code, out, err = self(*arguments, "--json")
-        assert code == 0, err
-        printed: dict[str, Any] = json.loads(out)
-        return printed
-
-
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
+    return Command(capsys, "plan")
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def test_plain_http_to_another_machine_is_refused_unless_it_is_allowed(url: str)
     with pytest.raises(SettingsError, match="plain http") as refused:
         connect(url)
     assert "--allow-http" in refused.value.remedy
+    assert "consortia/NAME/coordinator.json" in refused.value.remedy
     connect(url, allow_http=True).close()
 
 

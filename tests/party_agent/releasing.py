@@ -1,0 +1,81 @@
+"""A release of a clinic and an insurer on its way, what may become of the clinic's table meanwhile, and power cuts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.statements import Rejection
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
+from tests.world.consortium import Consortium, CrashError, rows_of, write_csv
+from tests.world.transport import no_fault, unreachable
+
+
+def approved_by_all(pair: Consortium, **choices: Any) -> str:
+    release = pair.propose(**choices)
+    pair.step("clinic")
+    pair.step("insurer")
+    assert pair.state(release) == "approved"
+    return release
+
+
+def stored(pair: Consortium) -> str:
+    """A release whose block is stored at the clinic and has not reached the coordinator."""
+    release = approved_by_all(pair)
+    pair.coordinator.before = unreachable("PUT", "/blocks/")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    pair.coordinator.before = no_fault
+    assert state_of(pair, release) == "stored"
+    return release
+
+
+def state_of(pair: Consortium, release: str, party: str = "clinic") -> ChargeState | None:
+    charge = pair.charge(party, release)
+    return charge.state if charge else None
+
+
+def spent(pair: Consortium, party: str = "clinic") -> int:
+    with pair.agent(party) as agent:
+        return agent.ledger.spent().units
+
+
+def reason_of(pair: Consortium, release: str) -> str:
+    found = pair.coordinator.found(release)
+    keys = [found.document.party("clinic").verifying_key]
+    return open_envelope(found.rejections["clinic"], Rejection, kind="rejection", keys=keys).document.reason
+
+
+def change_table(pair: Consortium, what: str) -> None:
+    rows = rows_of("clinic")
+    changed = {
+        "value": [{**rows[0], "age": "55.5"}, *rows[1:]],
+        "order": rows[::-1],
+        "fewer": rows[1:],
+        "subject": [{**rows[0], "subject": "s999"}, *rows[1:]],
+        "text": [{**rows[0], "age": "unknown"}, *rows[1:]],
+    }[what]
+    write_csv(pair.table("clinic"), changed)
+
+
+@contextmanager
+def dying_at(point: str, *, nth: int = 1) -> Iterator[None]:
+    """Power is cut when a fault point is reached for the n-th time, and it is."""
+    left = nth
+
+    def strike(reached: str) -> None:
+        nonlocal left
+        left -= reached == point
+        if left == 0 and reached == point:
+            raise CrashError
+
+    faults.arm(strike)
+    try:
+        with pytest.raises(CrashError):
+            yield
+    finally:
+        faults.arm(lambda _: None)

@@ -1,0 +1,328 @@
+"""A whole release with every ingredient forged by whoever could forge it.
+
+The coordinator is the attacker in most cases: it signs whatever it likes, so only what parties signed and what follows
+from the spec can convict it.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.model import encode
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.matrix import second_moments
+from commingle.shared.release.plan import privacy_statement, published_step
+from tests.shared.release.world import (
+    KEYS,
+    Release,
+    approve,
+    honest,
+    integers,
+    produce,
+    seal_bytes,
+    spec_document,
+    verify,
+)
+
+
+def one_integer(r: Release) -> Release:
+    matrix = integers(r)
+    matrix[3, 2] += 1
+    return replace(r, matrix=matrix)
+
+
+def swapped_columns(r: Release, one: int, other: int) -> Release:
+    matrix = integers(r)
+    matrix[:, [one, other]] = matrix[:, [other, one]]
+    return replace(r, matrix=matrix)
+
+
+def swapped_rows(r: Release) -> Release:
+    return replace(r, matrix=integers(r)[::-1].copy())
+
+
+def intercept(r: Release) -> Release:
+    matrix = integers(r)
+    matrix[0, 0] += 1
+    return replace(r, matrix=matrix)
+
+
+def parquet(table: "pa.Table") -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+def matrix_table(r: Release) -> "pa.Table":
+    return pq.read_table(pa.BufferReader(r.files()[1]))
+
+
+def short_matrix(r: Release) -> Release:
+    return replace(r, matrix_file=parquet(matrix_table(r).slice(1)))
+
+
+def renamed_matrix(r: Release) -> Release:
+    return replace(r, matrix_file=parquet(matrix_table(r).rename_columns(["(intercept)", "a", "b", "c", "d"])))
+
+
+def float_matrix(r: Release) -> Release:
+    table = matrix_table(r)
+    return replace(r, matrix_file=parquet(table.set_column(1, "age", table["age"].cast(pa.float64(), safe=False))))
+
+
+def matrix_with_holes(r: Release) -> Release:
+    table = matrix_table(r)
+    holes = pa.array([None, *table["age"].to_pylist()[1:]], pa.int64())
+    return replace(r, matrix_file=parquet(table.set_column(1, "age", holes)))
+
+
+def no_parquet(r: Release) -> Release:
+    return replace(r, matrix_file=b"PAR1 nothing PAR1")
+
+
+def said_in_manifest(**changes: Any) -> Callable[[Release], Release]:
+    return lambda r: replace(r, manifest={path.replace("__", "/"): new for path, new in changes.items()})
+
+
+def said_in_moments(**changes: Any) -> Callable[[Release], Release]:
+    return lambda r: replace(r, moments={path.replace("__", "/"): new for path, new in changes.items()})
+
+
+def said_by_lab(**changes: Any) -> Callable[[Release], Release]:
+    return lambda r: replace(r, statements={**r.statements, "lab": r.statements["lab"].model_copy(update=changes)})
+
+
+def cheaper(path: str) -> Callable[[Release], Release]:
+    """Understate one figure of the privacy statement by a millionth."""
+
+    def forge(r: Release) -> Release:
+        place: Any = json.loads(encode(privacy_statement(r.document)))
+        for part in path.split("/"):
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        return replace(r, manifest={f"privacy/{path}": place * (1 - 1e-6)})
+
+    return forge
+
+
+def privacy_order(r: Release) -> Release:
+    stated = json.loads(encode(privacy_statement(r.document)))["per_party"]
+    return replace(r, manifest={"privacy/per_party": stated[::-1]})
+
+
+def swapped_approvals(r: Release) -> Release:
+    return replace(r, approvals={"clinic": r.approvals["lab"], "lab": r.approvals["clinic"]})
+
+
+def missing_approval(r: Release) -> Release:
+    return replace(r, approvals={"clinic": r.approvals["clinic"]})
+
+
+def approval_by_stranger(r: Release) -> Release:
+    return replace(r, approvals={**r.approvals, "stranger": r.approvals["lab"]})
+
+
+def later_approval(r: Release) -> Release:
+    return replace(r, approvals={**r.approvals, "lab": approve(r.spec.digest, "lab", head="11" * 32)})
+
+
+def approval_of_another_release(r: Release) -> Release:
+    return replace(r, approvals={**r.approvals, "lab": approve("99" * 32, "lab")})
+
+
+def approval_for_somebody_else(r: Release) -> Release:
+    payload = r.approvals["clinic"].payload_bytes
+    return replace(r, approvals={**r.approvals, "clinic": seal_bytes(payload, "approval", "lab")})
+
+
+def missing_block(r: Release) -> Release:
+    return replace(
+        r, manifest={"blocks": {"lab": json.loads(seal(r.statements["lab"], kind="block", key=KEYS["lab"]).to_json())}}
+    )
+
+
+def block_as_approval(r: Release) -> Release:
+    return replace(r, envelopes={"lab": r.approvals["lab"]})
+
+
+def block_signed_by_coordinator(r: Release) -> Release:
+    return replace(r, envelopes={"lab": seal(r.statements["lab"], kind="block", key=KEYS["coordinator"])})
+
+
+def block_with_forged_key_id(r: Release) -> Release:
+    forged = seal(r.statements["lab"], kind="block", key=KEYS["coordinator"])
+    signature = forged.signatures[0].model_copy(update={"keyid": KEYS["lab"].fingerprint})
+    return replace(r, envelopes={"lab": forged.model_copy(update={"signatures": (signature,)})})
+
+
+def block_of_another_release(r: Release) -> Release:
+    other = produce(spec_document(r.document.mechanism, study="Another"))
+    blocks = {**r.blocks, "lab": other.blocks["lab"]}
+    return replace(r, blocks=blocks, statements={**r.statements, "lab": other.statements["lab"]})
+
+
+def blocks_swapped(r: Release) -> Release:
+    return replace(r, statements={"clinic": r.statements["lab"], "lab": r.statements["clinic"]})
+
+
+def spec_by_stranger(r: Release) -> Release:
+    spec = seal(r.document, kind="spec", key=KEYS["stranger"])
+    return replace(r, spec=spec, manifest={"proposer_key": KEYS["stranger"].verifying_key.raw.hex()})
+
+
+def spec_with_other_epsilon(r: Release) -> Release:
+    document = r.document.model_copy(update={"epsilon": 0.5})
+    return replace(r, spec=seal(document, kind="spec", key=KEYS["coordinator"]), document=document)
+
+
+FORGERIES: dict[str, tuple[Callable[[Release], Release], str]] = {
+    "one integer changed": (one_integer, "columns of clinic are not the ones it signed"),
+    "two columns of a party swapped": (lambda r: swapped_columns(r, 1, 2), "columns of clinic"),
+    "columns of two parties swapped": (lambda r: swapped_columns(r, 2, 3), "columns of clinic"),
+    "columns of the second party swapped": (lambda r: swapped_columns(r, 3, 4), "columns of lab"),
+    "rows in another order": (swapped_rows, "intercept|columns of clinic"),
+    "intercept changed": (intercept, "intercept column"),
+    "a row missing": (short_matrix, "another shape"),
+    "columns renamed": (renamed_matrix, "another shape"),
+    "floats for integers": (float_matrix, "another shape"),
+    "empty cells": (matrix_with_holes, "empty cells"),
+    "no parquet": (no_parquet, "not a readable Parquet"),
+    "other matrix digest": (said_in_manifest(matrix_sha256="11" * 32), "matrix file is not the one"),
+    "other moments digest": (said_in_manifest(moments_sha256="11" * 32), "moments are not the ones"),
+    "other release id": (said_in_manifest(release="11" * 32), "another release than the spec"),
+    "other step": (said_in_manifest(step=0.1), "step does not follow"),
+    "step one bit off": (lambda r: replace(r, manifest={"step": np.nextafter(published_step(r.document), 1)}), "step"),
+    "other rows": (said_in_manifest(rows=13), "rows do not follow"),
+    "less noise stated": (said_in_manifest(columns__1__sigma=1), "columns do not follow"),
+    "noise on the intercept": (said_in_manifest(columns__0__sigma=1), "columns do not follow"),
+    "column given to another party": (said_in_manifest(columns__1__party="lab"), "columns do not follow"),
+    "other column name": (said_in_manifest(columns__1__name="bmi"), "columns do not follow"),
+    "other delta": (said_in_manifest(privacy__delta=1e-6), "privacy statement"),
+    "other adjacency": (said_in_manifest(privacy__adjacency="zero_out"), "privacy statement"),
+    "other calibration": (said_in_manifest(privacy__calibration="classical"), "privacy statement"),
+    "other promise": (said_in_manifest(privacy__protects="Everything."), "privacy statement"),
+    "smaller rho of a party": (cheaper("per_party/0/loss/own/rho"), "privacy statement"),
+    "smaller epsilon of a party": (cheaper("per_party/1/loss/own/epsilon"), "privacy statement"),
+    "smaller replace_one rho of a party": (cheaper("per_party/0/loss/replace_one/rho"), "privacy statement"),
+    "smaller rho of a subject": (cheaper("per_subject/own/rho"), "privacy statement"),
+    "smaller epsilon of a subject": (cheaper("per_subject/replace_one/epsilon"), "privacy statement"),
+    "parties' losses in another order": (privacy_order, "privacy statement"),
+    "a party's loss left out": (said_in_manifest(privacy__per_party=[]), "privacy statement"),
+    "one moment changed": (said_in_moments(gram__1__1=1.0), "not those of the matrix"),
+    "asymmetric moments": (said_in_moments(gram__1__2=1e6), "not those of the matrix"),
+    "ragged moments": (said_in_moments(gram__1=[1.0]), "not those of the matrix"),
+    "moments without rows": (said_in_moments(gram=[]), "not those of the matrix"),
+    "less noise in the moments": (said_in_moments(noise_variance__1=0.0), "noise does not follow"),
+    "noise on the intercept's moments": (said_in_moments(noise_variance__0=1e-9), "noise does not follow"),
+    "moments of another release": (said_in_moments(release="11" * 32), "another release"),
+    "moments of other columns": (said_in_moments(columns__1="bmi"), "another release"),
+    "moments of other rows": (said_in_moments(rows=13), "another release"),
+    "moments of other subjects": (said_in_moments(n=41), "another release"),
+    "moments of another mechanism": (said_in_moments(mechanism="dgm"), "another release"),
+    "approvals swapped": (swapped_approvals, "not expected here"),
+    "an approval missing": (missing_approval, "approvals are not those"),
+    "an approval too many": (approval_by_stranger, "approvals are not those"),
+    "approval given again": (later_approval, "relied on another set"),
+    "approval of another release": (approval_of_another_release, "another release or party"),
+    "approval signed by another party": (approval_for_somebody_else, "not expected here"),
+    "approval of another party": (
+        lambda r: replace(
+            r, approvals={**r.approvals, "lab": seal_bytes(r.approvals["clinic"].payload_bytes, "approval", "lab")}
+        ),
+        "another release or party",
+    ),
+    "a block missing": (missing_block, "blocks are not those"),
+    "an approval in place of a block": (block_as_approval, "expected a document of type"),
+    "block signed by the coordinator": (block_signed_by_coordinator, "not expected here"),
+    "block signed under a borrowed key id": (block_with_forged_key_id, "does not verify"),
+    "block of another release": (block_of_another_release, "another release or party"),
+    "blocks of two parties swapped": (blocks_swapped, "another release or party"),
+    "party signed less noise": (said_by_lab(sigma=1), "another shape or noise"),
+    "party signed fewer rows": (said_by_lab(rows=11), "another shape or noise"),
+    "party signed other columns": (said_by_lab(columns=("blood=B", "blood=A")), "another shape or noise"),
+    "party relied on other approvals": (said_by_lab(approvals="11" * 32), "relied on another set"),
+    "party signed other integers": (said_by_lab(content_sha256="11" * 32), "columns of lab"),
+    "spec signed by a stranger": (spec_by_stranger, "another proposer"),
+    "spec with other epsilon": (spec_with_other_epsilon, "another release or party"),
+    "manifest of a later version": (said_in_manifest(version=2), "version"),
+    "manifest with an unknown field": (said_in_manifest(note="hi"), "note"),
+    "manifest signed by a stranger": (lambda r: replace(r, signer="stranger"), "not by the trusted coordinator"),
+}
+
+
+@pytest.mark.parametrize(("forge", "said"), FORGERIES.values(), ids=FORGERIES.keys())
+def test_forgery_is_refused_by_name(forge: Callable[[Release], Release], said: str) -> None:
+    files = forge(honest()).files()
+    with pytest.raises(CommingleError, match=said):
+        verify(files)
+
+
+@pytest.mark.parametrize(
+    "forge", [one_integer, lambda r: swapped_columns(r, 1, 2), swapped_rows, intercept], ids=range(4)
+)
+def test_forged_dgm_matrix_is_refused(forge: Callable[[Release], Release]) -> None:
+    files = forge(honest("dgm")).files()
+    with pytest.raises(VerificationError):
+        verify(files)
+
+
+@pytest.mark.parametrize("length", [0, 4, 6])
+def test_noise_of_the_wrong_length_is_refused_and_does_not_crash(length: int) -> None:
+    files = replace(honest(), moments={"noise_variance": [0.0] * length}).files()
+    with pytest.raises(VerificationError, match="noise"):
+        verify(files)
+
+
+def test_moments_of_a_party_with_small_rows_cannot_be_forged_beside_one_with_large_rows() -> None:
+    spec = spec_document("dgm")
+    spec["parties"][1]["row_norm"] = 1e-4
+    release = produce(spec)
+    largest = second_moments(release.document, release.spec.digest, integers(release)).gram
+    files = replace(release, moments={"gram/3/3": largest[3][3] * 0.9}).files()
+    with pytest.raises(VerificationError, match="not those of the matrix"):
+        verify(files)
+
+
+def test_attribute_named_like_the_intercept_never_gets_as_far_as_spending_budget() -> None:
+    spec = spec_document("dgm")
+    spec["parties"][0]["attributes"][0]["name"] = "(intercept)"
+    with pytest.raises(CommingleError):
+        produce(spec)
+
+
+@pytest.mark.parametrize("place", range(3), ids=["manifest", "matrix", "moments"])
+@pytest.mark.parametrize("position", [0.0, 0.3, 0.5, 0.7, 0.999])
+def test_any_changed_byte_of_a_published_file_is_refused(place: int, position: float) -> None:
+    files = [bytearray(data) for data in honest().files()]
+    files[place][int(position * len(files[place]))] ^= 1
+    with pytest.raises(CommingleError):
+        verify((bytes(files[0]), bytes(files[1]), bytes(files[2])))
+
+
+@pytest.mark.parametrize("place", range(3), ids=["manifest", "matrix", "moments"])
+def test_file_of_another_release_is_refused(place: int) -> None:
+    files = list(honest().files())
+    files[place] = produce(spec_document("rmgm", study="Another")).files()[place]
+    with pytest.raises(CommingleError):
+        verify((files[0], files[1], files[2]))
+
+
+def test_manifest_under_a_key_that_did_not_sign_it_is_refused() -> None:
+    manifest, matrix, moments = honest().files()
+    claimed = json.loads(manifest)
+    claimed["signing_key"] = KEYS["stranger"].verifying_key.raw.hex()
+    with pytest.raises(CommingleError, match="not expected here"):
+        verify((json.dumps(claimed).encode(), matrix, moments), trusted=None)
+
+
+def test_trusted_fingerprint_of_another_coordinator_is_refused_before_anything_else() -> None:
+    manifest, _, _ = honest().files()
+    with pytest.raises(VerificationError, match="trusted coordinator"):
+        verify((manifest, b"", b""), trusted=KEYS["stranger"].fingerprint)

@@ -1,0 +1,35 @@
+"""The command line, run in this process. Not for `serve`, which configures logging for good."""
+
+import json
+from typing import Any
+
+import pytest
+
+from commingle.__main__ import main
+
+
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """The exit code and all that was printed, also before."""
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, arguments)])
+    printed = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, printed.out, printed.err
+
+
+class Command:
+    """`commingle` with the first of its arguments, such as `party`."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *first: str) -> None:
+        self._capsys = capsys
+        self._first = first
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self._capsys.readouterr()  # what the test itself has logged
+        return run_command(self._capsys, *self._first, *arguments)
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        code, out, err = self(*arguments, "--json")
+        assert code == 0, err
+        printed: dict[str, Any] = json.loads(out)
+        return printed
