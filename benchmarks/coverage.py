@@ -35,7 +35,7 @@ from benchmarks.wu2022_real import load, party_sizes, release_spec
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 
 Mechanism = Literal["rmgm", "dgm"]
 IntervalFor = Literal["table", "population"]
@@ -198,7 +198,7 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
     for name in _TABLES if data.is_dir() else ():
         values = load(data, name)
         for mechanism, epsilon in _REAL:
-            for sampler in (None, discrete_gaussian) if (name, (mechanism, epsilon)) == _CHECKED else (None,):
+            for sampler in (None, rounded_gaussian) if (name, (mechanism, epsilon)) == _CHECKED else (None,):
                 count = min(releases, 400) if sampler else releases
                 trials, rows = real(values, mechanism=mechanism, epsilon=epsilon, releases=count, sampler=sampler)
                 facts = {"n": len(values), "k": rows if mechanism == "rmgm" else None, "epsilon": epsilon}

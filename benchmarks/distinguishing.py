@@ -8,7 +8,7 @@ from scipy.stats import beta, norm
 
 from commingle.party_agent.private.digest import TableDigest
 from commingle.shared.dp.calibration import epsilon_of_rho
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 
 DELTA = 1e-5
 SUBJECTS = 40
@@ -28,7 +28,7 @@ class Debited:
 
 def halved(sigma: int, count: int) -> NDArray[np.int64]:
     """A broken sampler: half the noise."""
-    return discrete_gaussian(max(1, sigma // 2), count)
+    return rounded_gaussian(max(1, sigma // 2), count)
 
 
 def centred(apart: float, noise: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -26,7 +26,7 @@ from commingle.shared.documents.statements import (
     BlockStatement,
     open_spec,
 )
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
@@ -180,7 +180,7 @@ def _upload(party: _Party, exchange: Exchange, where: str, seen: str, shares: Wo
     votes = {sender: _envelope(found) for sender, found in shown.items()}
     agreement = agreed(exchange, transcript=seen, countersignatures=votes)
     plan = plan_block(spec, spec.party(name))
-    noise = mechanism_of(spec).noise(spec, spec.party(name), sigma=plan.sigma, draw=discrete_gaussian)
+    noise = mechanism_of(spec).noise(spec, spec.party(name), sigma=plan.sigma, draw=rounded_gaussian)
     hidden = mask(exchange, party=name, key=party.round_key, agreement=agreement)
     block = submission(shares, hidden, noise)
     body = encode_block(block, plan.columns)

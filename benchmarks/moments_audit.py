@@ -34,7 +34,7 @@ from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
-from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
 from commingle.shared.mechanisms.moments.exchange.submission import submission
@@ -213,7 +213,7 @@ def check_sampled(release: Ready, still: Floats, numbers: Numbers) -> None:
 
         def recording(place: int, scale: int, count: int) -> Integers:
             asked.append((place, scale, count))  # noqa: B023 - of this very run
-            drawn.append(discrete_gaussian(scale, count))  # noqa: B023
+            drawn.append(rounded_gaussian(scale, count))  # noqa: B023
             return drawn[-1].copy()  # noqa: B023
 
         released = entries(release.spec, release.publish(recording))
@@ -227,7 +227,7 @@ def audit_moments(
     """The bounds for the mechanism and for its broken twin."""
     blank = ready(epsilon, np.zeros(_PARTIES * _COLUMNS, np.int64))
     numbers, spec = numbers_of(blank), blank.spec
-    honest, broken = (numbers.drawn(runs, draw) for draw in (discrete_gaussian, halved))
+    honest, broken = (numbers.drawn(runs, draw) for draw in (rounded_gaussian, halved))
     results = []
     for case in cases:
         pair = [ready(epsilon, row) for row in worst_rows(spec, numbers.variance(case.inside), case.changed)]

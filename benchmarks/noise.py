@@ -18,7 +18,7 @@ import opendp.prelude as dp
 
 from benchmarks.reporting import heading, row
 from commingle.shared.dp.histogram import histogram
-from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 
 SIGMAS = (1, 530_204, 10**10)
 
@@ -46,8 +46,8 @@ def measure(sigma: int, *, ours: int, theirs: int) -> dict[str, float]:
     def rate(draw: Sampler, count: int) -> float:
         return count / seconds(lambda: draw(sigma, count))
 
-    discrete_gaussian(sigma, 1)
-    per_second, peer = rate(discrete_gaussian, ours), rate(opendp_gaussian, theirs)
+    rounded_gaussian(sigma, 1)
+    per_second, peer = rate(rounded_gaussian, ours), rate(opendp_gaussian, theirs)
     return {
         "sigma": sigma,
         "per_second": per_second,

@@ -37,7 +37,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.noise import Sampler, discrete_gaussian
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.release.plan import plan_block
 
 _ATTRIBUTES = (NumericAttribute(name="a", lower=0, upper=1), NumericAttribute(name="b", lower=0, upper=1))
@@ -103,7 +103,7 @@ def check_sampled(run: Callable[[Sampler], NDArray[np.int64]], still: NDArray[np
 
     def recording(scale: int, count: int) -> NDArray[np.int64]:
         asked.append((scale, count))
-        drawn.append(discrete_gaussian(scale, count))
+        drawn.append(rounded_gaussian(scale, count))
         return drawn[-1].copy()
 
     for number in range(SAMPLED):
@@ -119,7 +119,7 @@ def audit(mechanism: Literal["rmgm", "dgm"], epsilon: float, *, runs: int, alpha
         without, within = (noiseless(table, asked) for table in neighbours(Path(folder)))
     honest, broken = (
         epsilon_bound(*scores(within - without, sigma=asked.plan.sigma, draw=draw, runs=runs), alpha=alpha)
-        for draw in (discrete_gaussian, halved)
+        for draw in (rounded_gaussian, halved)
     )
     return {
         "mechanism": mechanism,

@@ -20,7 +20,7 @@ from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wu2022_methods import DELTA
 from benchmarks.wu2022_pictures import draw_eigenvalues, draw_synthetic
 from benchmarks.wu2022_synthetic import cells, eigenvalues, example, our_weights
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -57,7 +57,7 @@ def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
         for _ in range(releases):
             seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
             exact = kind == "exact"
-            made = exact_moments(seeded, blocks, discrete_gaussian) if exact else drawn_moments(spec, S, draw)
+            made = exact_moments(seeded, blocks, rounded_gaussian) if exact else drawn_moments(spec, S, draw)
             fits = our_weights(spec, made).values()
             errors.append([float(np.linalg.norm(found - table.weights)) for found in fits])
         mean, deviation = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)

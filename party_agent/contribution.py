@@ -107,10 +107,11 @@ class Contributor(Party):
 
     def _add_noise(self, spec: ReleaseSpec, release: str, shares: Shares) -> None:
         """From shares to a stored block: noise is drawn, the table not read."""
-        debit = self._redraw(release, NO_TABLE)
+        debit, request = self._redraw(release, NO_TABLE), self._request(spec)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
-        request = self._request(spec)
+        if debit.rho_units < request.plan.charge.units:
+            raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
         faults.reach("party.drawn")
         block = submission(shares.share, shares.mask, noise)

@@ -480,8 +480,15 @@ class Ledger:
 
     def _write(self, db: sqlite3.Connection, charge: ChargeRecord, moved: Charge) -> None:
         db.execute(
-            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ? WHERE release = ?",
-            (moved.state.value, moved.attempt, moved.approvals, moved.body_sha256, charge.release),
+            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ?, gaussian = ? WHERE release = ?",
+            (
+                moved.state.value,
+                moved.attempt,
+                moved.approvals,
+                moved.body_sha256,
+                moved.loss.gaussian,
+                charge.release,
+            ),
         )
         self._append(db, moved.state.value, charge.release, **entry_facts(charge, moved))
 

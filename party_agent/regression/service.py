@@ -31,6 +31,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import Loss
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
@@ -108,6 +109,8 @@ class Regressions:
             self._require_finishable(known, request, dataset)
         among = self.agent.home.policy().regressions.methods if known is None else self.requests.debited_for(request.id)
         plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
+        if known is not None:
+            self._require_covered(known, plan.task.loss)
         table = dataset.table((plan.task.target, *plan.task.features))
         debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
         faults.reach("party.regression.debited")
@@ -160,6 +163,15 @@ class Regressions:
             raise SubjectsChangedError(
                 "the data set was registered again with other subjects, or without an attribute, since the regression "
                 "was paid for",
+                remedy="The regression was given up and its charge stays; ask anew.",
+            )
+
+    def _require_covered(self, charge: ChargeRecord, loss: Loss) -> None:
+        """Give up what was paid for under a version that charged less for it."""
+        if charge.rho < loss.rho or charge.delta < loss.delta:
+            self._give_up(charge.release)
+            raise ConflictError(
+                "what was paid for the regression, by an earlier version, does not cover it",
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
 

@@ -5,12 +5,14 @@ ledger: the same request again is the same regression, and asking twice takes tw
 comes from a private row but through the noise that the charge paid for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from math import ceil, isclose, isnan
 from sys import float_info
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -29,6 +31,8 @@ RegressionMethod = Literal[
     "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
 ]
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
+_BY_PROOF: Mapping[str, bool] = MappingProxyType({"adaops": True, "ops": True, "objpert": True, "subagg": False})
+"""Methods that are (epsilon, delta)-DP by a proof of their own, and whether they are charged a delta."""
 Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]
 _Encoded = Annotated[float, Field(ge=-1, le=1)]
@@ -246,12 +250,23 @@ def _require_promise(result: RegressionResult) -> None:
     """Gaussian noise promises what its rho implies; a method with a proof of its own what was asked for."""
     privacy, request = result.privacy, result.request
     _require(privacy.delta == request.delta, "the guarantee is at another delta than was asked for")
-    own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
-    by_proof = privacy.loss.rho in own and privacy.loss_delta <= request.delta and privacy.epsilon == request.epsilon
-    stated = stated_epsilon(result.calibration, float(privacy.loss.rho), request.delta)
-    by_rho = not privacy.loss_delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
-    _require(by_proof or by_rho, "the guarantee does not follow from the loss")
+    if result.method in _BY_PROOF:
+        own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
+        delta = request.delta if _BY_PROOF[result.method] else 0.0
+        follows = privacy.loss.rho in own and (privacy.loss_delta, privacy.epsilon) == (delta, request.epsilon)
+    else:
+        stated = stated_epsilon(result.calibration, float(privacy.loss.rho), request.delta)
+        follows = not privacy.loss_delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
+    _require(follows, "the guarantee does not follow from the loss")
     _require(privacy.epsilon <= request.epsilon * (1 + _TOLERANCE), "it cost more epsilon than was asked for")
+
+
+def is_charged(result: RegressionResult, loss: Loss) -> bool:
+    """Whether a ledger's charge is what a result states, a charge that counts as Gaussian by what that takes."""
+    privacy = result.privacy
+    formerly = result.method in _BY_PROOF and privacy.loss.rho != Loss.approximate(result.request.epsilon).rho
+    same = (loss.rho, loss.delta) == (privacy.loss.rho, privacy.loss_delta)
+    return same and not (formerly and loss.gaussian)
 
 
 def _formerly_approximate(epsilon: float) -> Rho:

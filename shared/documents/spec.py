@@ -95,7 +95,7 @@ class ReleaseSpec(WireModel):
     seed: Hex32
     alignment: Literal["exact"] = "exact"
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
-    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
     epsilon: float
     delta: float
     n: Annotated[Count, Field(ge=2)]

@@ -27,7 +27,7 @@ LARGEST_RHO = 88.0**2 / 2
 _DRAWN = 2.0**-32
 """More than noise on a fine lattice differs from a rounded Gaussian's, in epsilon and relative in delta (1.5 there)."""
 _PLACES = 2.0**-50
-_SERIES_FROM = 25.0
+_SERIES_FROM, _SHORT_SERIES_FROM = 25.0, 1e9
 _HALVINGS = 90
 
 
@@ -41,15 +41,18 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     slack = _PLACES * (half + ratio)
     a = half - ratio
     above = 0.5 * erfc(-(a + slack) / sqrt(2)) * (1 + 2.0**-45)
-    density = exp(-((abs(a) + slack) ** 2) / 2) / sqrt(2 * pi) * (1 - 2.0**-40)
+    away = abs(a) + slack
+    density = exp(-away * away / 2) / sqrt(2 * pi) * (1 - 2.0**-40)
     return above - density * _mills(half + ratio + slack)
 
 
 def _mills(x: float) -> float:
-    """A lower bound of Phi(-x) / phi(x) for x > 0; from 25 on the fourth convergent of its continued fraction."""
+    """A lower bound of Phi(-x) / phi(x) for x > 0; from 25 on a convergent of its continued fraction."""
     if x < _SERIES_FROM:
         return 0.5 * erfc(x / sqrt(2)) * exp(x * x / 2) * sqrt(2 * pi) * (1 - 2.0**-40)
-    return (x**3 + 5 * x) / (x**4 + 6 * x**2 + 3) * (1 - 2.0**-45)
+    if x < _SHORT_SERIES_FROM:
+        return (x**3 + 5 * x) / (x**4 + 6 * x**2 + 3) * (1 - 2.0**-45)
+    return x / (x * x + 1) * (1 - 2.0**-45)  # 0 where x^2 is beyond floats
 
 
 def gaussian_epsilon(rho: float, delta: float) -> float:
@@ -80,7 +83,7 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
     low, high = RHO_RANGE[0], LARGEST_RHO
-    if epsilon < _DRAWN:
+    if epsilon < _DRAWN or epsilon > RHO_RANGE[1]:
         return rho_of_epsilon(epsilon, delta)
     if not _holds(low, epsilon, delta):
         raise ParameterError(f"epsilon {epsilon!r} cannot be calibrated", remedy="Use an epsilon of usual size.")
@@ -89,7 +92,9 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
     for _ in range(_HALVINGS):  # geometric: `low` always keeps the promise
         middle = sqrt(low * high)
         low, high = (middle, high) if _holds(middle, epsilon, delta) else (low, middle)
-    return low * (1 - 2.0**-40)  # so that its view does not exceed epsilon by a rounding either
+    while gaussian_epsilon(low, delta) > epsilon:  # by a rounding
+        low *= 1 - 2.0**-40
+    return low
 
 
 def _holds(rho: float, epsilon: float, delta: float) -> bool:

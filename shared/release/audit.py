@@ -7,7 +7,7 @@ signed by whose history it is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -19,7 +19,7 @@ from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode, encode
-from commingle.shared.documents.regression import RegressionResult
+from commingle.shared.documents.regression import RegressionResult, is_charged
 from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,
@@ -215,7 +215,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
         if isinstance(document, RegressionResult):
             charged = charges.get(document.spec)
             _require(
-                charged is not None and document.privacy.loss == replace(charged.loss, gaussian=True),
+                charged is not None and is_charged(document, charged.loss),
                 "the ledger was debited another loss than a regression states",
             )
     adopted = {

@@ -222,7 +222,7 @@ def _adopt(current: Charge | None, event: Adopt) -> Charge | Refused:
     if current is not None and current.state is ChargeState.ADOPTED:
         return Refused("it is adopted already")
     if current is not None:
-        return replace(current, state=ChargeState.ADOPTED)
+        return replace(current, state=ChargeState.ADOPTED, loss=replace(current.loss, gaussian=False))
     if not (event.loss.rho.units or event.loss.delta):
         return Refused("a charge must be positive")
     return Charge(population=event.population, loss=event.loss, terms=event.terms, state=ChargeState.ADOPTED)

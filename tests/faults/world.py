@@ -35,7 +35,7 @@ from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.rounds import State
 from tests.faults.chaos import Chaos, CrashError
@@ -432,4 +432,4 @@ class Party(Process):
         self.world.witness.drawing(self.name, self._attending)
         self.world.outcome.work["drawings of noise"] += 1
         self.world.meanwhile()
-        return discrete_gaussian(sigma, count)
+        return rounded_gaussian(sigma, count)

@@ -116,6 +116,17 @@ def test_seeds_of_the_deal_and_plain_rows_are_never_on_the_disk(pair: Consortium
         assert not any(secret.encode() in data or bytes.fromhex(secret) in data for data in files)
 
 
+def test_charge_that_does_not_cover_the_noise_level_adds_no_noise_to_masked_shares(pair: Consortium) -> None:
+    """A version that calibrated otherwise may have charged less before the masks were made."""
+    release, noise = countersigned(pair), Noise()
+    with pair.agent("clinic", draw=noise) as agent:
+        with agent.store.transaction() as db:
+            db.execute("UPDATE charges SET rho_units = '1' WHERE release = ?", (release,))
+        with pytest.raises(ConflictError, match="does not cover the block"):
+            agent.handle(agent.client.release(release), release)
+    assert noise.calls == []
+
+
 def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) -> None:
     release = countersigned(pair)
     with pair.agent("clinic") as agent:

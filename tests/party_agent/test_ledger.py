@@ -421,6 +421,14 @@ def test_cap_beside_a_charge_that_is_not_known_to_be_gaussian_is_that_of_zcdp(le
     ledger.verify()
 
 
+def test_own_charge_that_a_lost_branch_used_too_is_not_known_to_be_gaussian_any_more(ledger: Ledger) -> None:
+    assert isinstance(reserve(ledger, "a" * 64), Charge)
+    terms = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
+    ledger.adopt([("a" * 64, Loss(share(4), gaussian=False), terms)], [], ["e" * 64], height=1)
+    assert ledger.lost() == Loss(share(4), gaussian=False)
+    ledger.verify()
+
+
 def test_ledger_of_gaussian_charges_reaches_the_cap_by_the_exact_curve(ledger: Ledger) -> None:
     debited(ledger, "a")
     assert isinstance(reserve(ledger, "b", CAP.rho - share(4)), Charge)

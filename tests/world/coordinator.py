@@ -38,7 +38,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.release.block import ARROW_STREAM
@@ -142,7 +142,7 @@ class Honest:
         rows = np.random.default_rng(len(self.name)).integers(-SCALE, SCALE + 1, (spec.n, len(plan.columns)))
         accumulator = mechanism_of(spec).accumulator(spec, len(plan.columns))
         accumulator.add(np.arange(spec.n), rows)
-        noise = discrete_gaussian(plan.sigma, plan.rows * len(plan.columns))
+        noise = rounded_gaussian(plan.sigma, plan.rows * len(plan.columns))
         integers = accumulator.total() + noise.reshape(plan.rows, len(plan.columns))
         opened = {p.name: open_approval(approvals[p.name], p, spec=proposed.id) for p in spec.parties}
         body, statement = block_statement(

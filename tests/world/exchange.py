@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import open_spec
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
@@ -142,7 +142,7 @@ class Exchanging:
         masked = {name: self.read(party, name)[1] for name in exchange.parties}
         shares = share(exchange, party=party.name, hand=self.hand(party), masked=masked)
         hidden = mask(exchange, party=party.name, key=party.round_key(self.proposed), agreement=agreement)
-        noise = mechanism_of(spec).noise(spec, party.share(self.proposed), sigma=plan.sigma, draw=discrete_gaussian)
+        noise = mechanism_of(spec).noise(spec, party.share(self.proposed), sigma=plan.sigma, draw=rounded_gaussian)
         integers = submission(shares, hidden, noise)
         body, statement = block_statement(
             spec,

@@ -10,7 +10,7 @@ from math import exp, log, sqrt
 
 from commingle.party_agent.private.regression.measuring import multiplier_within, planned_loss
 from commingle.party_agent.private.regression.problem import Neighbours
-from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss
 from commingle.shared.dp.calibration import check_delta, check_epsilon, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import gaussian_rho
@@ -98,7 +98,7 @@ def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
                 )
             return sqrt(2 * log(1.25 * parts / delta)) * parts / epsilon
         case NoiseCalibration.ANALYTIC:
-            return multiplier_within(gaussian_rho(epsilon, delta), parts)
+            return multiplier_within(gaussian_rho(epsilon, delta) - parts / RHO_UNITS, parts)  # each part is rounded up
         case _:
             return multiplier_within(rho_of_epsilon(epsilon, delta), parts)
 

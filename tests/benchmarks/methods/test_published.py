@@ -21,7 +21,7 @@ from commingle.party_agent.private.regression.problem import Estimate, Neighbour
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import gaussian_delta
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
 from tests.party_agent.private.regression.test_calibration import delivered_delta as composed_delta
 from tests.party_agent.private.regression.test_posterior import delivered_delta
@@ -60,7 +60,7 @@ def test_run_costs_what_was_announced_before_any_row_was_read(
 def test_exact_noise_spends_what_was_debited_and_hardly_less(method: ExactMethod, adjacency: Neighbours) -> None:
     rows = linear_sample(default_rng(6))
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
-    asked, exact = privacy(0.5, adjacency=adjacency, calibration=PRINTED), Exact(discrete_gaussian)
+    asked, exact = privacy(0.5, adjacency=adjacency, calibration=PRINTED), Exact(rounded_gaussian)
     planned = method.loss(asked)
     assert method.run(sample, asked, exact).loss == planned
     assert planned.delta == 0

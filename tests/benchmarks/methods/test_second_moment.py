@@ -14,7 +14,7 @@ from benchmarks.methods.published import TriangleInequality
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
 from commingle.party_agent.private.regression.problem import clip_sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, tail, transform
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.public_cases import PUBLIC, RHO, Recorded, ill_conditioned
 
 WINE = Path(__file__).parents[4] / "shared" / "data" / "winequality_white.parquet"
@@ -72,7 +72,7 @@ def test_exact_noise_costs_no_more_than_was_said_before() -> None:
         (lambda m: dp_pmtse(sample, PUBLIC, RHO, m).loss, dp_pmtse_loss(RHO), 1),
         (lambda m: dp_olse(sample, RHO, m).loss, dp_olse_loss(RHO), 2),
     ):
-        measure = Exact(discrete_gaussian)
+        measure = Exact(rounded_gaussian)
         assert run(measure) == said  # type: ignore[no-untyped-call] # a lambda in a table
         assert said.delta == 0
         assert measure.spent <= said.rho

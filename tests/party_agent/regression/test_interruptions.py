@@ -64,6 +64,21 @@ def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: 
         assert len(noise.calls) == drawn > 0
 
 
+def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_noise(hospital: Consortium) -> None:
+    """A version that calibrated otherwise charged less; nothing is drawn, and the loop does not try for ever."""
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(request())
+    noise = Noise()
+    with hospital.agent("clinic", draw=noise) as agent:
+        with agent.store.transaction() as db:
+            db.execute("UPDATE charges SET rho_units = '1'")
+        with pytest.raises(ConflictError, match="does not cover it"):
+            Regressions(agent).ask(request())
+        Loop(agent).turn()
+        assert (only_charge(agent).state, only_charge(agent).attempt) == (ChargeState.WITHDRAWN, 1)
+    assert noise.calls == []
+
+
 def test_loop_finishes_regressions_only_when_the_ledgers_witness_is_back(hospital: Consortium) -> None:
     with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
         Regressions(agent).ask(request())

@@ -23,7 +23,7 @@ from commingle.shared.documents.regression import PublicSecondMoments, verify_re
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.regression.asking import (
     EVERYTHING,
@@ -44,7 +44,7 @@ def with_policy(root: Path, *, epsilon_cap: float = 10.0, **rules: object) -> Co
 
 def test_coefficients_come_near_the_truth_and_the_document_verifies(tmp_path: Path) -> None:
     hospital = clinic(tmp_path, rows=20_000)
-    with hospital.agent("clinic", draw=discrete_gaussian) as agent:
+    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(request(epsilon=3.0))
         assert done.document is not None
         found = verify_regression(encode(done.document), trusted_party=agent.identity.signing_key.fingerprint)
@@ -148,7 +148,7 @@ def public_moments() -> PublicSecondMoments:
 
 
 def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path) -> None:
-    with clinic(tmp_path, rows=20_000).agent("clinic", draw=discrete_gaussian) as agent:
+    with clinic(tmp_path, rows=20_000).agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(request(method="dp_pmtolse", public=public_moments(), epsilon=3.0))
     result = result_of(done)
     assert result.request.public == public_moments()

@@ -1,6 +1,7 @@
 """A party's regression document: what verification accepts, and what it finds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,7 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RegressionResult,
     coefficients_of,
+    is_charged,
     verify_regression,
 )
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -70,6 +72,7 @@ OLDER = PRIVACY.model_copy(
     update={"rho_units": str(OLDER_RHO.units), "epsilon": epsilon_of_rho(float(OLDER_RHO), 1e-6)}
 )
 LOSS = Loss.approximate(1.0, 1e-6)
+SUBAGG = PRIVACY.model_copy(update={"rho_units": str(LOSS.rho.units), "epsilon": 1.0})
 PROVED = PRIVACY.model_copy(update={"rho_units": str(LOSS.rho.units), "loss_delta": 1e-6, "epsilon": 1.0})
 
 
@@ -91,12 +94,19 @@ def test_original_units_predict_what_encoded_units_predict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privacy", "calibration"),
-    [(PRIVACY, "analytic"), (PROVED, "analytic"), (OLDER, "zcdp"), (OLDER_PROVED, "analytic")],
+    ("method", "privacy", "calibration"),
+    [
+        ("ssp", PRIVACY, "analytic"),
+        ("adaops", PROVED, "analytic"),
+        ("objpert", PROVED, "published"),
+        ("subagg", SUBAGG, "published"),
+        ("ssp", OLDER, "zcdp"),
+        ("adaops", OLDER_PROVED, "analytic"),
+    ],
 )
-def test_honest_document_is_accepted_with_its_signer(privacy: RegressionPrivacy, calibration: str) -> None:
+def test_honest_document_is_accepted_with_its_signer(method: str, privacy: RegressionPrivacy, calibration: str) -> None:
     """The last two are those of versions that knew losses as zCDP only."""
-    result = RESULT.model_copy(update={"privacy": privacy, "calibration": calibration})
+    result = RESULT.model_copy(update={"method": method, "privacy": privacy, "calibration": calibration})
     found = verify_regression(signed(result), trusted_party=KEY.fingerprint.upper())
     assert (found.document, found.signer) == (result, KEY.fingerprint)
     assert "signed by the party you named: ward" in found.findings[0]
@@ -131,6 +141,11 @@ def with_changes(**changes: object) -> Callable[[], RegressionResult]:
         (with_privacy(epsilon=0.5), "does not follow from the loss"),
         (with_changes(privacy=OLDER), "does not follow from the loss"),
         (with_changes(calibration="zcdp"), "does not follow from the loss"),
+        (with_changes(privacy=PROVED), "does not follow from the loss"),
+        (with_changes(privacy=SUBAGG), "does not follow from the loss"),
+        (with_changes(privacy=OLDER_PROVED), "does not follow from the loss"),
+        (with_changes(method="objpert", privacy=SUBAGG), "does not follow from the loss"),
+        (with_changes(method="objpert"), "does not follow from the loss"),
         (with_privacy(rho_units="1"), "does not follow from the loss"),
         (with_privacy(loss_delta=1e-7), "does not follow from the loss"),
         (with_privacy(delta=1e-5), "another delta"),
@@ -181,3 +196,14 @@ def test_request_is_named_by_all_of_its_fields() -> None:
     others = ({"nonce": "1" * 64}, {"epsilon": 0.9}, {"features": ("smoker", "age", "blood")}, {"row_norm": 1.0})
     names = {ASKED.id, *(ASKED.model_copy(update=changes).id for changes in others)}
     assert len(names) == 1 + len(others)
+
+
+def test_charge_of_an_earlier_version_covers_its_result_only_where_it_is_not_counted_as_gaussian() -> None:
+    older = RESULT.model_copy(update={"method": "adaops", "privacy": OLDER_PROVED})
+    now = RESULT.model_copy(update={"method": "adaops", "privacy": PROVED})
+    charged = OLDER_PROVED.loss
+    assert is_charged(older, replace(charged, gaussian=False))
+    assert not is_charged(older, charged)
+    assert is_charged(now, PROVED.loss)
+    assert not is_charged(now, charged)
+    assert not is_charged(now, replace(PROVED.loss, delta=0.0))

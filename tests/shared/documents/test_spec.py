@@ -315,6 +315,16 @@ def test_noise_of_whitened_rows_follows_from_the_row_norm_alone(adjacency: str, 
     assert whitened.sigma / plain.sigma == pytest.approx(times * 0.99 / bound, rel=1e-4)
 
 
+def test_spec_that_leaves_its_calibration_out_is_one_of_zcdp_as_it_always_was() -> None:
+    assert parse({name: value for name, value in VALID.items() if name != "calibration"}).calibration == "zcdp"
+
+
+@pytest.mark.parametrize("epsilon", [1e80, 1e200])
+def test_enormous_epsilon_is_refused_as_a_document(epsilon: float) -> None:
+    with pytest.raises(DocumentError, match="cannot be calibrated"):
+        parse({**VALID, "calibration": "analytic", "epsilon": epsilon})
+
+
 def test_classical_calibration_above_one_is_refused_with_its_remedy() -> None:
     with pytest.raises(DocumentError, match="Use calibration analytic"):
         parse({**VALID, "calibration": "classical", "epsilon": 1.5})

@@ -119,9 +119,20 @@ def test_delta_outside_its_domain_is_refused(delta: float) -> None:
         gaussian_epsilon(0.1, delta)
 
 
-def test_epsilon_that_no_noise_serves_is_refused_by_name() -> None:
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-12, 1e-300), (1e80, 1e-5), (1e200, 1e-5), (1e300, 1e-5)])
+def test_epsilon_that_no_noise_serves_is_refused_by_name(epsilon: float, delta: float) -> None:
     with pytest.raises(ParameterError, match="cannot be calibrated"):
-        gaussian_rho(1e-12, 1e-300)
+        gaussian_rho(epsilon, delta)
+
+
+@pytest.mark.parametrize("epsilon", [1e20, 1e80, 1e160, 1e300])
+def test_delta_far_out_is_nothing_and_no_error(epsilon: float) -> None:
+    assert 0 <= gaussian_delta(1.0, epsilon) < 1e-300
+
+
+@given(st.floats(1e-6, 1e-3), st.floats(1e-13, 1e-9))
+def test_view_of_a_small_calibrated_loss_does_not_exceed_epsilon_either(epsilon: float, delta: float) -> None:
+    assert gaussian_epsilon(gaussian_rho(epsilon, delta), delta) <= epsilon
 
 
 def test_no_loss_is_epsilon_zero_and_so_is_one_that_delta_alone_covers() -> None:

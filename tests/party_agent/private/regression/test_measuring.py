@@ -19,7 +19,7 @@ from commingle.party_agent.private.regression.measuring import (
 from commingle.party_agent.private.regression.problem import power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, gaussian_loss
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 
 SIX_SIGMA = 6.2
 
@@ -89,7 +89,7 @@ def test_value_without_noise_is_off_by_half_a_step() -> None:
     assert 0 < float(np.abs(still - value).max()) <= 2.0**-21
 
 
-@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(3)), Exact(discrete_gaussian)])
+@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(3)), Exact(rounded_gaussian)])
 def test_noise_has_the_standard_deviation_asked_for(measure: Measure) -> None:
     count = 20_000
     noise = measure.measure(np.zeros(count), sensitivity=0.3, multiplier=5.0) / 1.5
@@ -97,7 +97,7 @@ def test_noise_has_the_standard_deviation_asked_for(measure: Measure) -> None:
     assert abs(float((noise**2).mean()) - 1) < SIX_SIGMA * (2 / count) ** 0.5 + 2e-3  # the lattice adds 1.4e-4
 
 
-@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(4)), Exact(discrete_gaussian)])
+@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(4)), Exact(rounded_gaussian)])
 def test_symmetric_noise_is_the_same_on_both_sides_and_as_large_off_the_diagonal(measure: Measure) -> None:
     size = 120
     noise = measure.measure(np.zeros((size, size)), sensitivity=1.0, multiplier=1.0, symmetric=True)

@@ -24,7 +24,7 @@ from commingle.party_agent.private.regression.problem import Estimate, Floats, N
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.calibration import epsilon_of_rho
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
 
 CASES = [(method, c) for method in METHODS.values() for c in sorted(method.calibrations)]
@@ -89,7 +89,7 @@ def test_exact_noise_spends_what_was_debited_and_hardly_less(
 ) -> None:
     rows = linear_sample(default_rng(6))
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
-    asked, exact = privacy(0.5, adjacency=adjacency, calibration=calibration), Exact(discrete_gaussian)
+    asked, exact = privacy(0.5, adjacency=adjacency, calibration=calibration), Exact(rounded_gaussian)
     estimate = method.run(sample, asked, exact)
     planned = method.loss(asked)
     assert estimate.loss == planned

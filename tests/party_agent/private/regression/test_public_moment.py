@@ -18,7 +18,7 @@ from commingle.party_agent.private.regression.public_moment import (
     transform,
 )
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.noise import discrete_gaussian
+from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.public_cases import PUBLIC, RHO, Recorded, ill_conditioned
 
 
@@ -84,7 +84,7 @@ def test_without_noise_the_coefficients_are_least_squares() -> None:
 
 def test_exact_noise_costs_no_more_than_was_said_before() -> None:
     x, y, _ = ill_conditioned(400)
-    measure, said = Exact(discrete_gaussian), dp_pmtolse_loss(RHO)
+    measure, said = Exact(rounded_gaussian), dp_pmtolse_loss(RHO)
     assert dp_pmtolse(transform(x, y, PUBLIC, make=on_grid), PUBLIC, RHO, measure).loss == said
     assert said.delta == 0
     assert measure.spent <= said.rho
