@@ -34,13 +34,15 @@ from commingle.shared.documents.study import Member, Study, StudyParty, build_sp
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.block import places
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block
 
 Array = NDArray[np.float64]
 _NOBODY = Fingerprint("0" * 64)
 _PARTIES = 3
-_MECHANISMS: tuple[Literal["rmgm", "dgm"], ...] = ("rmgm", "dgm")
+_MechanismName = Literal["rmgm", "dgm", "moments"]
+_MECHANISMS: tuple[_MechanismName, ...] = ("rmgm", "dgm", "moments")
 _WHITENED = {"whitened, radius 0.5": 0.5, "whitened, radius 1": 1.0, "whitened, radius 1.41": sqrt(2)}
 _ESTIMATORS = ("ols", "measurement_error", "shrunken")
 
@@ -89,20 +91,18 @@ def wine(data: Path) -> Design:
     return Design("winequality_white", rows[:249], rows[249:])
 
 
-def specification(
-    design: Design, variant: str, *, mechanism: Literal["rmgm", "dgm"], epsilon: float, k: int
-) -> ReleaseSpec:
+def specification(design: Design, variant: str, *, mechanism: _MechanismName, epsilon: float, k: int) -> ReleaseSpec:
     """The spec of one release, the attributes dealt out in order."""
     shares = [tuple(map(int, part)) for part in np.array_split(np.arange(design.private.shape[1]), _PARTIES)]
     parties = []
-    for number, places in enumerate(shares):
-        attributes = tuple(design.schema[j] for j in places)
+    for number, share in enumerate(shares):
+        attributes = tuple(design.schema[j] for j in share)
         terms: dict[str, Any] = {}
         if variant in _WHITENED:
-            whitening = _whitening(design.public, places, attributes, _WHITENED[variant] * sqrt(len(places)))
+            whitening = _whitening(design.public, share, attributes, _WHITENED[variant] * sqrt(len(share)))
             terms = {"whitening": whitening, "row_norm": 1.0}
         elif variant == "row norm":  # as long as the public rows are on average
-            terms["row_norm"] = float(sqrt((encoded(design, design.public)[:, places] ** 2).sum(axis=1).mean()))
+            terms["row_norm"] = float(sqrt((encoded(design, design.public)[:, share] ** 2).sum(axis=1).mean()))
         parties.append(StudyParty(name=f"p{number}", dataset="d", attributes=attributes, **terms))
     study = Study(
         study="s",
@@ -124,28 +124,49 @@ def encoded(design: Design, rows: Array) -> Array:
 
 
 def releases(design: Design, spec: ReleaseSpec, *, repeats: int) -> Iterator[PreparedMoments]:
-    """Moments of repeated releases; rows are mixed once, noise is drawn anew."""
-    q, start, blocks = quantise(encoded(design, design.private)), 0, []
+    """Moments of repeated releases; rows are mixed or multiplied once, noise is drawn anew."""
+    q, start, blocks, mechanism = quantise(encoded(design, design.private)), 0, [], mechanism_of(spec)
     for party in spec.parties:
         end = start + len(party.columns)
-        accumulator = mechanism_of(spec).accumulator(spec, end - start)
+        accumulator = mechanism.accumulator(spec, end - start)
         accumulator.add(np.arange(spec.n), bounded_rows(party, spec.fraction_bits)(q[:, start:end]))
-        blocks.append((accumulator.total(), plan_block(spec, party).sigma))
+        blocks.append(accumulator.total())
         start = end
-    draw = np.random.default_rng(1)
+    if spec.interactive:
+        blocks = products(spec, blocks)
+    random = np.random.default_rng(1)
+
+    def draw(sigma: int, count: int) -> NDArray[np.int64]:
+        return np.rint(random.normal(0, sigma, count)).astype(np.int64)
+
     for _ in range(repeats):
-        noisy = [block + np.rint(draw.normal(0, sigma, block.shape)).astype(np.int64) for block, sigma in blocks]
+        noisy = [
+            block + mechanism.noise(spec, party, sigma=plan_block(spec, party).sigma, draw=draw)
+            for block, party in zip(blocks, spec.parties, strict=True)
+        ]
         yield PreparedMoments.of_release(second_moments(spec, "0" * 64, assemble(spec, noisy)), spec)
+
+
+def products(spec: ReleaseSpec, rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """What parties that exchange first upload, but for noise; of a cross block the later one has the whole."""
+    everything = np.column_stack([np.full(spec.n, 2**spec.fraction_bits), *rows])
+    found = []
+    for own, place in zip(rows, places(spec).values(), strict=True):
+        block = everything.T @ own
+        block[place.stop :] = 0
+        found.append(block)
+    return found
 
 
 def measure(design: Design, spec: ReleaseSpec, *, repeats: int) -> dict[str, Any]:
     """Medians over the repeats: relative error of the standardised slopes, R^2 on the private rows, feature_root."""
     x, y = design.private[:, :-1], design.private[:, -1]
     truth, spread = design.truth[1:], x.std(axis=0)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in _ESTIMATORS}
+    possible = [name for name in _ESTIMATORS if name in mechanism_of(spec).fit.estimators]
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in possible}
     roots = []
     for prepared in releases(design, spec, repeats=repeats):
-        for name in _ESTIMATORS:
+        for name in possible:
             fit = fit_prepared(prepared, FitRequest(target=design.schema[-1].name, estimator=name))
             error = np.linalg.norm((fit.coefficients[1:] - truth) * spread) / np.linalg.norm(truth * spread)
             missed = y - _with_ones(x) @ fit.coefficients
@@ -176,7 +197,7 @@ def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
     else:
         print(f"winequality_white left out: no data in {data}")
     results = []
-    print(f"{'':56}{'root':>7}" + "".join(f"{name + ': error, R2':>30}" for name in _ESTIMATORS))
+    print(f"{'':59}{'root':>7}" + "".join(f"{name + ': error, R2':>30}" for name in _ESTIMATORS))
     for design, mechanism, epsilon in product(designs, _MECHANISMS, (10.0,) if quick else (1.0, 3.0, 10.0, 30.0)):
         for variant in ("plain", "row norm", *_WHITENED):
             spec = specification(design, variant, mechanism=mechanism, epsilon=epsilon, k=200)
@@ -184,8 +205,11 @@ def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
             results.append(
                 {"table": design.name, "mechanism": mechanism, "epsilon": epsilon, "variant": variant, **found}
             )
-            figures = "".join(f"{found[e]['error']:>20.2f}{found[e]['r2']:>10.3f}" for e in _ESTIMATORS)
-            print(f"{design.name:18} {mechanism:5}{epsilon:5g} {variant:26}{found['feature_root']:>7.2f}{figures}")
+            figures = "".join(
+                f"{found[e]['error']:>20.2f}{found[e]['r2']:>10.3f}" if e in found else f"{'-':>20}{'-':>10}"
+                for e in _ESTIMATORS
+            )
+            print(f"{design.name:18} {mechanism:8}{epsilon:5g} {variant:26}{found['feature_root']:>7.2f}{figures}")
     if json_file is not None:
         json_file.write_text(json.dumps(results, indent=1))
 

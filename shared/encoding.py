@@ -141,7 +141,7 @@ def bounded_rows(
     if party.whitening is None:
         return lambda rows: clip_rows(coarsen(rows, fraction_bits), limit)
     whiten = party.whitening.integer_map().rows
-    return lambda rows: clip_rows(whiten(rows), limit, largest=WHITENED_LIMIT)
+    return lambda rows: clip_rows(coarsen(whiten(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 
 
 def canonical_ids(name: str, values: Cells) -> list[bytes]:

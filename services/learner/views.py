@@ -118,7 +118,8 @@ class ReleaseMoments(_View):
 
     The intercept comes first. An attribute's encoded value is (original - offset) / scale. S_hat may have negative
     eigenvalues where noise outweighs signal. The noise of one row has covariance V: diagonal where no party whitened.
-    A moments release publishes S_hat itself, with the variances of the noise in its entries.
+    A moments release publishes S_hat itself, with the variances of the noise E in the entries of what was published;
+    S_hat carries the noise T E T^T, T being `mixing`, the identity where no party whitened.
     """
 
     release: str
@@ -132,6 +133,7 @@ class ReleaseMoments(_View):
     second_moments: list[list[float]]
     noise_variance: list[float]
     noise_covariance: list[list[float]]
+    mixing: list[list[float]]
     entry_variance: list[list[float]] | None
 
     @classmethod
@@ -150,6 +152,7 @@ class ReleaseMoments(_View):
             second_moments=(p.gram - p.rows * p.V).tolist(),
             noise_variance=np.diag(p.V).tolist(),
             noise_covariance=p.V.tolist(),
+            mixing=p.mixing.tolist(),
             entry_variance=None if p.entry_variance is None else p.entry_variance.tolist(),
         )
 

@@ -19,7 +19,7 @@ from commingle.shared.dp.fixed_point import SCALE
 ROW_SUM_LIMIT = 1 << 10
 CONDITION_LIMIT = 1e4
 WHITENED_LIMIT = 2 * SCALE * ROW_SUM_LIMIT
-_MATRIX_BITS = 20
+MATRIX_BITS = 20
 _REMEDY = "Make it with commingle party whiten, if need be with a larger --ridge."
 
 
@@ -46,9 +46,9 @@ class IntegerMap:
         if [len(row) for row in matrix] != [d] * d:
             raise ParameterError(f"whitening {d} columns takes a {d} x {d} matrix", remedy=_REMEDY)
         exact, middle = np.array(matrix, np.float64), np.array(centre, np.float64)
-        steps = np.rint(exact * (1 << _MATRIX_BITS))
+        steps = np.rint(exact * (1 << MATRIX_BITS))
         # of the integers: rounding can add half a step for every column
-        within = np.abs(steps).sum(axis=1) <= ROW_SUM_LIMIT << _MATRIX_BITS
+        within = np.abs(steps).sum(axis=1) <= ROW_SUM_LIMIT << MATRIX_BITS
         if not within.all() or not (np.abs(middle) <= 1).all():
             raise ParameterError(
                 f"a row of the whitening matrix adds up to more than {ROW_SUM_LIMIT} in magnitude, or the centre "
@@ -69,10 +69,10 @@ class IntegerMap:
         below 2^46, which float64 holds: the result depends neither on BLAS nor on the order of summation.
         """
         product = ((q - self.centre).astype(np.float64) @ self.matrix.T.astype(np.float64)).astype(np.int64)
-        whitened: NDArray[np.int64] = np.sign(product) * (np.abs(product) >> _MATRIX_BITS)
+        whitened: NDArray[np.int64] = np.sign(product) * (np.abs(product) >> MATRIX_BITS)
         return whitened
 
     def undo(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """M (d, d) and c (d,) with x = M z + c for z = map(x), in encoded units and but for truncation."""
-        inverse = np.linalg.inv(self.matrix.astype(np.float64) / (1 << _MATRIX_BITS))
+        inverse = np.linalg.inv(self.matrix.astype(np.float64) / (1 << MATRIX_BITS))
         return np.asarray(inverse, np.float64), self.centre / SCALE

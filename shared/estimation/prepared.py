@@ -29,7 +29,9 @@ class PreparedMoments:
         columns: indices into the p columns, by attribute name.
         rows: of the published matrix; n where it has none.
         n: subjects.
-        entry_variance: (p, p) variances of the noise in the entries of `gram`, where no rows are published.
+        mixing: (p, p) T with encoded columns = T @ published ones; the identity where no party whitens.
+        entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
+            the noise T E T^T.
     """
 
     gram: Array
@@ -43,6 +45,7 @@ class PreparedMoments:
     mechanism: str
     rows: int
     n: int
+    mixing: Array
     entry_variance: Array | None = None
 
     @classmethod
@@ -57,8 +60,7 @@ class PreparedMoments:
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
         if all(party.whitening is None for party in spec.parties):
             return prepared
-        T = unwhitening(spec)
-        return replace(prepared, gram=T @ prepared.gram @ T.T, V=T @ prepared.V @ T.T, root=T @ prepared.root)
+        return prepared.map_columns(unwhitening(spec))
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
@@ -86,8 +88,13 @@ class PreparedMoments:
             mechanism=moments.mechanism,
             rows=moments.rows,
             n=moments.n,
+            mixing=np.eye(width),
             entry_variance=entry_variance,
         )
+
+    def map_columns(self, T: Array) -> Self:
+        """The same moments and noise of the columns T @ these, T (p, p)."""
+        return replace(self, gram=T @ self.gram @ T.T, V=T @ self.V @ T.T, root=T @ self.root, mixing=T @ self.mixing)
 
     def attribute(self, name: str) -> Attribute:
         """The attribute of that name.

@@ -8,6 +8,7 @@ scale. The exact intercept column makes that an affine change of basis which add
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commingle.shared.estimation.errors import TooFewRowsError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
@@ -15,10 +16,10 @@ from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryNoise:
-    """Symmetric noise E with independent entries E_kl = E_lk over (1, x, y), seen in the basis of a system.
+    """Symmetric noise E with independent entries E_kl = E_lk over published columns, seen in the basis of a system.
 
     Attributes:
-        variance: (m, m) Var(E_kl) in encoded units; 0 where the entry is exact.
+        variance: (m, m) Var(E_kl) of the m columns that (1, x, y) are made of; 0 where the entry is exact.
         basis: (m, p_x + 1) T: the moments of the system's terms and its label carry the noise T^T E T.
     """
 
@@ -154,7 +155,6 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
             f"{prepared.rows} published rows cannot determine {len(shift)} coefficients",
             remedy="Name fewer features.",
         )
-    variance = prepared.entry_variance
     return System(
         xx=gram[first:-1, first:-1],
         xy=gram[first:-1, -1],
@@ -170,8 +170,17 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         mechanism=prepared.mechanism,
         rows=prepared.rows,
         n=prepared.n,
-        entries=None if variance is None else EntryNoise(variance[np.ix_(index, index)], basis[:, first:]),
+        entries=_entry_noise(prepared, index, basis[:, first:]),
     )
+
+
+def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Array) -> EntryNoise | None:
+    """That of the columns `index`, seen in a basis of them; whitened ones are made of all their party's."""
+    if prepared.entry_variance is None:
+        return None
+    made = prepared.mixing[index]
+    columns = np.append(index, np.setdiff1d(np.flatnonzero(made.any(axis=0)), index))
+    return EntryNoise(prepared.entry_variance[np.ix_(columns, columns)], made[:, columns].T @ basis)
 
 
 def centre(system: System) -> Centred:

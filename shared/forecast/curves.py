@@ -11,7 +11,7 @@ from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.words import advice
 from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
-from commingle.shared.registry import MECHANISMS, mechanism_named, mechanism_of
+from commingle.shared.registry import MECHANISMS, mechanism_of
 
 _POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
@@ -30,8 +30,7 @@ def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Pl
     design = study if isinstance(study, ReleaseDesign) else design_of(study)
     assumed = assumed or Assumptions()
     task = task_of(design, assumed)
-    possible = [name for name in MECHANISMS if mechanism_named(name).whitens or not design.whitened]
-    others = [with_best_k(replace(design, mechanism=name, k=None), task) for name in possible]
+    others = [with_best_k(replace(design, mechanism=name, k=None), task) for name in MECHANISMS]
     mechanisms = tuple(_point(other, task, at=other.epsilon) for other in others)
     return Plan(
         forecast=forecast(design, assumed),

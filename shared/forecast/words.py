@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.forecast.result import Forecast, Point
 from commingle.shared.planning.design import ReleaseDesign
-from commingle.shared.registry import MECHANISMS, mechanism_of
+from commingle.shared.registry import mechanism_of
 
 _FAR = 1.5  # from the best k
 
@@ -43,9 +43,6 @@ def advice(points: Sequence[Point]) -> str:
         said = "No mechanism is useful here: predicting the mean is as good."
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
-    for name in MECHANISMS:
-        if not any(p.mechanism == name for p in points):
-            said += f" {name} is left out: it takes no whitening."
     trust = mechanism_of(best).trust
     if trust == TRUST_NOBODY or not best.useful:
         return said

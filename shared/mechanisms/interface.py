@@ -100,7 +100,6 @@ class Mechanism(ABC):
         fraction_bits: of an encoded value.
         interactive: whether parties exchange masked rows before they upload (`mechanisms.moments.exchange`).
         sketched: whether its spec has a k.
-        whitens: whether it takes a public map of a party's rows.
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
         trust: whom a party relies on besides itself, sentences of the manifest.
@@ -111,7 +110,6 @@ class Mechanism(ABC):
     fraction_bits: ClassVar[Literal[14, 15]] = 15
     interactive: ClassVar[bool] = False
     sketched: ClassVar[bool] = False
-    whitens: ClassVar[bool] = True
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
     trust: ClassVar[str] = TRUST_NOBODY
@@ -124,9 +122,6 @@ class Mechanism(ABC):
         found = []
         if spec.k is not None and not self.sketched:
             found.append(f"k belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
-        if not self.whitens:
-            whitened = [party.name for party in spec.parties if party.whitening is not None]
-            found += [f"{spec.mechanism} takes no whitening; leave out that of {name}" for name in whitened]
         if spec.fraction_bits != self.fraction_bits:
             found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
         return found

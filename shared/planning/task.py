@@ -84,11 +84,6 @@ def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
     if design.k is not None and not (mechanism.sketched and 2 <= design.k <= design.n):  # noqa: PLR2004 - of a spec
         with_k = " and ".join(sketched_names())
         raise PlanningError(f"k cannot be {design.k} here", remedy=f"Only {with_k} has a k, between 2 and n.")
-    if design.whitened and not mechanism.whitens:
-        raise PlanningError(
-            f"{design.mechanism} takes no whitening, and the rows of {design.whitened[0]} are whitened",
-            remedy="Leave the whitening and its row_norm out, or plan another mechanism.",
-        )
     columns = _columns(design)
     given = assumed.second_moments
     mean, covariance = uniform_law(design.shares) if given is None else table_law(given, columns=len(columns))

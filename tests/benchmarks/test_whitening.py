@@ -12,3 +12,5 @@ def test_quick_run_shows_that_whitening_raises_the_signal(tmp_path: Path) -> Non
     found = {r["variant"]: r for r in json.loads(out.read_text()) if r["mechanism"] == "rmgm"}
     assert found["whitened, radius 1"]["feature_root"] > found["plain"]["feature_root"]
     assert found["whitened, radius 1"]["shrunken"]["r2"] > found["plain"]["shrunken"]["r2"]
+    moments = {r["variant"]: r for r in json.loads(out.read_text()) if r["mechanism"] == "moments"}
+    assert moments["whitened, radius 1"]["ols"]["error"] < moments["plain"]["ols"]["error"] / 2

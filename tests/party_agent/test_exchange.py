@@ -14,13 +14,15 @@ from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerEr
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.statements import BlockStatement, open_spec
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.mechanisms.moments.block import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import DealPackage, MaskStatement
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.block import check_block
-from commingle.shared.release.matrix import assemble
+from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
@@ -39,14 +41,20 @@ def exact(sigma: int, count: int) -> NDArray[np.int64]:
     return np.zeros(count, np.int64)
 
 
-def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
-    """S and its noise, in units of the encoded attributes."""
+def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:
+    """All parties' blocks side by side."""
     found = consortium.coordinator.found(release)
     blocks = []
     for party in found.document.parties:
         statement = open_envelope(found.blocks[party.name], BlockStatement, kind="block", keys=[party.verifying_key])
         blocks.append(check_block(found.body(party.name), statement.document))
-    return open_matrix(found.document, assemble(found.document, blocks)) / 4.0**14
+    return assemble(found.document, blocks)
+
+
+def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
+    """S and its noise, in units of the published columns."""
+    spec = consortium.coordinator.found(release).document
+    return open_matrix(spec, matrix_of(consortium, release)) / 4.0**14
 
 
 def rows_by_subject(path: Path) -> NDArray[np.float64]:
@@ -75,6 +83,26 @@ def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path) -> 
     tables = [rows_by_subject(consortium.table(name)) for name in NAMES]
     everything = np.hstack([np.ones((len(tables[0]), 1)), *tables])
     assert opened(consortium, release) == pytest.approx(everything.T @ everything, abs=2e-4 * len(everything))
+
+
+def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) -> None:
+    """The map shortens every row of the clinic below its norm 1, so that none is cut and all of it can be undone."""
+    whitening = Whitening(centre=(0.25, -0.5), matrix=((0.25, 0.125), (-0.0625, 0.375)))
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    release = consortium.propose(mechanism="moments", row_norm=1.0, whitenings={"clinic": whitening})
+    for _ in range(5):
+        for name in ("clinic", "insurer"):
+            consortium.step(name, draw=exact)
+    clinic, insurer = (rows_by_subject(consortium.table(name)) for name in ("clinic", "insurer"))
+    mapped = (clinic - whitening.centre) @ np.array(whitening.matrix).T
+    ones = np.ones((len(clinic), 1))
+    published = np.hstack([ones, mapped, insurer])
+    assert opened(consortium, release) == pytest.approx(published.T @ published, abs=2e-4 * len(ones))
+    spec = consortium.coordinator.found(release).document
+    moments = second_moments(spec, release, matrix_of(consortium, release))
+    everything = np.hstack([ones, clinic, insurer])
+    undone = PreparedMoments.of_release(moments, spec)
+    assert undone.gram == pytest.approx(everything.T @ everything, abs=2e-3 * len(ones))
 
 
 def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:

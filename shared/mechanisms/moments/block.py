@@ -39,7 +39,6 @@ class NoisyMoments(Mechanism):
 
     fraction_bits = 14
     interactive = True
-    whitens = False  # the map is exact on the grid of the other mechanisms only
     of_rows = False
     publishes = "noisy moments"
     trust = TRUST_MOMENTS

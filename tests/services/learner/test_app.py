@@ -132,6 +132,10 @@ def test_moments_of_a_whitened_release_are_in_encoded_units_with_the_covariance_
     np.testing.assert_allclose(np.diag(V), said["noise_variance"])
     assert V[1, 2] > 0.1 * np.sqrt(V[1, 1] * V[2, 2])
     assert np.count_nonzero(V) == 6
+    mixing = np.array(said["mixing"])
+    np.testing.assert_allclose(mixing[1:3, 1:3] @ np.array(WHITENING.matrix), np.eye(2), atol=1e-5)
+    np.testing.assert_allclose(mixing[1:3, 0], WHITENING.centre, atol=1e-4)
+    np.testing.assert_array_equal(mixing[3:], np.eye(5)[3:])
     assert [c["name"] for c in detail["columns"]][1:3] == ["whitened[age]", "whitened[bmi]"]
     assert all(c["signal_to_noise"] > 10 for c in detail["columns"][1:])
 

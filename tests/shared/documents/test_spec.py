@@ -34,6 +34,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     DealStatement,
     MaskStatement,
 )
+from commingle.shared.registry import MECHANISMS, mechanism_named
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
 
 Json = dict[str, Any]
@@ -293,6 +294,15 @@ def test_whitened_rows_that_may_be_longer_than_one_are_refused(row_norm: float |
     document["parties"][1]["row_norm"] = row_norm
     with pytest.raises(DocumentError, match="row_norm of at most 1"):
         parse(document)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_takes_whitened_rows(mechanism: str) -> None:
+    chosen: Json = {"mechanism": mechanism, "fraction_bits": mechanism_named(mechanism).fraction_bits}
+    if mechanism != "rmgm":
+        chosen["k"] = None
+    spec = parse({**changed("parties/1/whitening", WHITENING), **chosen})
+    assert plan_blocks(spec)[1].columns == ("whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
 
 
 def test_whitened_columns_are_published_under_their_own_names() -> None:

@@ -1,12 +1,8 @@
 """Moments whose noise has any covariance: what undoing a whitening may and may not change."""
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.linalg
-from numpy.typing import NDArray
 from scipy.special import fdtri
 
 from commingle.services.fit import ESTIMATORS, Fit, FitRequest, PreparedMoments, fit_prepared
@@ -27,22 +23,12 @@ SHARED = np.eye(P)
 SHARED[np.ix_([1, 2, 6], [1, 2, 6])] = [[0.5, 0.1, 0.2], [0.1, 0.6, -0.1], [0.2, 0.3, 0.4]]
 
 
-def undone(prepared: PreparedMoments, transform: NDArray[np.floating[Any]]) -> PreparedMoments:
-    """As `PreparedMoments.of_release` undoes a whitening."""
-    return replace(
-        prepared,
-        gram=transform @ prepared.gram @ transform.T,
-        V=transform @ prepared.V @ transform.T,
-        root=transform @ prepared.root,
-    )
-
-
 def whitened(k: int, noise: float, transform: Array, *, seed: int = 1) -> PreparedMoments:
     """A release whose whitened columns T^-1 x got equal noise, undone."""
     rng, back = np.random.default_rng(seed), np.linalg.inv(transform)
     sketch = rng.normal(size=(k, P)) @ np.linalg.cholesky(back @ S @ back.T / k).T
     sketch[:, 1:] += rng.normal(0, np.sqrt(noise), (k, P - 1))
-    return undone(prepared_of(sketch.T @ sketch, k, noise), transform)
+    return prepared_of(sketch.T @ sketch, k, noise).map_columns(transform)
 
 
 def prepared_of(gram: Array, k: int, noise: float) -> PreparedMoments:
@@ -60,8 +46,8 @@ def test_without_noise_every_estimator_is_what_it_is_unwhitened(
     estimator: str, transform: Array, intercept: bool
 ) -> None:
     plain = PreparedMoments.of(noiseless(TABLE), SCHEMA)
-    published = undone(plain, np.linalg.inv(transform))
-    there_and_back = undone(published, transform)
+    published = plain.map_columns(np.asarray(np.linalg.inv(transform), np.float64))
+    there_and_back = published.map_columns(transform)
     np.testing.assert_allclose(
         fitted(there_and_back, estimator, intercept=intercept).coefficients,
         fitted(plain, estimator, intercept=intercept).coefficients,
@@ -85,7 +71,7 @@ def test_measurement_error_of_a_noisy_release_does_not_depend_on_the_basis_of_th
     # S, G and V in another basis of (age, dose): slopes must follow the basis, errors with them
     prepared, turn = whitened(400, 3.0, T), np.eye(P)
     turn[1:3, 1:3] = [[1.0, 0.7], [-0.4, 1.0]]
-    turned = undone(prepared, turn)
+    turned = prepared.map_columns(turn)
     a, b = fitted(prepared), fitted(turned)
     scale = np.array([40.0, 2.5])  # encoded units of age and dose
     slopes = turn[1:3, 1:3].T @ (b.coefficients[1:3] * scale)
@@ -98,7 +84,7 @@ def test_measurement_error_with_shared_noise_does_not_depend_on_a_shift_of_the_l
     # y' = y + 0.5 age: the coefficient of age grows by exactly that, nothing else moves
     prepared, shift = whitened(400, 3.0, SHARED), np.eye(P)
     shift[6, 1] = 0.5
-    a, b = fitted(prepared), fitted(undone(prepared, shift))
+    a, b = fitted(prepared), fitted(prepared.map_columns(shift))
     change = np.zeros(6)
     change[1] = 0.5 * 100 / 40  # in original units of pressure per year
     change[0] = -change[1] * 58
@@ -123,7 +109,7 @@ def test_noise_alone_is_taken_for_signal_at_the_stated_rate(transform: Array) ->
     rejected = []
     for seed in range(1000):
         sketch = np.random.default_rng(seed).normal(size=(200, P))
-        prepared = undone(prepared_of(sketch.T @ sketch, 200, 1.0), transform)
+        prepared = prepared_of(sketch.T @ sketch, 200, 1.0).map_columns(transform)
         signal = measure(build_system(prepared, 6, (1, 2, 3, 4, 5), intercept=True))
         rejected.append(signal.f_statistic > fdtri(5, signal.f_degrees, 0.95))
     # 1000 repeats at 0.05: standard error 0.007

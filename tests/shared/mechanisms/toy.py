@@ -42,7 +42,6 @@ class ToyPlanner(Planner):
 class Toy(Dgm):
     """Published: every subject's row, the last first."""
 
-    whitens = False
     publishes = "toy rows"
     trust = TRUST
 

@@ -12,6 +12,7 @@ from commingle.shared.forecast.forecast import forecast
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import Assumptions, task_of, uniform_law
+from commingle.shared.registry import MECHANISMS
 from tests.shared.forecast.designs import design, mixed, numeric
 
 
@@ -129,10 +130,8 @@ def test_whitened_columns_are_named_as_published_and_said_to_be_mixtures() -> No
     assert not any("mixtures" in sentence for sentence in forecast(mixed()).sentences)
 
 
-def test_moments_of_whitened_rows_have_no_forecast_and_are_left_out_of_a_comparison() -> None:
-    with pytest.raises(PlanningError, match="moments takes no whitening"):
-        task_of(whitened(mechanism="moments"), Assumptions())
-    assert [point.mechanism for point in plan(whitened()).mechanisms] == ["rmgm", "dgm"]
+def test_every_mechanism_is_compared_on_whitened_rows() -> None:
+    assert [point.mechanism for point in plan(whitened()).mechanisms] == [*MECHANISMS]
 
 
 def test_whitened_rows_without_a_row_norm_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.documents.schema import Whitening, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import calibrated_rho
@@ -143,6 +143,20 @@ def test_errors_of_single_coefficients_and_of_the_intercept_are_those_of_ols() -
     mean = 5 + 5 * task.mean  # original units: slopes alike, levels times 5
     intercept = sqrt(25 * found.level_variance + mean @ found.covariance @ mean)
     np.testing.assert_allclose([intercept, *np.sqrt(np.diag(found.covariance))], real.errors, rtol=0.2)
+
+
+def test_whitened_rows_are_forecast_with_the_noise_of_their_row_norm() -> None:
+    """Nine columns of variance 1/3, three at each of three parties, the label as published."""
+    design = numeric(9, 3, mechanism="moments", n=20_000)
+    each = Whitening(centre=(0.0,) * 3, matrix=((2.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.5, 3.0)))
+    design = replace(design, shares=tuple(replace(s, whitening=each, row_norm=1.0) for s in design.shares))
+    given = moments_of_columns(9, mean=0.02, seed=3)
+    given[1:, 1:] *= 1 / 3 / 0.15
+    task = task_of(design, Assumptions(target="x8", second_moments=given))
+    found, real = NOISY_MOMENTS.predict(design, task), simulate(design, task, given)
+    assert found.told_apart
+    assert found.r_squared == pytest.approx(real.r_squared, abs=0.02)
+    assert relative_error(task, found) == pytest.approx(real.error, rel=0.2)
 
 
 def test_row_norm_lowers_the_noise() -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, VerificationError
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.moments.block import MOMENTS, open_matrix, places
 from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
@@ -32,6 +32,7 @@ from tests.shared.mechanisms.moments.exchange.world import (
     NUMBERS,
     SEX,
     THREE,
+    WHITENED,
     Block,
     World,
     approval,
@@ -69,14 +70,26 @@ def second_moment(world: World) -> Block:
 # --- what comes out -------------------------------------------------------------------------------------------------
 
 
-def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(world: World) -> None:
-    drawn = noises(SPEC)
-    matrix = assemble(SPEC, [world.submission(name, drawn[name]) for name in NAMES])
-    nothing = np.zeros(len(SPEC.columns), np.int64)
-    expected = second_moment(world) + open_matrix(SPEC, np.column_stack([nothing, *drawn.values()]))
-    assert np.array_equal(open_matrix(SPEC, matrix), expected)
-    found = MOMENTS.moments(SPEC, [plan.sigma for plan in plan_blocks(SPEC)], matrix)
+@pytest.mark.parametrize("parties", [THREE, WHITENED], ids=["plain", "whitened"])
+def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(parties: tuple[PartySpec, ...]) -> None:
+    spec = spec_of(parties)
+    world, drawn = exchanged(spec), noises(spec)
+    matrix = assemble(spec, [world.submission(name, drawn[name]) for name in NAMES])
+    nothing = np.zeros(len(spec.columns), np.int64)
+    expected = second_moment(world) + open_matrix(spec, np.column_stack([nothing, *drawn.values()]))
+    assert np.array_equal(open_matrix(spec, matrix), expected)
+    found = MOMENTS.moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**14)
+
+
+def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:
+    spec = spec_of(WHITENED)
+    world, drawn = exchanged(spec), noises(spec)
+    blocks = {name: world.submission(name, drawn[name]) for name in NAMES}
+    files = published(world, blocks, dict.fromkeys(NAMES, world.seen("lab")))
+    checked = verify_release(*files, trusted_coordinator=None)
+    mixtures = ("whitened[age]", "whitened[bmi]", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
+    assert checked.moments.columns == ("(intercept)", *mixtures, "sex")
 
 
 def test_published_release_verifies_and_other_transcripts_do_not(world: World) -> None:

@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, open_spec
-from commingle.shared.dp.fixed_point import clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.agreement import Agreement, agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import Dealt, Hand, deal, open_package
@@ -42,16 +49,32 @@ SEX = BinaryAttribute(name="sex", levels=("f", "m"))
 BLOOD = CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"))
 
 
-def party_spec(name: str, *attributes: Attribute, row_norm: float | None = None) -> PartySpec:
+def party_spec(
+    name: str, *attributes: Attribute, row_norm: float | None = None, whitening: Whitening | None = None
+) -> PartySpec:
     key = KEYS[name].verifying_key.raw.hex()
     return PartySpec(
-        name=name, signing_key=key, sealing_key=key, dataset="data", attributes=attributes, row_norm=row_norm
+        name=name,
+        signing_key=key,
+        sealing_key=key,
+        dataset="data",
+        attributes=attributes,
+        row_norm=row_norm,
+        whitening=whitening,
     )
 
 
 THREE = (
     party_spec("clinic", *NUMBERS),
     party_spec("lab", BLOOD, row_norm=0.75),
+    party_spec("registry", SEX),
+)
+
+SKEW = Whitening(centre=(0.3, -0.9), matrix=((3.0, -1.0), (0.5, 0.7)))
+UNEVEN = Whitening(centre=(0.1, 0.5, 0.0), matrix=((9.0, 0.0, 0.0), (0.0, 0.6, 0.0), (0.0, 0.0, 0.2)))
+WHITENED = (
+    party_spec("clinic", *NUMBERS, row_norm=1.0, whitening=SKEW),
+    party_spec("lab", BLOOD, row_norm=0.4, whitening=UNEVEN),
     party_spec("registry", SEX),
 )
 
@@ -82,8 +105,7 @@ def private_rows(party: PartySpec, n: int, seed: int = 0) -> Block:
             parts.append(np.eye(len(attribute.levels))[random.integers(0, len(attribute.levels), n)][:, 1:])
         else:
             parts.append(random.uniform(-1, 1, (n, 1)))
-    q = coarsen(quantise(np.hstack(parts)), 14)
-    return q if party.row_norm is None else clip_rows(q, squared_row_limit(party.row_norm, 14))
+    return bounded_rows(party, 14)(quantise(np.hstack(parts)))
 
 
 def entropy(seed: int = 0) -> Callable[[int], bytes]:

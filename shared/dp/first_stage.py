@@ -1,0 +1,184 @@
+"""What a party's own columns are like, bought with a small share of its budget, and the map that follows from it.
+
+Sums and sums of squares of the encoded columns are published with noise. From them and public numbers alone follows the
+affine map that is applied to the rows of the main release, which spends the rest (docs/proofs/two-stages.md): columns
+are centred and divided by the square root of their standard deviation, so that directions in which rows hardly vary do
+not drown, and rows are cut at norm 1 afterwards. The map is an `IntegerMap`, like one from public rows. All of it is
+integer arithmetic: everybody computes the same map from the published sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss, least_sigma
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
+
+_SQUARE_WEIGHT = {Adjacency.REPLACE_ONE: Fraction(11, 4), Adjacency.ZERO_OUT: Fraction(1)}
+_MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
+
+# Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
+_MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
+_LEAST_VARIANCE = SCALE**2 // 250
+_LEAST_RADIUS, _LARGEST_RADIUS = Fraction(1, 4), Fraction(6)
+_RADIUS_SCALE = Fraction(1, 40_000)  # r is 1 where rho n^2 / columns^2 is 40,000
+
+
+class Kind(StrEnum):
+    """Of an attribute, as a schema says: what its integers can be decides what has to be measured."""
+
+    NUMERIC = "numeric"
+    BINARY = "binary"
+    CATEGORICAL = "categorical"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAttribute:
+    """An attribute of so many encoded columns; one unless it is categorical."""
+
+    kind: Kind
+    columns: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStage:
+    """The noise of a party's sums.
+
+    Attributes:
+        attributes: of the party, in the order of its columns.
+        n: subjects.
+        sigma: standard deviation of the noise of sum q_j, in steps of 2^-15.
+        square_sigma: of sum q_j^2 of numeric columns, in steps of 4^-15.
+    """
+
+    attributes: tuple[MeasuredAttribute, ...]
+    n: int
+    sigma: int
+    square_sigma: int
+
+    @property
+    def columns(self) -> int:
+        """Encoded columns, d."""
+        return sum(attribute.columns for attribute in self.attributes)
+
+    def noise(self, draw: Sampler) -> NDArray[np.int64]:
+        """Independent noise of all sums, drawn now."""
+        numbers = len(_numeric(self.attributes))
+        return np.concatenate([draw(self.sigma, self.columns), draw(self.square_sigma, numbers)])
+
+
+def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> FirstStage:
+    """The least noise with which the sums over n subjects lose no more than `rho` in that adjacency.
+
+    Raises:
+        ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
+    """
+    if n > _MOST_SUBJECTS:
+        raise ParameterError(f"{n} subjects cannot be summed exactly", remedy="Split them into several releases.")
+    attributes, weight = tuple(attributes), _SQUARE_WEIGHT[adjacency]
+    sigma = least_sigma(squared_sensitivity=_squared_sensitivity(attributes, adjacency), rho=rho)
+    # the least s with weight s^2 >= sigma^2 4^15
+    square_sigma = isqrt(-(-((sigma * SCALE) ** 2) * weight.denominator // weight.numerator) - 1) + 1
+    if square_sigma > SIGMA_LIMIT:
+        raise ParameterError("the first stage needs too much noise", remedy="Raise epsilon.")
+    return FirstStage(attributes, n, sigma, square_sigma)
+
+
+def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
+    """What the sums cost in an adjacency, be it the one that they were planned for or replace_one.
+
+    Guarantee: rho-zCDP for whoever sees them; neighbours differ in one subject's values (docs/proofs/two-stages.md, 1).
+    """
+    return gaussian_loss(squared_sensitivity=_squared_sensitivity(stage.attributes, adjacency), sigma=stage.sigma)
+
+
+def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: Adjacency) -> int:
+    """Of all sums, those of squares counted by their weight: under replace_one they add nothing."""
+    replace = adjacency is Adjacency.REPLACE_ONE
+    each = {Kind.NUMERIC: 4 if replace else 2, Kind.BINARY: 4 if replace else 1, Kind.CATEGORICAL: 2 if replace else 1}
+    return sum(each[attribute.kind] for attribute in attributes) * SCALE**2
+
+
+def column_sums(q: NDArray[np.int64], attributes: Sequence[MeasuredAttribute]) -> NDArray[np.int64]:
+    """Sums of the d columns of encoded rows (m x d), then sums of squares of the numeric ones. Exact, and additive."""
+    squares = q[:, _numeric(attributes)] ** 2
+    return np.concatenate([q.sum(axis=0), squares.sum(axis=0)])
+
+
+def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
+    """The map of a party's rows that follows from its noisy sums. Total: any sums give one that can be undone.
+
+    z = (x - m) / (sqrt(s) R) with means m, standard deviations s and R^2 = r^2 sum s: the mean square norm of a row is
+    1 / r^2. Where R^2 is no less than W^2, the sum over attributes of the largest 1/s, z = x / (sqrt(s) W) instead: no
+    row of the schema is longer than 1 then, and none is cut.
+
+    Args:
+        stage: the noise in the sums.
+        sums: as `column_sums` gives them, with noise.
+        radius_squared: r^2.
+    """
+    totals = [int(total) for total in sums]
+    squares = dict(zip(_numeric(stage.attributes), totals[stage.columns :], strict=True))
+    centres, deviations, longest, start = [], [], Fraction(0), 0
+    for attribute in stage.attributes:
+        places = range(start, start + attribute.columns)
+        found = [_column(stage, attribute.kind, totals[j], squares.get(j, 0)) for j in places]
+        centres += [centre for centre, _ in found]
+        deviations += [deviation for _, deviation in found]
+        longest += Fraction(SCALE, min(deviation for _, deviation in found))
+        start = places.stop
+    cut = radius_squared * sum(deviations) / SCALE
+    limit = min(cut, longest)
+    gains = [isqrt((SCALE << 2 * MATRIX_BITS) * limit.denominator // (s * limit.numerator)) for s in deviations]
+    centre = np.array(centres, np.int64) if cut < longest else np.zeros(stage.columns, np.int64)
+    return IntegerMap(np.diag(np.array(gains, np.int64)), centre)
+
+
+def radius_squared_for(*, rho: Rho, n: int, columns: Fraction) -> Fraction:
+    """r^2 of `scaling`, from public numbers: rows are cut the less, the less noise there will be.
+
+    r^(16/3) is proportional to rho n^2 / columns^2, the inverse of the variance of the noise in a correlation.
+
+    Args:
+        rho: of both stages.
+        n: subjects.
+        columns: of a party, on average.
+    """
+    signal = _RADIUS_SCALE * Fraction(rho.units, RHO_UNITS) * n**2 / columns**2
+    root = Fraction(isqrt(isqrt(isqrt(int(signal**3 * 2**128)))), 2**16)
+    return min(max(root, _LEAST_RADIUS), _LARGEST_RADIUS)
+
+
+def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:
+    """Places of the numeric columns."""
+    kinds = [attribute.kind for attribute in attributes for _ in range(attribute.columns)]
+    return [place for place, kind in enumerate(kinds) if kind is Kind.NUMERIC]
+
+
+def _column(stage: FirstStage, kind: Kind, total: int, squares: int) -> tuple[int, int]:
+    """Mean and standard deviation of a column, in steps of 2^-15, from its noisy sums.
+
+    The mean is drawn towards 0 as its noise, of variance sigma^2 / n^2, asks for under a prior variance of 3/20. The
+    variance Q/n - (T^2 - sigma^2)/n^2 is not taken for less than one standard deviation of its own noise.
+    """
+    n, noise, prior = stage.n, stage.sigma**2, _MEAN_VARIANCE * SCALE**2
+    mean = int(total * n * prior / (n**2 * prior + noise))
+    centre = min(max(mean, 0 if kind is Kind.CATEGORICAL else -SCALE), SCALE)
+    if kind is Kind.NUMERIC:
+        error = (stage.square_sigma**2 + 4 * centre**2 * noise) * n**2
+    elif kind is Kind.BINARY:
+        squares, error = n * SCALE**2, 4 * centre**2 * noise * n**2
+    else:
+        squares, error = SCALE * total, (SCALE - 2 * centre) ** 2 * noise * n**2
+    variance = (n * squares - total**2 + noise) // n**2
+    uncertainty = isqrt((error + 2 * noise**2) // n**4)
+    return centre, isqrt(min(max(variance, uncertainty, _LEAST_VARIANCE), SCALE**2))

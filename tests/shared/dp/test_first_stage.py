@@ -1,0 +1,228 @@
+"""Noisy sums of a party's columns and the map that follows: bounds against search, the map for any sums at all."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.first_stage import (
+    FirstStage,
+    Kind,
+    MeasuredAttribute,
+    column_sums,
+    first_stage_loss,
+    plan_first_stage,
+    radius_squared_for,
+    scaling,
+)
+from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.whitening import CONDITION_LIMIT, ROW_SUM_LIMIT, WHITENED_LIMIT
+
+Rows = NDArray[np.int64]
+NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
+LEVELS = MeasuredAttribute(Kind.CATEGORICAL, 3)
+MIXED = (NUMBER, LEVELS, BINARY, NUMBER)
+RHO = Rho(1 << 58)  # 1/64
+# where a change of the sums and one of their squares together come nearest to the bound: |q - p| = 1.2352 S
+WORST = round(1.2352 * SCALE) - SCALE
+STEPS = st.one_of(st.integers(-SCALE, SCALE), st.sampled_from([-SCALE, 1 - SCALE, -1, 0, 1, WORST, SCALE - 1, SCALE]))
+
+
+def encoded_row(attributes: Sequence[MeasuredAttribute]) -> st.SearchStrategy[list[int]]:
+    """What one subject's integers can be (docs/proofs/sensitivity.md, 1)."""
+    parts = []
+    for attribute in attributes:
+        if attribute.kind is Kind.CATEGORICAL:
+            one_of = [[0] * attribute.columns, *(np.eye(attribute.columns, dtype=np.int64) * SCALE).tolist()]
+            parts.append(st.sampled_from(one_of))
+        else:
+            parts.append(STEPS.map(lambda step: [step]))
+    return st.tuples(*parts).map(lambda chosen: [step for part in chosen for step in part])
+
+
+def moved(stage: FirstStage, row: Sequence[int], other: Sequence[int]) -> Fraction:
+    """Sum of squared changes over variances, when one subject's row changes."""
+    change = column_sums(np.array([row]), stage.attributes) - column_sums(np.array([other]), stage.attributes)
+    sums, squares = change[: stage.columns], change[stage.columns :]
+    of_squares = Fraction(sum(int(v) ** 2 for v in squares), stage.square_sigma**2)
+    return Fraction(sum(int(v) ** 2 for v in sums), stage.sigma**2) + of_squares
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@given(data=st.data())
+def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(adjacency: Adjacency, data: st.DataObject) -> None:
+    stage = plan_first_stage(MIXED, n=1000, rho=RHO, adjacency=adjacency)
+    row, other = data.draw(encoded_row(MIXED)), data.draw(encoded_row(MIXED))
+    zeros = [0] * stage.columns
+    own = moved(stage, row, zeros if adjacency is Adjacency.ZERO_OUT else other)
+    assert own <= Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
+    charge = first_stage_loss(stage, Adjacency.REPLACE_ONE)
+    assert moved(stage, row, other) <= Fraction(2 * charge.units, 1 << 64)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(adjacency: Adjacency) -> None:
+    stage = plan_first_stage((NUMBER,), n=1000, rho=RHO, adjacency=adjacency)
+    grid = np.unique([*np.linspace(-SCALE, SCALE, 129).astype(np.int64), WORST, -WORST, 1 - SCALE]).tolist()
+    others = grid if adjacency is Adjacency.REPLACE_ONE else [0]
+    farthest = max(moved(stage, [q], [p]) for q, p in product(grid, others))
+    loss = Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
+    assert Fraction(999, 1000) * loss <= farthest <= loss
+
+
+def test_squares_cost_nothing_under_replace_one_and_a_little_less_noise_would_cost() -> None:
+    """(q - p)^2 / s^2 + (q^2 - p^2)^2 / t^2 with t^2 = s^2 4^15 / w stays below 4 S^2 / s^2 up to w = 2.7725."""
+    q, p = SCALE, -WORST
+    for weight, within in ((Fraction(11, 4), True), (Fraction(14, 5), False)):
+        found = (q - p) ** 2 + weight * Fraction(q * q - p * p, SCALE) ** 2
+        assert (found <= 4 * SCALE**2) is within
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@given(units=st.integers(1 << 40, 1 << 70))
+def test_noise_is_the_least_that_keeps_the_share(adjacency: Adjacency, units: int) -> None:
+    stage = plan_first_stage(MIXED, n=1000, rho=Rho(units), adjacency=adjacency)
+    assert first_stage_loss(stage, adjacency) <= Rho(units)
+    less = FirstStage(stage.attributes, stage.n, stage.sigma - 1, stage.square_sigma)
+    assert stage.sigma == 1 or first_stage_loss(less, adjacency) > Rho(units)
+    weight = {Adjacency.REPLACE_ONE: Fraction(11, 4), Adjacency.ZERO_OUT: Fraction(1)}[adjacency]
+    assert weight * (stage.square_sigma - 1) ** 2 < (stage.sigma * SCALE) ** 2 <= weight * stage.square_sigma**2
+
+
+def test_share_too_small_for_exact_noise_is_refused() -> None:
+    with pytest.raises(ParameterError, match="too much noise"):
+        plan_first_stage(MIXED, n=1000, rho=Rho(1 << 10), adjacency=Adjacency.REPLACE_ONE)
+
+
+def test_more_subjects_than_squares_can_be_summed_of_are_refused() -> None:
+    with pytest.raises(ParameterError, match="cannot be summed"):
+        plan_first_stage(MIXED, n=2**31 + 1, rho=RHO, adjacency=Adjacency.REPLACE_ONE)
+
+
+def test_noise_of_sums_and_of_squares_is_drawn_once_at_its_scale() -> None:
+    stage, calls = plan_first_stage(MIXED, n=1000, rho=RHO, adjacency=Adjacency.REPLACE_ONE), []
+
+    def draw(sigma: int, count: int) -> Rows:
+        calls.append((sigma, count))
+        return np.full(count, sigma)
+
+    assert stage.noise(draw).tolist() == [stage.sigma] * 6 + [stage.square_sigma] * 2
+    assert calls == [(stage.sigma, 6), (stage.square_sigma, 2)]
+
+
+ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
+
+
+@given(
+    sums=st.lists(ANY_SUM, min_size=8, max_size=8),
+    n=st.integers(1, 2**31),
+    sigma=st.sampled_from([1, 2**20, 2**33]),
+    radius=st.fractions(Fraction(1, 4), 6),
+)
+def test_any_sums_give_a_map_that_can_be_applied_and_undone(
+    sums: list[int], n: int, sigma: int, radius: Fraction
+) -> None:
+    """Else a refusal would be a fact about noise and rows that nobody has paid for."""
+    stage = FirstStage(MIXED, n, sigma, min(sigma * SCALE, SIGMA_LIMIT))
+    made = scaling(stage, np.array(sums), radius_squared=radius)
+    gains = np.diag(made.matrix)
+    assert np.array_equal(np.diag(gains), made.matrix)
+    assert 0 < gains.min() <= gains.max() <= ROW_SUM_LIMIT << 20
+    assert gains.max() <= 5 * gains.min() < CONDITION_LIMIT * gains.min()
+    assert np.abs(made.centre).max() <= SCALE
+    assert made.centre[1:4].min() >= 0
+    ends = np.array([[SCALE] * 6, [-SCALE, 0, 0, 0, -SCALE, -SCALE]])
+    assert np.abs(made.rows(ends)).max() <= WHITENED_LIMIT
+
+
+@given(data=st.data(), fraction_bits=st.sampled_from([14, 15]), radius=st.fractions(Fraction(1, 4), 6))
+def test_mapped_and_cut_rows_are_no_farther_apart_than_two_row_norms(
+    data: st.DataObject, fraction_bits: int, radius: Fraction
+) -> None:
+    stage = plan_first_stage(MIXED, n=1000, rho=RHO, adjacency=Adjacency.REPLACE_ONE)
+    sums = np.array(data.draw(st.lists(ANY_SUM, min_size=8, max_size=8)))
+    made = scaling(stage, sums, radius_squared=radius)
+    rows = np.array([data.draw(encoded_row(MIXED)), data.draw(encoded_row(MIXED))])
+    mapped = coarsen(made.rows(rows), fraction_bits)
+    z = clip_rows(mapped, squared_row_limit(1.0, fraction_bits), largest=WHITENED_LIMIT)
+    for adjacency, change in ((Adjacency.REPLACE_ONE, z[0] - z[1]), (Adjacency.ZERO_OUT, z[0])):
+        bound = squared_sensitivity(None, row_norm=1.0, adjacency=adjacency, fraction_bits=fraction_bits)
+        assert int(change @ change) <= bound
+
+
+@given(data=st.data(), fraction_bits=st.sampled_from([14, 15]))
+def test_no_row_is_cut_where_the_radius_holds_all_of_them(data: st.DataObject, fraction_bits: int) -> None:
+    """Columns at the ends of their bounds: s is 1, so r^2 = 2 is beyond the longest row."""
+    attributes = (BINARY, NUMBER, BINARY)
+    stage = FirstStage(attributes, 8, 1, 1)
+    q = np.array(list(product((-SCALE, SCALE), repeat=3)))
+    made = scaling(stage, column_sums(q, attributes), radius_squared=Fraction(2))
+    assert not made.centre.any()
+    row = np.array([data.draw(encoded_row(attributes))])
+    mapped = coarsen(made.rows(row), fraction_bits)
+    assert int((mapped**2).sum()) <= squared_row_limit(1.0, fraction_bits)
+
+
+def table(n: int, seed: int = 0) -> Rows:
+    """Rows of a narrow number off centre, three levels and a reference, a lopsided binary and a wide number."""
+    random = np.random.default_rng(seed)
+    levels = np.eye(4)[random.choice(4, n, p=[0.5, 0.3, 0.15, 0.05])][:, 1:]
+    sex = np.where(random.uniform(size=n) < 0.3, 1.0, -1.0)
+    narrow = np.clip(random.normal(-0.4, 0.1, n), -1, 1)
+    return quantise(np.column_stack([narrow, levels, sex, random.uniform(-1, 1, n)]))
+
+
+def test_exact_sums_centre_the_rows_and_give_them_the_norm_that_was_asked() -> None:
+    q = table(20_000)
+    stage = FirstStage(MIXED, len(q), 1, 1)
+    made = scaling(stage, column_sums(q, MIXED), radius_squared=Fraction(9, 4))
+    z = made.rows(q) / SCALE
+    np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-4)
+    assert (z**2).sum(axis=1).mean() == pytest.approx(4 / 9, rel=1e-3)
+    s = np.maximum((q / SCALE).std(axis=0), 250**-0.5)
+    np.testing.assert_allclose(z.std(axis=0) / np.sqrt(s), z.std(axis=0)[0] / np.sqrt(s[0]), rtol=1e-3)
+
+
+@given(hnp.arrays(np.int64, (5, 2), elements=STEPS), st.fractions(Fraction(1, 4), 6))
+def test_undone_rows_are_the_rows_but_for_truncation(q: Rows, radius: Fraction) -> None:
+    stage = FirstStage((NUMBER, NUMBER), len(q), 2**10, 2**25)
+    made = scaling(stage, column_sums(q, stage.attributes), radius_squared=radius)
+    back, centre = made.undo()
+    errors = np.abs(made.rows(q) / SCALE @ back.T + centre - q / SCALE)
+    assert (errors <= np.diag(back) / SCALE + 1e-9).all()
+
+
+def test_noisier_sums_draw_the_map_towards_that_of_columns_nobody_knows() -> None:
+    q = table(2_000)
+    sums, previous = column_sums(q, MIXED), np.full(6, 2.0)
+    for sigma in (1, 2**24, 2**27, 2**31):
+        stage = FirstStage(MIXED, len(q), sigma, sigma * SCALE)
+        centre = np.abs(scaling(stage, sums, radius_squared=Fraction(1)).centre)
+        assert (centre <= previous * SCALE).all()
+        previous = centre / SCALE
+    assert not previous.any()
+
+
+def test_sums_add_over_batches() -> None:
+    q = table(300)
+    parts = [column_sums(part, MIXED) for part in np.array_split(q, 7)]
+    assert np.array_equal(sum(parts), column_sums(q, MIXED))
+
+
+def test_radius_grows_with_what_there_is_to_spend_between_its_ends() -> None:
+    found = [radius_squared_for(rho=Rho(1 << 58), n=n, columns=Fraction(5)) for n in (2, 1000, 20_000, 100_000, 10**9)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (Fraction(1, 4), Fraction(6))
+    # of rho 1/16: rho n^2 / columns^2 is 40,000, and 16 times as much
+    for n, expected in ((800, 1.0), (3200, 16**0.375)):
+        one_column = radius_squared_for(rho=Rho(1 << 60), n=n, columns=Fraction(1))
+        assert float(one_column) == pytest.approx(expected, rel=1e-4)
