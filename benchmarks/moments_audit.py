@@ -33,7 +33,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
@@ -221,6 +221,14 @@ def check_sampled(release: Ready, still: Floats, numbers: Numbers) -> None:
             raise AssertionError("the release is not the noiseless one plus one draw of the planned noise")
 
 
+def claimed(case: Case, spec: ReleaseSpec) -> Rho:
+    """What the proofs say such an attacker can see."""
+    plans = plan_blocks(spec)
+    members = sum((plan.loss for place, plan in enumerate(plans) if place in case.changed), start=ZERO)
+    outsiders = mechanism_of(spec).outsider_loss(spec, [plan.sigma for plan in plans], spec.adjacency)
+    return members if case.inside else min(members, outsiders)
+
+
 def audit_moments(
     epsilon: float, cases: Sequence[Case] = CASES, *, runs: int, alpha: float = ALPHA
 ) -> list[dict[str, Any]]:
@@ -235,12 +243,11 @@ def audit_moments(
         for release, still in zip(pair, stills, strict=True):
             check_sampled(release, still, numbers)
         apart = stills[1] - stills[0]
-        losses = (plan.loss for place, plan in enumerate(plan_blocks(spec)) if place in case.changed)
         results.append(
             {
                 "mechanism": "moments",
                 "seen_by": case.seen_by,
-                "claimed": sum(losses, start=ZERO).epsilon(DELTA),
+                "claimed": claimed(case, spec).epsilon(DELTA),
                 "demonstrated": epsilon_bound(*scores(case, numbers, apart, honest), alpha=alpha),
                 "with_half_the_noise": epsilon_bound(*scores(case, numbers, apart, broken), alpha=alpha),
             }

@@ -97,7 +97,8 @@ def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
     if len(matching) > 1:
         raise click.UsageError(f"{release} is the beginning of several releases")
     if matching and decision == "approval" and not as_json:
-        said = [f"Approving {matching[0]['mechanism']}. {matching[0]['trust']}", *matching[0]["outlook"]]
+        asked = matching[0]
+        said = [f"Approving {asked['mechanism']}. {asked['trust']}", _loss_of_a_subject(asked), *asked["outlook"]]
         say("\n".join(said))  # before anything is reserved or signed
     value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
     emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
@@ -124,10 +125,19 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
         )
     console.print(
         f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
-        f"{item['cost']['epsilon']:.3g}; a subject loses at most {item['per_subject_epsilon']:.3g} over all parties",
+        f"{item['cost']['epsilon']:.3g}",
         soft_wrap=True,
     )
-    for sentence in (item["protects"], item["trust"], *item["outlook"]):
+    for sentence in (_loss_of_a_subject(item), item["protects"], item["trust"], *item["outlook"]):
         console.print(f"  {sentence}", soft_wrap=True)
     for finding in item["findings"]:
         console.print(Text.assemble(("  speaks against it: ", "red"), finding), soft_wrap=True)
+
+
+def _loss_of_a_subject(item: dict[str, Any]) -> str:
+    """A subject is a row at every party, which the cost to one ledger does not tell."""
+    return (
+        f"A subject loses at most, by all parties together: to outsiders epsilon "
+        f"{item['per_subject_outsiders_epsilon']:.3g}; to everybody, fellow members included, epsilon "
+        f"{item['per_subject_epsilon']:.3g}."
+    )

@@ -62,6 +62,7 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
             "unit": "replace_one, this party's ledger",
         },
         "per_subject_epsilon": privacy.per_subject.replace_one.epsilon,
+        "per_subject_outsiders_epsilon": privacy.outsiders.replace_one.epsilon,
         "protects": PROTECTS,
         "trust": privacy.trust,
         "forecast": None if forecast is None else asdict(forecast),

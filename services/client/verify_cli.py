@@ -211,7 +211,8 @@ def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str]) -> Table:
     for party in privacy.per_party:
         whose = called(party.party, pinned=party.party in pinned)
         _add_loss(table, f"block of {whose}", party.loss, privacy.adjacency)
-    _add_loss(table, "a subject, by all parties", privacy.per_subject, privacy.adjacency)
+    _add_loss(table, "a subject, to outsiders", privacy.outsiders, privacy.adjacency)
+    _add_loss(table, "a subject, to everybody", privacy.per_subject, privacy.adjacency)
     return table
 
 

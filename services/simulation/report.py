@@ -17,15 +17,21 @@ from commingle.shared.documents.schema import encoded_columns
 def release_report(
     outcome: Outcome, fits: list[ScoredFit], unfit: dict[str, str], reference: Reference
 ) -> dict[str, Any]:
-    """One entry of `releases`. `rho_subject` and `epsilon_subject` are the sums over all parties, under replace_one."""
+    """One entry of `releases`, under replace_one.
+
+    `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
+    `_outsiders` what those learn who are no member.
+    """
     spec, privacy = outcome.release.spec, outcome.release.privacy
-    subject = privacy.per_subject.replace_one
+    everybody, outsiders = privacy.per_subject.replace_one, privacy.outsiders.replace_one
     return {
         "mechanism": spec.mechanism,
         "epsilon": spec.epsilon,
         "delta": spec.delta,
-        "rho_subject": subject.rho,
-        "epsilon_subject": subject.epsilon,
+        "rho_subject": everybody.rho,
+        "epsilon_subject": everybody.epsilon,
+        "rho_subject_outsiders": outsiders.rho,
+        "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.adjacency,
         "row_norm": spec.parties[0].row_norm,
         "k": spec.k,
@@ -129,9 +135,11 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
 
 def _title(release: dict[str, Any]) -> str:
     sketch = f", k = {release['k']:,}" if release["k"] is not None else ""
+    outsiders, everybody = release["epsilon_subject_outsiders"], release["epsilon_subject"]
     return (
-        f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per party, {release['epsilon_subject']:.3g} per "
-        f"person over all parties, delta {release['delta']:g}{sketch}"
+        f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per party; per person, over all parties, "
+        f"{outsiders:.3g} to outsiders, {everybody:.3g} to everybody, members included; "
+        f"delta {release['delta']:g}{sketch}"
     )
 
 

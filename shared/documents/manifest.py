@@ -42,7 +42,9 @@ class PrivacyStatement(WireModel):
     Attributes:
         trust: whom a party relies on besides itself.
         per_party: the guarantee of each block by itself (Wu et al. 2022).
-        per_subject: the sum over all parties, because the same person is a row at every party.
+        per_subject: of a person, who is a row at every party, to everybody, fellow members included: the sum over all
+            parties.
+        per_subject_outsiders: of a person to whoever holds no party's noise; only under calibration `analytic`.
     """
 
     adjacency: str
@@ -52,6 +54,18 @@ class PrivacyStatement(WireModel):
     trust: str = TRUST_NOBODY
     per_party: tuple[PartyLoss, ...]
     per_subject: ScopedLoss
+    per_subject_outsiders: Annotated[ScopedLoss | None, Field(exclude_if=lambda loss: loss is None)] = None
+
+    @property
+    def outsiders(self) -> ScopedLoss:
+        """Of a person to outsiders; where nothing is stated of them, what everybody learns."""
+        return self.per_subject_outsiders or self.per_subject
+
+    @property
+    def scopes(self) -> tuple[ScopedLoss, ...]:
+        """Every loss that is stated: of each party, then of a person."""
+        stated = (*(party.loss for party in self.per_party), self.per_subject, self.per_subject_outsiders)
+        return tuple(loss for loss in stated if loss is not None)
 
 
 class PublishedColumn(WireModel):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.registry import load, sketched_names
@@ -133,6 +134,17 @@ class Mechanism(ABC):
     @abstractmethod
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
         """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
+
+    def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+        """The loss of one person, whose rows change at all parties at once, to whoever holds no party's noise.
+
+        Here the sum over parties, which it never exceeds (docs/proofs/noise-and-accounting.md, 3.2).
+        """
+        losses = (
+            gaussian_loss(squared_sensitivity=self.squared_sensitivity(spec, party, adjacency), sigma=sigma)
+            for party, sigma in zip(spec.parties, sigmas, strict=True)
+        )
+        return sum(losses, start=ZERO)
 
     @abstractmethod
     def step(self, spec: ReleaseSpec) -> float:

@@ -9,6 +9,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss, StatedLoss
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import calibrated_rho, stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms import mechanism_of
@@ -71,7 +72,7 @@ def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
 
 def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     """The losses of a release: a function of its spec alone."""
-    plans = plan_blocks(spec)
+    plans, mechanism = plan_blocks(spec), mechanism_of(spec)
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
         def loss(rho: Rho) -> StatedLoss:
@@ -79,13 +80,19 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 
+    def outsiders() -> ScopedLoss:
+        sigmas = [plan.sigma for plan in plans]
+        return scoped(*(mechanism.outsider_loss(spec, sigmas, a) for a in (spec.adjacency, Adjacency.REPLACE_ONE)))
+
     return PrivacyStatement(
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
-        trust=mechanism_of(spec).trust,
+        trust=mechanism.trust,
         per_party=tuple(PartyLoss(party=p.party, loss=scoped(p.loss, p.charge)) for p in plans),
         per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
+        # earlier versions did not state it, and their calibration is another
+        per_subject_outsiders=outsiders() if spec.calibration is Calibration.ANALYTIC else None,
     )
 
 

@@ -149,17 +149,16 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
         "the manifest's rows do not follow from the spec",
     )
     claimed, computed = manifest.privacy, privacy_statement(document)
-    apart = {"per_party", "per_subject", "trust"}
+    apart = {"per_party", "per_subject", "per_subject_outsiders", "trust"}
     same = (
         claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)
         and claimed.trust in {computed.trust, *mechanism_of(document).earlier_trust}
         and [p.party for p in claimed.per_party] == [p.party for p in computed.per_party]
+        and len(claimed.scopes) == len(computed.scopes)
     )
-    scopes = [*(p.loss for p in claimed.per_party), claimed.per_subject]
-    true = [*(p.loss for p in computed.per_party), computed.per_subject]
     pairs = [
         (getattr(getattr(a, unit), field), getattr(getattr(b, unit), field))
-        for a, b in zip(scopes, true, strict=False)
+        for a, b in zip(claimed.scopes, computed.scopes, strict=False)
         for unit in ("own", "replace_one")
         for field in ("rho", "epsilon")
     ]

@@ -23,6 +23,8 @@ RELEASE_KEYS = {
     "delta",
     "rho_subject",
     "epsilon_subject",
+    "rho_subject_outsiders",
+    "epsilon_subject_outsiders",
     "adjacency",
     "row_norm",
     "k",

@@ -27,7 +27,7 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.planning.design import design_of
 from commingle.shared.registry import mechanism_named
-from commingle.shared.release.plan import plan_block
+from commingle.shared.release.plan import plan_block, privacy_statement
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES
@@ -102,6 +102,17 @@ def plans() -> dict[str, Any]:
         found[f"{mechanism} {adjacency} {calibration} {epsilon} {row_norm}"] = {
             party.name: planned(changed, party) for party in changed.parties
         }
+    return found
+
+
+def statements() -> dict[str, Any]:
+    """What manifests say of privacy under the calibration of today, as their bytes are signed."""
+    found = {}
+    for mechanism, adjacency in product(MECHANISMS, ("replace_one", "zero_out")):
+        asked = json.loads(encode(world.signed_spec(mechanism).document))
+        changes = {"adjacency": adjacency, "calibration": "analytic", "epsilon": 1.0}
+        changed = decode(ReleaseSpec, json.dumps(asked | changes).encode())
+        found[f"{mechanism} {adjacency}"] = encode(privacy_statement(changed)).decode()
     return found
 
 

@@ -23,6 +23,7 @@ FILES = (
     "records",
     "encoding",
     "plans",
+    "statements",
     "fits",
 )
 LOOSE = "forecasts"
@@ -43,6 +44,7 @@ def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
         "records": lambda: records.everything(drawn),
         "encoding": lambda: {**figures.encoding(), **figures.arithmetic()},
         "plans": figures.plans,
+        "statements": figures.statements,
         "fits": lambda: figures.fits(drawn),
         LOOSE: figures.forecasts,
     }

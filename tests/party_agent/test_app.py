@@ -190,6 +190,7 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     assert (one["attributes"], one["parties"], one["k"]) == (["age", "bmi"], ["clinic", "insurer"], 16)
     assert one["cost"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
     assert one["per_subject_epsilon"] > one["cost"]["epsilon"]
+    assert one["per_subject_outsiders_epsilon"] == one["per_subject_epsilon"]  # rmgm publishes block by block
     assert api.put(f"/v1/proposals/{first}/approval").json()["decision"] == "approved"
     assert api.put(f"/v1/proposals/{second}/rejection").json()["decision"] == "rejected"
     assert is_problem(api.put(f"/v1/proposals/{second}/approval"), 409, "conflict")

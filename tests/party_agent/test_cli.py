@@ -260,10 +260,14 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Comman
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
-        assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["trust"] == TRUST_MOMENTS
+        (item,) = json.loads(run("proposals", *home, "--json")[1])["items"]
+        assert item["trust"] == TRUST_MOMENTS
+        assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
         code, _, err = run("approve", release, *home)
     assert code == 0
     assert err.startswith(f"Approving moments. {TRUST_MOMENTS}\n")
+    assert f"to outsiders epsilon {item['per_subject_outsiders_epsilon']:.3g}" in err
+    assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err
 
 
 def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command, consortium: Consortium) -> None:

@@ -27,7 +27,7 @@ class NoiseScales:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class Bounds:
     """What is public about one party's rows, in steps.
 
     Attributes:
@@ -58,7 +58,18 @@ def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjace
     Adjacency and guarantee: as given, for party's rows against everybody else together, other parties' rows being
     known and bounded. Precondition: every party keeps the bounds of the spec.
     """
-    return _moved(_bounds(spec, party), own_weight(spec, party), adjacency)
+    return _moved(bounds_of(spec, party), own_weight(spec, party), adjacency)
+
+
+def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
+    """What is public about that party's rows."""
+    c = {p.name: row_sensitivity(spec, p, Adjacency.ZERO_OUT) for p in spec.parties}
+    own = c[party.name]
+    return Bounds(
+        c=own,
+        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
+        k=_LINEAR * 4**spec.fraction_bits + sum(c.values()) - own,
+    )
 
 
 def own_weight(spec: PublicRelease, party: PublicParty) -> int:
@@ -66,7 +77,7 @@ def own_weight(spec: PublicRelease, party: PublicParty) -> int:
 
     k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
     """
-    bounds = _bounds(spec, party)
+    bounds = bounds_of(spec, party)
     d = len(party.columns)
     others = sum(len(p.columns) for p in spec.parties) - d
     free = min(bounds.k // (2 * bounds.c), max(_OWN)) if bounds.c else 1
@@ -79,17 +90,7 @@ def own_weight(spec: PublicRelease, party: PublicParty) -> int:
     return min(sorted({*_OWN, max(free, 1)}), key=error)
 
 
-def _bounds(spec: PublicRelease, party: PublicParty) -> _Bounds:
-    c = {p.name: row_sensitivity(spec, p, Adjacency.ZERO_OUT) for p in spec.parties}
-    own = c[party.name]
-    return _Bounds(
-        c=own,
-        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
-        k=_LINEAR * 4**spec.fraction_bits + sum(c.values()) - own,
-    )
-
-
-def _moved(bounds: _Bounds, own: int, adjacency: Adjacency) -> int:
+def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:
     """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, y = 0 under zero_out, rounded up."""
     c, k = bounds.c, bounds.k
     if adjacency is Adjacency.ZERO_OUT:

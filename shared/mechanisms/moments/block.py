@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.accounting import SIGMA_LIMIT
+from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicRelease
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
+from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 
 TRUST_MOMENTS = (
     "Computational privacy: until the noise is in place, cryptography hides the rows. The coordinator together with "
@@ -60,6 +61,10 @@ class NoisyMoments(Mechanism):
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
         """That of own block, linear terms and cross blocks together, as weighted."""
         return block_sensitivity(spec, party, adjacency)
+
+    def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+        """Less than the sum: cross entries reach outsiders with the noise of two parties."""
+        return min(super().outsider_loss(spec, sigmas, adjacency), outsider_loss(spec, sigmas, adjacency))
 
     def step(self, spec: ReleaseSpec) -> float:
         """4^-f."""

@@ -132,7 +132,8 @@ def test_verify_says_who_signed_and_what_it_costs_in_both_units(
         COORDINATOR.fingerprint,
         "a key that calls itself clinic approved and signed its block",
         "block of a key that calls itself insurer",
-        "a subject, by all parties",
+        "a subject, to outsiders",
+        "a subject, to everybody",
         "charges [bold]",
         "key was not pinned",
     ):

@@ -51,6 +51,17 @@ def test_no_pair_of_encoded_rows_is_farther_apart_than_the_bound(adjacency: Adja
         assert farthest(encoded(names, row_norm), adjacency) <= bound(names, row_norm, adjacency), names
 
 
+@pytest.mark.parametrize("row_norm", NORMS)
+def test_products_of_hard_rows_are_within_their_limits(row_norm: float | None) -> None:
+    """0 <= 2 (c - q.p) <= min(Delta_q^2, 4c)."""
+    for names in SETS:
+        q = encoded(names, row_norm)
+        c, apart = bound(names, row_norm, Adjacency.ZERO_OUT), bound(names, row_norm, Adjacency.REPLACE_ONE)
+        products = q @ q.T
+        assert products.max() <= c, names
+        assert 2 * (c - int(products.min())) <= min(apart, 4 * c), names
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_bound_is_attained_without_clipping(adjacency: Adjacency) -> None:
     for names in SETS:

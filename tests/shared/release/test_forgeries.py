@@ -117,6 +117,12 @@ def privacy_order(r: Release) -> Release:
     return replace(r, manifest={"privacy/per_party": stated[::-1]})
 
 
+def silent_on_outsiders(r: Release) -> Release:
+    stated = json.loads(encode(privacy_statement(r.document)))
+    del stated["per_subject_outsiders"]
+    return replace(r, manifest={"privacy": stated})
+
+
 def swapped_approvals(r: Release) -> Release:
     return replace(r, approvals={"clinic": r.approvals["lab"], "lab": r.approvals["clinic"]})
 
@@ -213,6 +219,8 @@ FORGERIES: dict[str, tuple[Callable[[Release], Release], str]] = {
     "smaller replace_one rho of a party": (cheaper("per_party/0/loss/replace_one/rho"), "privacy statement"),
     "smaller rho of a subject": (cheaper("per_subject/own/rho"), "privacy statement"),
     "smaller epsilon of a subject": (cheaper("per_subject/replace_one/epsilon"), "privacy statement"),
+    "smaller rho of a subject to outsiders": (cheaper("per_subject_outsiders/own/rho"), "privacy statement"),
+    "nothing about outsiders": (silent_on_outsiders, "privacy statement"),
     "parties' losses in another order": (privacy_order, "privacy statement"),
     "a party's loss left out": (said_in_manifest(privacy__per_party=[]), "privacy statement"),
     "one moment changed": (said_in_moments(gram__1__1=1.0), "not those of the matrix"),
@@ -271,6 +279,16 @@ def test_forged_dgm_matrix_is_refused(forge: Callable[[Release], Release]) -> No
     files = forge(honest("dgm")).files()
     with pytest.raises(VerificationError):
         verify(files)
+
+
+def test_release_of_an_earlier_calibration_verifies_as_it_was_and_with_a_figure_for_outsiders_does_not() -> None:
+    earlier = produce(spec_document("dgm", calibration="zcdp"))
+    stated = verify(earlier.files()).manifest.privacy
+    assert stated.per_subject_outsiders is None
+    assert stated.outsiders == stated.per_subject
+    told = {"privacy/per_subject_outsiders": json.loads(encode(stated.per_subject))}
+    with pytest.raises(VerificationError, match="privacy statement"):
+        verify(replace(earlier, manifest=told).files())
 
 
 @pytest.mark.parametrize("length", [0, 4, 6])

@@ -58,6 +58,7 @@ def spec_document(mechanism: str, **changes: Any) -> Json:
         "mechanism": mechanism,
         "k": 12 if mechanism == "rmgm" else None,
         "seed": "5e" * 32,
+        "calibration": "analytic",
         "epsilon": 1,
         "delta": 1e-5,
         "n": SUBJECTS,

@@ -20,6 +20,7 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, open_spec
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
@@ -87,6 +88,7 @@ def spec_of(parties: tuple[PartySpec, ...] = THREE, *, n: int = 4100, **changes:
         mechanism="moments",
         fraction_bits=14,
         seed="5e" * 32,
+        calibration=Calibration.ANALYTIC,
         epsilon=1.0,
         delta=1e-5,
         n=n,
