@@ -18,6 +18,7 @@ from tests.hostile.endpoints import Endpoint
 
 _CONFIG = {
     "seed": 1,
+    "request-timeout": 120,  # by default 10 s, which a worker that starts on a busy machine may take
     "checks": {
         # documents are signed: what fits the schema is still refused where no known key is under it
         "positive_data_acceptance": {"enabled": False},
