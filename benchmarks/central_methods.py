@@ -13,6 +13,7 @@ from numpy.random import Generator
 
 from benchmarks.central_peers import Asked, Fit
 from benchmarks.methods.dp_olse import dp_olse, radii_from_public
+from benchmarks.methods.in_parts import IN_PARTS
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import product_fit
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
@@ -26,7 +27,6 @@ PUBLIC_FOLD = 0
 PRODUCT: Mapping[str, tuple[str, NoiseCalibration]] = {
     "SSP, analytic": ("ssp", NoiseCalibration.ANALYTIC),
     "SSP, zCDP": ("ssp", NoiseCalibration.ZCDP),
-    "AdaSSP, classical": ("adassp", NoiseCalibration.CLASSICAL),
     "AdaSSP, analytic": ("adassp", NoiseCalibration.ANALYTIC),
     "AdaSSP, zCDP": ("adassp", NoiseCalibration.ZCDP),
     "BoostedAdaSSP, zCDP": ("boosted_adassp", NoiseCalibration.ZCDP),
@@ -116,11 +116,13 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
         calibrated = replace(privacy, calibration=calibration)
         found[name] = product_fit(method)(sample, calibrated, draw) / scale
     rho, measure = rho_of_epsilon(privacy.epsilon, privacy.delta) / 2, FloatingPoint(draw)
+    classical = replace(privacy, calibration=NoiseCalibration.CLASSICAL)
+    found["AdaSSP in thirds, classical"] = IN_PARTS["adassp"].run(sample, classical, measure).coefficients / scale
     radii = radii_from_public(moments, len(data.y))
     bounded = clip_sample(data.x, data.y, row_bound=radii.row, label_bound=radii.label)
     found["DP-OLSE, public radii"] = dp_olse(bounded, rho, measure).coefficients
     whitened = transform(data.x, data.y, moments, make=clip_sample)
-    found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, rho, measure).coefficients
+    found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, privacy, measure).coefficients
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.regression_choice import REPORTING, TUNING
 from benchmarks.reporting import heading, row
 from benchmarks.tables import DATA, recorded, standing
 from benchmarks.wang2018_data import TABLES
@@ -20,6 +21,7 @@ _FIGURES = ("--data", "{data}", "--json", "{out}/{name}.json", "--pictures", "{o
 _OUT = ("--data", "{data}", "--out", "{out}")
 _NUMBERS = ("--data", "{data}", "--json", "{out}/{name}.json")
 _FOLDS = "wang2018_folds"
+_SIXTEEN = (*TUNING, *REPORTING)
 _FOUR = ("bike_hour", "diabetes130", "gpu_sgemm", "winequality_white")
 _CLINICS = ("blood_pressure", "body_measures", "demographics", "insurance", "lifestyle")
 _NHANES = tuple(f"nhanes_{clinic}" for clinic in _CLINICS)
@@ -64,7 +66,8 @@ EXPERIMENTS = (
     Experiment("public_moment", "public_moment.md", ("winequality_white",), 1),
     Experiment("central", "central.md", (*TABLES["central"], _FOLDS), 5, (*_FIGURES, "--no-peers")),
     Experiment("later", "regression.md", (*TABLES["later"], _FOLDS), None, _NUMBERS),
-    Experiment("regression_choice", "regression.md", (), None, ("--json", "{out}/{name}.json")),
+    Experiment("regression_choice", "regression.md", _SIXTEEN, 2, _NUMBERS),
+    Experiment("both_sums", "regression.md", _SIXTEEN, 1, _NUMBERS),
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
     Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
@@ -72,7 +75,7 @@ EXPERIMENTS = (
     Experiment("whitening", "whitening.md", ("winequality_white",), None, _NUMBERS),
     Experiment("real_data", "results.md", (*_FOUR[:3], *_NHANES), None, _NUMBERS),
 )
-"""Those that take tables from --data, and `regression_choice`; others make rows up or measure machines."""
+"""Those that take tables from --data; others make rows up or measure machines."""
 
 
 def listing(data: Path) -> list[str]:

@@ -13,8 +13,8 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RegressionResult,
     coefficients_of,
-    verify_regression,
 )
+from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 
@@ -33,7 +33,12 @@ _ASKED = RegressionRequest(
 
 def targets(key: SigningKey) -> Mapping[str, Target]:
     """By name."""
-    choices = ({"method": "auto"}, {"method": "dp_pmtolse", "public": _PUBLIC}, {"method": "adassp", "row_norm": 0.5})
+    choices: tuple[dict[str, object], ...] = (
+        {"method": "auto"},
+        {"method": "dp_pmtolse", "public": _PUBLIC},
+        {"method": "adassp", "row_norm": 0.5},
+        {"adjacency": "add_remove", "bounds": {"age": (30.0, 70.0)}, "mapping": "per_row_with_label"},
+    )
     requests = [_ASKED.model_copy(update=choice) for choice in choices]
     raw = key.verifying_key.raw.hex()
 

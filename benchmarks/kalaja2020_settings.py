@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.methods.in_parts import IN_PARTS, SSP_PARTS
 from benchmarks.methods.mapping import Mapping as Into
 from benchmarks.methods.mapping import (
     Scales,
@@ -15,13 +16,10 @@ from benchmarks.methods.mapping import (
     scales_from_rows,
     unstandardised,
 )
-from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
-from commingle.party_agent.private.regression.sufficient import SSP_PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +153,8 @@ def all_folds(table: Table, setting: Setting, *, folds: int = FOLDS) -> list[Pre
 
 def coefficients(part: Prepared, setting: Setting, privacy: Privacy, draw: np.random.Generator) -> Floats:
     """Theta in the units of the mapped rows."""
-    method = method_with(setting.method, setting.calibration) if setting.method in METHODS else None
-    if isinstance(method, ExactMethod):
+    method = IN_PARTS.get(setting.method)
+    if method is not None:
         return method.run(part.train, privacy, FloatingPoint(draw)).coefficients
     return np.linalg.lstsq(part.train.x, part.train.y)[0].astype(np.float64)
 

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.party_agent.private.regression.sufficient import solve
+from commingle.party_agent.private.regression.sums import solve
 
 _MODELS = 2000
 _BINS = 8

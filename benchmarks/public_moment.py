@@ -16,13 +16,13 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.methods.dp_olse import dp_olse, radii_from_public, radii_from_rows
-from benchmarks.methods.published import TriangleInequality
+from benchmarks.methods.second_moment import TIGHT, TRIANGLE, dp_pmtolse
 from benchmarks.public_moment_designs import Rows, condition, synthetic, wine, wine_table
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_panels import Panel, draw_panels
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
-from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
+from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)
@@ -43,8 +43,9 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
     public, measure, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
     whitened = transform(rows.x, rows.y, public, make=clip_sample)
     for rho in rhos:
-        for name, noise in (("published", TriangleInequality(measure)), ("tight", measure)):
-            found[f"DP-PMTOLSE, {name}", rho] = dp_pmtolse(whitened, public, rho, noise).coefficients
+        for name, distance in (("published", TRIANGLE), ("tight", TIGHT)):
+            fit = dp_pmtolse(whitened, public, rho, measure, distance=distance)
+            found[f"DP-PMTOLSE, {name}", rho] = fit.coefficients
     if baseline:
         for source, radii in (
             ("private", radii_from_rows(rows.x, rows.y)),
@@ -52,7 +53,7 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
         ):
             bounded = clip_sample(rows.x, rows.y, row_bound=radii.row, label_bound=radii.label)
             for rho in rhos:
-                fit = dp_olse(bounded, rho, TriangleInequality(measure))
+                fit = dp_olse(bounded, rho, measure, distance=TRIANGLE)
                 found[f"DP-OLSE, {source} radii", rho] = fit.coefficients
     return found
 

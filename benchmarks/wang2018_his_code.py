@@ -17,7 +17,7 @@ from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.floating import minimise_in_ball, noise_scale
 from commingle.party_agent.private.regression.posterior import positive_root
 from commingle.party_agent.private.regression.problem import Floats, Sample
-from commingle.party_agent.private.regression.sufficient import solve
+from commingle.party_agent.private.regression.sums import solve
 
 _HIS_DELTA = 1e-6  # the paper's text: min(1e-6, 1/n^2)
 _LOG_DELTA = log(6 / _HIS_DELTA)

@@ -104,7 +104,7 @@ class Policy(Settings):
     """
 
     mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm"})  # what asks for more trust is named by a person
-    adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
+    adjacencies: frozenset[Adjacency | Literal["add_remove"]] = frozenset({*Adjacency, "add_remove"})
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     max_cells: Annotated[int, Field(gt=0)] = 100_000_000

@@ -9,16 +9,10 @@ from math import sqrt
 
 import numpy as np
 
+from benchmarks.methods.second_moment import TIGHT, measured_loss, noisy_cross_moment, noisy_second_moment
 from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.party_agent.private.regression.public_moment import (
-    ETA,
-    PublicMoments,
-    measured_loss,
-    noisy_cross_moment,
-    noisy_second_moment,
-    tail,
-)
+from commingle.party_agent.private.regression.public_moment import ETA, PublicMoments, tail
 from commingle.shared.dp.accounting import Loss
 
 GUARANTEE = (
@@ -59,12 +53,12 @@ def dp_olse_loss(rho: float) -> Loss:
     return measured_loss(rho, 2)
 
 
-def dp_olse(sample: Sample, rho: float, measure: Measure) -> Estimate:
+def dp_olse(sample: Sample, rho: float, measure: Measure, *, distance: float = TIGHT) -> Estimate:
     """Coefficients (X^T X/n + G)^-1 (X^T y/n + g), G and g in the sample's own bounds.
 
     Privacy: replace_one; `dp_olse_loss(rho)`, provided that the sample's bounds were not taken from its rows.
     """
-    moment = noisy_second_moment(sample, rho, measure)
+    moment = noisy_second_moment(sample, rho, measure, distance=distance)
     cross = noisy_cross_moment(sample, rho, measure)
     published = {"second_moment": moment.ravel().tolist(), "cross_moment": cross.tolist()}
     return Estimate(np.linalg.lstsq(moment, cross)[0].astype(np.float64), dp_olse_loss(rho), published)

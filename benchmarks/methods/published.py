@@ -1,18 +1,18 @@
 """Constants as papers print them, which no user is offered: for reproducing what the papers report.
 
 Those of SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1 (docs/proofs/regression.md, 3.4 and
-4.6); the distance of second moments under-noises nowhere.
+4.6).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import inf, log, nextafter, sqrt
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import log, sqrt
 from types import MappingProxyType
 
 from numpy.random import Generator
 
+from benchmarks.methods.in_parts import ADASSP_PARTS, IN_PARTS, SSP_PARTS, gaussian_loss
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, require_calibration
-from commingle.party_agent.private.regression.measuring import Measure, planned_loss
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
 from commingle.party_agent.private.regression.posterior import (
     AdaopsConstants,
@@ -22,72 +22,23 @@ from commingle.party_agent.private.regression.posterior import (
     positive_root,
     sample_posterior,
 )
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.party_agent.private.regression.sufficient import (
-    ADASSP_PARTS,
-    SSP_PARTS,
-    noisy_cross,
-    noisy_gram,
-    noisy_system,
-    solve,
-)
-from commingle.shared.dp.accounting import ZERO, Loss
+from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.shared.dp.accounting import Loss
 
-_WIDER = 2.0 / nextafter(sqrt(2), inf)
 _AS_PRINTED = frozenset({NoiseCalibration.PUBLISHED})
 
 
-@dataclass(frozen=True, slots=True)
-class TriangleInequality:
-    """Measures symmetric sums, the second moments, as if one row moved them by 2 R^2: proved, and noisier."""
+def _gaussian_loss(parts: int) -> Callable[[Privacy], Loss]:
+    def loss(privacy: Privacy) -> Loss:
+        require_calibration(privacy, _AS_PRINTED)
+        return gaussian_loss(privacy, parts)
 
-    measures: Measure
-
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
-        """As `Measure`."""
-        wider = sensitivity * (_WIDER if symmetric else 1.0)
-        return self.measures.measure(value, sensitivity=wider, multiplier=multiplier, symmetric=symmetric)
-
-
-def published_multiplier(privacy: Privacy, parts: int) -> float:
-    """sqrt(ln(2 parts / delta)) parts / epsilon: noise of each of `parts` measurements (Wang 2018).
-
-    A part does not keep the (epsilon, delta)/parts that the paper's proof gives it (it delivers 2.65 times delta/3 at
-    epsilon 1, delta 1e-6); all parts together do keep (epsilon, delta) wherever it was computed, because adding up
-    epsilons is wasteful.
-    """
-    require_calibration(privacy, _AS_PRINTED)
-    return sqrt(log(2 * parts / privacy.delta)) * parts / privacy.epsilon
-
-
-def _gaussian_loss(privacy: Privacy, parts: int) -> Loss:
-    one = planned_loss(published_multiplier(privacy, parts))
-    return Loss(sum((one for _ in range(parts)), start=ZERO))
+    return loss
 
 
 def _approximate_loss(privacy: Privacy) -> Loss:
     require_calibration(privacy, _AS_PRINTED)
     return Loss.approximate(privacy.epsilon, privacy.delta)
-
-
-def _ssp_loss(privacy: Privacy) -> Loss:
-    return _gaussian_loss(privacy, SSP_PARTS)
-
-
-def _ssp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
-    s = published_multiplier(privacy, SSP_PARTS)
-    gram = noisy_gram(sample, privacy, measure, multiplier=s)
-    return Estimate(solve(gram, noisy_cross(sample, privacy, measure, multiplier=s)), _ssp_loss(privacy))
-
-
-def _adassp_loss(privacy: Privacy) -> Loss:
-    return _gaussian_loss(privacy, ADASSP_PARTS)
-
-
-def _adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
-    s, tail = published_multiplier(privacy, ADASSP_PARTS), sqrt(log(2 * ADASSP_PARTS / privacy.delta))
-    system, _ = noisy_system(sample, privacy, measure, multiplier=s, tail=tail)
-    return Estimate(solve(system, noisy_cross(sample, privacy, measure, multiplier=s)), _adassp_loss(privacy))
 
 
 def _ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
@@ -135,12 +86,14 @@ def published_constants(asked: Privacy) -> AdaopsConstants:
 
 
 _NOTHING = "None: the paper's constants."
+_OPS = FloatingMethod("ops", _AS_PRINTED, _NOTHING, _approximate_loss, None, _ops)
+_ADAOPS = FloatingMethod("adaops", _AS_PRINTED, _NOTHING, _approximate_loss, None, _adaops)
 AS_PUBLISHED: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
     {
-        "ssp": ExactMethod("ssp", _AS_PRINTED, _NOTHING, _ssp_loss, _ssp),
-        "adassp": ExactMethod("adassp", _AS_PRINTED, _NOTHING, _adassp_loss, _adassp),
-        "ops": FloatingMethod("ops", _AS_PRINTED, _NOTHING, _approximate_loss, _ops),
-        "adaops": FloatingMethod("adaops", _AS_PRINTED, _NOTHING, _approximate_loss, _adaops),
+        "ssp": replace(IN_PARTS["ssp"], calibrations=_AS_PRINTED, loss=_gaussian_loss(SSP_PARTS)),
+        "adassp": replace(IN_PARTS["adassp"], calibrations=_AS_PRINTED, loss=_gaussian_loss(ADASSP_PARTS)),
+        "ops": _OPS,
+        "adaops": _ADAOPS,
     }
 )
 """By name, as `methods.METHODS`."""

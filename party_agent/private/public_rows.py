@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.rows import RawReader
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute, Whitening
@@ -88,9 +89,9 @@ def _encode(read: RawReader, attributes: tuple[Attribute, ...]) -> NDArray[np.in
 
 
 def public_moments(
-    read: RawReader, target: Attribute, features: tuple[Attribute, ...], *, row_norm: float | None
+    read: RawReader, target: Attribute, features: tuple[Attribute, ...], *, rows: RowMap
 ) -> PublicSecondMoments:
-    """B^T B / n_B with a column of ones first, and the mean square of the target; both as the private rows are encoded.
+    """B^T B / n_B of rows as `rows` maps them, and the mean square of their labels; encoded as the private rows are.
 
     Raises:
         DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
@@ -100,11 +101,10 @@ def public_moments(
         raise DataError(
             "the public rows say nothing about the target", remedy="Give public rows with all the columns, varying."
         )
-    rows = q[:, 1:] if row_norm is None else clip_rows(q[:, 1:], squared_row_limit(row_norm))
-    x = np.column_stack([np.ones(len(q)), rows / SCALE])
+    x, y = rows.apply(q[:, 1:], q[:, 0])
     moments = x.T @ x / len(q)
     return PublicSecondMoments(
         rows=len(q),
         features=tuple(tuple(row) for row in moments.tolist()),
-        label=float(np.mean((q[:, 0] / SCALE) ** 2)),
+        label=float(np.mean(np.clip(y, -1, 1) ** 2)),
     )

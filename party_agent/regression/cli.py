@@ -16,13 +16,15 @@ from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.outlook import describe
-from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression
+from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, rows_of
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import (
+    AdjacencyName,
     CalibrationName,
     PublicSecondMoments,
     RegressionMethod,
     RegressionRequest,
+    RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes
 from commingle.shared.runtime.cli import emit, json_option, say
@@ -39,7 +41,10 @@ _out = click.option(
     epilog="\b\nExamples:\n"
     "  commingle party regress --home ./ward --dataset main --target charges --epsilon 1 --out charges.json\n"
     "  commingle party regress --home ./ward --dataset main --target charges --features age,bmi --method adassp \\\n"
-    "    --epsilon 0.5"
+    "    --epsilon 0.5\n"
+    "  commingle party regress --home ./ward --dataset main --target charges --bounds charges=0:20000 \\\n"
+    "    --mapping per_row_with_label --no-intercept --epsilon 1\n"
+    "  commingle party regress --home ./ward --dataset main --target charges --adjacency add_remove --epsilon 1"
 )
 @home_option
 @click.option("--dataset", required=True, help="A registered data set.")
@@ -47,8 +52,29 @@ _out = click.option(
 @click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
 @click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
 @click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
-@click.option("--epsilon", type=float, required=True, help="What it may cost, under replace_one.")
+@click.option("--epsilon", type=float, required=True, help="What it may cost, under the adjacency.")
 @click.option("--delta", type=float, default=1e-6, show_default=True)
+@click.option(
+    "--adjacency",
+    type=click.Choice(get_args(AdjacencyName)),
+    default="replace_one",
+    show_default=True,
+    help="What neighbours are. The ledger is charged what it costs under replace_one, which is more than add_remove.",
+)
+@click.option(
+    "--bounds",
+    multiple=True,
+    metavar="NAME=LOWER:UPPER",
+    help="Clip a numeric attribute to these, within those it is registered with; may be repeated.",
+)
+@click.option(
+    "--mapping",
+    type=click.Choice(get_args(RowMapping)),
+    default="maximum",
+    show_default=True,
+    help="Divide no row, each row, or each row and its label by the row's norm.",
+)
+@click.option("--intercept/--no-intercept", default=True, show_default=True, help="Fit an intercept.")
 @click.option("--row-norm", type=float, help="Scale encoded features down to this Euclidean norm.")
 @click.option("--label-bound", type=float, default=1.0, show_default=True, help="Cut the encoded target to this.")
 @click.option(
@@ -69,6 +95,10 @@ def regress(
     calibration: CalibrationName | None,
     epsilon: float,
     delta: float,
+    adjacency: AdjacencyName,
+    bounds: tuple[str, ...],
+    mapping: RowMapping,
+    intercept: bool,
     row_norm: float | None,
     label_bound: float,
     public: Path | None,
@@ -91,6 +121,10 @@ def regress(
         "calibration": calibration,
         "epsilon": epsilon,
         "delta": delta,
+        "adjacency": adjacency,
+        "bounds": dict(map(_bounds, bounds)),
+        "mapping": mapping,
+        "intercept": intercept,
         "row_norm": row_norm,
         "label_bound": label_bound,
         "nonce": secrets.token_hex(32),
@@ -145,17 +179,28 @@ def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, 
     return tuple(names) or tuple(name for name in known if name != target)
 
 
+def _bounds(text: str) -> tuple[str, tuple[float, float]]:
+    """NAME=LOWER:UPPER; a name may itself contain the signs."""
+    name, _, numbers = text.rpartition("=")
+    lower, _, upper = numbers.partition(":")
+    try:
+        return name, (float(lower), float(upper))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not NAME=LOWER:UPPER", param_hint="--bounds") from None
+
+
 def _moments(file: Path, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
     """Second moments of a file of PUBLIC rows, encoded and clipped as the request says."""
     target, features = attributes_of(request, attributes)
-    return public_moments(open_source(FileSource(path=str(file))), target, features, row_norm=request.row_norm)
+    return public_moments(open_source(FileSource(path=str(file))), target, features, rows=rows_of(request))
 
 
 def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     """What will be done and what it will be worth, before anything is spent."""
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
-    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} on {task.n} subjects. {outlook}")
+    ledger = "" if task.privacy.replaces else f" ({plan.ledger_epsilon:.4g} under replace_one, for the ledger)"
+    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g}{ledger} on {task.n} subjects. {outlook}")
     poor = plan.outlook is not None and plan.outlook.poor
     if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
         raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
@@ -189,9 +234,10 @@ def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
     privacy = result["privacy"]
     table = Table(title=f"{result['target']['name']}, n = {result['n']}, {result['method']}", title_justify="left")
     table.add_column("term")
-    table.add_column("coefficient", justify="right")
+    unitless = result["coefficients"][0]["original"] is None
+    table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")
     for term in result["coefficients"]:
-        table.add_row(term["label"], f"{term['original']:.6g}")
+        table.add_row(term["label"], f"{term['encoded' if unitless else 'original']:.6g}")
     console.print(table)
     console.print(
         f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "

@@ -6,17 +6,18 @@ floating-point methods, which `auto` never takes. Measured beside it: benchmarks
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from math import erf, inf, log, sqrt
+from math import erf, inf, sqrt
 from types import MappingProxyType
 from typing import get_args
 
 import numpy as np
 
 from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import multiplier_within
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.party_agent.private.regression.public_moment import share_of, tail
+from commingle.party_agent.private.regression.public_moment import tail
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.regression.sufficient import ROUNDS
+from commingle.party_agent.private.regression.sums import norm_bound, sums_sensitivity
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
@@ -24,12 +25,9 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute, Catego
 _EXPLAINED = 0.5
 _UNIFORM = 1 / 3
 """Second moment of a value uniform on [-1, 1]."""
-_STABLE = 3.0
-"""A noisy matrix is inverted where its least eigenvalue is above this many noises times sqrt(D); their norm is 2."""
-_UNKNOWN = 8.0
-"""By how much the least eigenvalue may be smaller than assumed where no public rows tell."""
+_TAILS = 4.0
+"""By how much dp_pmtolse is taken to be worse than forecast where it is compared: rows of tables have longer tails."""
 _POOR = 0.5
-_FAILURE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def choose(
 ) -> Choice:
     """The method among these with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
 
-    dp_pmtolse is looked at where there are more public rows than columns.
+    dp_pmtolse is looked at where there are more public rows than columns, and taken where it is better by far.
 
     Raises:
         SpecError: none of them is one that can be chosen.
@@ -106,7 +104,7 @@ def choose(
             "auto has no method to choose from", remedy="Name one with --method, or allow one in policy.json."
         )
     errors = {name: _PREDICTED[name](design, privacy) for name in able}
-    best = min(errors, key=errors.__getitem__)
+    best = min(errors, key=lambda name: errors[name] * (_TAILS if name == "dp_pmtolse" else 1.0))
     errors_said = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
     basis = f"{design.public_rows} public rows" if design.public_rows else "values spread evenly over their bounds"
     return Choice(
@@ -127,8 +125,11 @@ def describe(outlook: Outlook | None) -> str:
     return said + (" The coefficients will hardly be told from noise: n is too small." if outlook.poor else "")
 
 
-def assumed_moment(features: tuple[Attribute, ...], row_norm: float | None) -> Floats:
-    """Second moment of (1, x) for independent attributes spread evenly over bounds and levels, D x D."""
+def assumed_moment(features: tuple[Attribute, ...], rows: RowMap) -> tuple[Floats, float]:
+    """Second moment of a row for independent attributes spread evenly over bounds and levels, D x D, as mapped.
+
+    Also by how much the mapping shrinks squares: 1, or 1 over the mean square of a row's norm.
+    """
     means, blocks = [1.0], [np.zeros((1, 1))]
     for attribute in features:
         if isinstance(attribute, CategoricalAttribute):
@@ -146,8 +147,10 @@ def assumed_moment(features: tuple[Attribute, ...], row_norm: float | None) -> F
         start += len(block)
     square = float(np.trace(moment)) - 1
     scale = np.ones(len(means))
-    scale[1:] = 1.0 if row_norm is None else min(1.0, row_norm / sqrt(square))
-    return np.asarray(moment * np.outer(scale, scale), np.float64)
+    scale[1:] = 1.0 if rows.row_norm is None else min(1.0, rows.row_norm / sqrt(square))
+    moment = (moment * np.outer(scale, scale))[1 - rows.intercept :, 1 - rows.intercept :]
+    shrunk = 1.0 if rows.mapping == "maximum" else 1 / float(np.trace(moment))
+    return np.asarray(shrunk * moment, np.float64), shrunk
 
 
 def _values(design: RegressionDesign) -> Floats:
@@ -159,35 +162,41 @@ def _coefficients(design: RegressionDesign, values: Floats) -> float:
     return design.signal**2 * float(np.mean(1 / values))
 
 
-def _noise(design: RegressionDesign, s: float) -> tuple[float, float]:
-    """Standard deviations of an entry of X^T X and of X^T y under replace_one."""
-    return s * sqrt(2) * design.row_bound**2, s * 2 * design.row_bound * design.label_bound
+def _noise(design: RegressionDesign, privacy: Privacy) -> tuple[float, float]:
+    """Standard deviations of the noise on the diagonal of X^T X, and in X^T y."""
+    gram = gaussian_multiplier(privacy, 1) * sums_sensitivity(design.row_bound, replaces=privacy.replaces)
+    return gram, gram * design.label_bound / design.row_bound
+
+
+def _squared(gram: float, cross: float, squared_coefficients: float, d: int) -> float:
+    """Mean square of an entry of noise_b - noise_A theta: off-diagonal entries have half the variance."""
+    return cross**2 + gram**2 * squared_coefficients * (1 + 1 / d) / 2
 
 
 def _ssp(design: RegressionDesign, privacy: Privacy) -> float:
-    """E^2 = (sd_b^2 + sd_A^2 ||theta||^2) tr(Sigma^-1) / n^2."""
-    gram, cross = _noise(design, gaussian_multiplier(privacy, 2))
-    values = _values(design)
-    if design.n * values[0] <= _STABLE * gram * sqrt(len(values)) * (1.0 if design.public_rows else _UNKNOWN):
-        return inf
-    return sqrt((cross**2 + gram**2 * _coefficients(design, values)) * float(np.sum(1 / values))) / design.n
+    """As adassp without its ridge, where the noise does not drown the least eigenvalue."""
+    gram, _ = _noise(design, privacy)
+    usable = design.n * float(_values(design)[0]) > gram * norm_bound(len(design.moment))
+    return _from_noisy_sums(design, privacy, ridge=0.0) if usable else inf
 
 
 def _adassp(design: RegressionDesign, privacy: Privacy) -> float:
-    """As ssp with three parts; E^2 = sum_j (sd^2 v_j + lambda^2 signal^2 / D) / (n v_j + lambda)^2."""
-    s, d = gaussian_multiplier(privacy, 3), len(design.moment)
-    gram, cross = _noise(design, s)
-    values = _values(design)
-    ridge = _ridge(design, privacy, s)
-    noise, shrunk = cross**2 + gram**2 * _coefficients(design, values), ridge**2 * design.signal**2 / d
+    """Of noisy sums with its lambda."""
+    return _from_noisy_sums(design, privacy, ridge=_ridge(design, _noise(design, privacy)[0]))
+
+
+def _from_noisy_sums(design: RegressionDesign, privacy: Privacy, *, ridge: float) -> float:
+    """E^2 = sum_j (sd^2 v_j + lambda^2 signal^2 / D) / (n v_j + lambda)^2, sd^2 of `_squared`."""
+    gram, cross = _noise(design, privacy)
+    values, d = _values(design), len(design.moment)
+    noise = _squared(gram, cross, _coefficients(design, values), d)
+    shrunk = ridge**2 * design.signal**2 / d
     return sqrt(float(np.sum((noise * values + shrunk) / (design.n * values + ridge) ** 2)))
 
 
-def _ridge(design: RegressionDesign, privacy: Privacy, s: float) -> float:
+def _ridge(design: RegressionDesign, gram: float) -> float:
     """The lambda of adassp, at the expected least eigenvalue."""
-    d, reserve = len(design.moment), s * sqrt(2 * log(1.25 * 3 / privacy.delta)) * design.row_bound**2
-    floor = max(0.0, design.n * float(_values(design)[0]) - reserve)
-    return max(0.0, _noise(design, s)[0] * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
+    return max(0.0, gram * norm_bound(len(design.moment)) - design.n * float(_values(design)[0]))
 
 
 def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
@@ -196,26 +205,23 @@ def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
     Residuals of deviation r, taken as Gaussian, pass g = erf(Y / (T r sqrt 2)) of themselves through the cut (Bussgang
     1952), so a round leaves 1 - g n v_j / (n v_j + lambda) of either and adds adassp's noise, with g of that in X^T X.
     """
-    s, d = gaussian_multiplier(privacy, 3), len(design.moment)
-    values, ridge, clip = _values(design), _ridge(design, privacy, s), design.label_bound / ROUNDS
-    gram, cross = _noise(design, s)[0], _noise(design, s)[1] / sqrt(ROUNDS)
+    gram, cross = _noise(design, privacy)
+    values, ridge, clip, d = _values(design), _ridge(design, gram), design.label_bound / ROUNDS, len(design.moment)
     left, moved = np.full(d, design.signal**2 / d), np.zeros(d)
     unexplained = design.label - design.signal**2
     for _ in range(ROUNDS):
         passed = erf(clip / sqrt(2 * (unexplained + float(np.sum(left + moved)))))
-        noise = cross**2 + (passed * gram) ** 2 * float(np.sum((left + moved) / values))
+        noise = _squared(passed * gram, cross / sqrt(ROUNDS), float(np.sum((left + moved) / values)), d)
         kept = (1 - passed * design.n * values / (design.n * values + ridge)) ** 2
         left, moved = kept * left, kept * moved + noise * values / (design.n * values + ridge) ** 2
     return sqrt(float(np.sum(left + moved)))
 
 
 def _dp_pmtolse(design: RegressionDesign, privacy: Privacy) -> float:
-    """Transformed rows have moment I, radius^2 D t and labels radius^2 t: E^2 = label D (sd_b^2 + sd_A^2/2) / n^2."""
-    t, s, d = tail(design.n), multiplier_within(share_of(privacy)), len(design.moment)
-    gram, cross = s * sqrt(2) * d * t, s * 2 * sqrt(d) * t
-    if design.n <= _STABLE * gram * sqrt(d):
-        return inf
-    return sqrt(design.label * d * (cross**2 + _EXPLAINED * gram**2)) / design.n
+    """Transformed rows have moment I, radius^2 D t and labels radius^2 t: as ssp, in units of the label's deviation."""
+    t, d = tail(design.n), len(design.moment)
+    mapped = RegressionDesign(np.eye(d), 1.0, design.n, sqrt(d * t), sqrt(t), design.public_rows)
+    return sqrt(design.label) * _ssp(mapped, privacy)
 
 
 def _said(ratio: float) -> str:
@@ -223,5 +229,6 @@ def _said(ratio: float) -> str:
 
 
 _PREDICTED: Mapping[RegressionMethod, Callable[[RegressionDesign, Privacy], float]] = MappingProxyType(
-    {"ssp": _ssp, "adassp": _adassp, "boosted_adassp": _boosted_adassp, "dp_pmtolse": _dp_pmtolse}
+    {"adassp": _adassp, "boosted_adassp": _boosted_adassp, "dp_pmtolse": _dp_pmtolse, "ssp": _ssp}
 )
+"""Of two with the same error the former is taken: adassp is ssp where noise is small, and safe where it is not."""

@@ -1,11 +1,12 @@
 """From a request and a public schema to what will be computed, what it costs, and what speaks against it; pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
 import numpy as np
+from pydantic import ValidationError
 
 from commingle.party_agent.policy import Finding, Policy, outside_hours, over_cap
 from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
@@ -16,12 +17,22 @@ from commingle.party_agent.private.regression.methods import (
     FloatingMethod,
     PublicMethod,
 )
+from commingle.party_agent.private.regression.problem import Neighbours
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.regression.outlook import Choice, Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.regression import RegressionMethod, RegressionPrivacy, RegressionRequest
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.manifest import PROTECTS
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.regression import (
+    PROTECTS_PRESENCE,
+    AdjacencyLoss,
+    RegressionMethod,
+    RegressionPrivacy,
+    RegressionRequest,
+)
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
@@ -56,28 +67,59 @@ class RegressionPlan:
     def promise(self) -> RegressionPrivacy:
         """What it costs and guarantees: by its rho, or by the method's own proof at what was asked for."""
         task, privacy = self.task, self.task.privacy
-        by_rho = privacy.calibration in GAUSSIAN and not task.loss.delta
-        stated = stated_epsilon(privacy.calibration, float(task.loss.rho), privacy.delta)
+        own = task.method.loss(privacy)
+        by_rho = privacy.calibration in GAUSSIAN and not own.delta
+        stated = stated_epsilon(privacy.calibration, float(own.rho), privacy.delta)
+        other = AdjacencyLoss(rho_units=str(own.rho.units), loss_delta=own.delta)
         return RegressionPrivacy(
+            adjacency=privacy.adjacency.value,
+            protects=PROTECTS if privacy.replaces else PROTECTS_PRESENCE,
             rho_units=str(task.loss.rho.units),
             loss_delta=task.loss.delta,
             epsilon=stated if by_rho else privacy.epsilon,
             delta=privacy.delta,
             guarantee=task.method.guarantee,
             exact_noise=self.exact_noise,
+            under_adjacency=None if privacy.replaces else other,
         )
+
+    @property
+    def ledger_epsilon(self) -> float:
+        """What it costs at its delta under replace_one: more than was asked for under add_remove."""
+        task, privacy = self.task, self.task.privacy
+        if task.loss == task.method.loss(privacy):
+            return privacy.epsilon
+        return 2 * privacy.epsilon if task.loss.delta else task.loss.epsilon(privacy.delta)
 
 
 def attributes_of(
     request: RegressionRequest, attributes: Iterable[Attribute]
 ) -> tuple[Attribute, tuple[Attribute, ...]]:
-    """Target and features of a request among a data set's attributes. Raises SpecError where one is not there."""
+    """Target and features of a request among a data set's attributes, with the bounds it gives them.
+
+    Raises:
+        SpecError: one is not there, or bounds that are not within those of a numeric attribute.
+    """
     known = {attribute.name: attribute for attribute in attributes}
     if missing := [name for name in (request.target, *request.features) if name not in known]:
         raise SpecError(
             f"the data set has no attribute {missing[0]!r}", remedy="List them: commingle party datasets list"
         )
-    return known[request.target], tuple(known[name] for name in request.features)
+    narrowed = {name: _within(known[name], *bounds) for name, bounds in request.bounds.items()}
+    target, *features = ({**known, **narrowed}[name] for name in (request.target, *request.features))
+    return target, tuple(features)
+
+
+def _within(attribute: Attribute, lower: float, upper: float) -> Attribute:
+    if not isinstance(attribute, NumericAttribute) or lower < attribute.lower or upper > attribute.upper:
+        raise SpecError(
+            f"bounds of {attribute.name} that are not within those it was registered with",
+            remedy="Give narrower bounds, of numeric attributes only; see commingle party datasets list.",
+        )
+    try:
+        return NumericAttribute.model_validate({**attribute.model_dump(), "lower": lower, "upper": upper})
+    except ValidationError as error:
+        raise SpecError(f"bounds of {attribute.name}: {explain(error)}", remedy="Give lower, then upper.") from None
 
 
 def plan_regression(
@@ -90,8 +132,8 @@ def plan_regression(
     """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
 
     Raises:
-        SpecError: an attribute that is not there, a target of several columns, moments of another shape, too many rows,
-            or no method to choose from.
+        SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments of
+            another shape, too many rows, or no method to choose from.
         ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
     """
     target, features = attributes_of(request, attributes)
@@ -99,26 +141,32 @@ def plan_regression(
         raise SpecError(f"{target.name} has three levels or more", remedy="Choose a numeric or two-valued target.")
     if n >= _MOST_ROWS:
         raise SpecError(f"{n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
-    public = _public(request, columns=1 + sum(len(f.columns) for f in features))
-    rough = Privacy(request.epsilon, request.delta)
-    design = _design(request, features, public, n)
+    public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))
+    adjacency, rows = Neighbours(request.adjacency), rows_of(request)
+    rough = Privacy(request.epsilon, request.delta, adjacency)
+    design = _design(request, rows, features, public, n)
     choice = choose(design, rough, among=among) if request.method == "auto" else Choice(request.method, "asked for")
     method = _EVERY[choice.method]
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")
-    privacy = Privacy(request.epsilon, request.delta, calibration=_calibration(method, request.calibration))
+    privacy = replace(rough, calibration=_calibration(method, request.calibration))
     task = PrivateRegression(
         method=method,
         privacy=privacy,
-        loss=method.loss(privacy),
+        loss=method.charge(privacy),
         target=target,
         features=features,
-        row_norm=request.row_norm,
+        rows=rows,
         label_bound=request.label_bound,
         public=public if isinstance(method, PublicMethod) else None,
         n=n,
     )
     return RegressionPlan(task, choice.method, choice.reason, predict(choice.method, design, rough))
+
+
+def rows_of(request: RegressionRequest) -> RowMap:
+    """How a request has rows mapped."""
+    return RowMap(request.mapping, request.intercept, request.row_norm)
 
 
 def _calibration(method: ExactMethod | FloatingMethod | PublicMethod, asked: str | None) -> NoiseCalibration:
@@ -140,7 +188,8 @@ def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None
     if [len(row) for row in request.public.features] != [columns] * columns:
         raise SpecError(f"the public moments are not {columns} x {columns}", remedy="Make them by --public FILE.")
     moments = np.array(request.public.features, np.float64)
-    ones, symmetric = bool(np.isclose(moments[0, 0], 1)), np.array_equal(moments, moments.T)
+    ones = not request.intercept or request.mapping != "maximum" or bool(np.isclose(moments[0, 0], 1))
+    symmetric = np.array_equal(moments, moments.T)
     if not (ones and symmetric and np.linalg.cond(moments) <= _WORST_CONDITION):
         raise SpecError(
             "the public moments have no intercept of ones, are not symmetric, or have a condition number above "
@@ -151,12 +200,13 @@ def _public(request: RegressionRequest, *, columns: int) -> PublicMoments | None
 
 
 def _design(
-    request: RegressionRequest, features: tuple[Attribute, ...], public: PublicMoments | None, n: int
+    request: RegressionRequest, rows: RowMap, features: tuple[Attribute, ...], public: PublicMoments | None, n: int
 ) -> RegressionDesign:
-    bound = PrivateRegression.bound_of(len(features), request.row_norm)
+    bound = rows.bound(len(features))
     if public is None or request.public is None:
-        moment = assumed_moment(features, request.row_norm)
-        return RegressionDesign(moment, _UNIFORM * request.label_bound**2, n, bound, request.label_bound)
+        moment, shrunk = assumed_moment(features, rows)
+        label = _UNIFORM * request.label_bound**2 * (shrunk if request.mapping == "per_row_with_label" else 1.0)
+        return RegressionDesign(moment, label, n, bound, request.label_bound)
     return RegressionDesign(public.features, public.label, n, bound, request.label_bound, request.public.rows)
 
 
@@ -190,7 +240,11 @@ def examine_regression(
             plan.exact_noise or own.floating_point_noise,
             f"the noise of {name} is floating point, which no proof covers (Mironov 2012): its digits may tell of rows",
         ),
-        ("regressions.max_epsilon", request.epsilon <= epsilon, f"epsilon {request.epsilon:g} > {epsilon:g}"),
+        (
+            "regressions.max_epsilon",
+            plan.ledger_epsilon <= epsilon,
+            f"epsilon {plan.ledger_epsilon:.6g} (replace_one) > {epsilon:g}",
+        ),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
         ("min_n", plan.task.n >= policy.min_n, f"{plan.task.n} subjects are fewer than {policy.min_n}"),
         ("dataset_caps", over is None, over or ""),

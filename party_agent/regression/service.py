@@ -29,9 +29,9 @@ from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_
 from commingle.party_agent.regression.requests import Regression, Requests
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import Loss
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
@@ -107,10 +107,11 @@ class Regressions:
         dataset = self.agent.datasets.get(request.dataset)
         if known is not None:
             self._require_finishable(known, request, dataset)
-        among = self.agent.home.policy().regressions.methods if known is None else self.requests.debited_for(request.id)
-        plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
-        if known is not None:
-            self._require_covered(known, plan.task.loss)
+        if known is None:
+            among = self.agent.home.policy().regressions.methods
+            plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
+        else:
+            plan = self._plan_again(known, request, dataset)
         table = dataset.table((plan.task.target, *plan.task.features))
         debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
         faults.reach("party.regression.debited")
@@ -166,14 +167,21 @@ class Regressions:
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
 
-    def _require_covered(self, charge: ChargeRecord, loss: Loss) -> None:
-        """Give up what was paid for under a version that charged less for it."""
-        if charge.rho < loss.rho or charge.delta < loss.delta:
+    def _plan_again(self, charge: ChargeRecord, request: RegressionRequest, dataset: Dataset) -> RegressionPlan:
+        """The plan that was paid for. Give up what has none any more, or was paid less by an earlier version."""
+        try:
+            among = self.requests.debited_for(request.id)
+            plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
+        except SpecError:
+            self._give_up(charge.release)
+            raise
+        if charge.loss.rho < plan.task.loss.rho or charge.loss.delta < plan.task.loss.delta:
             self._give_up(charge.release)
             raise ConflictError(
-                "what was paid for the regression, by an earlier version, does not cover it",
+                "this version needs another charge than the one that was paid",
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
+        return plan
 
     def _redraw(self, charge: ChargeRecord, dataset: Dataset) -> Debit:
         return _require_granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
@@ -232,7 +240,9 @@ class Regressions:
             target=task.target,
             features=task.features,
             n=task.n,
-            coefficients=coefficients_of(tuple(estimate.coefficients.tolist()), task.target, task.features),
+            coefficients=coefficients_of(
+                tuple(estimate.coefficients.tolist()), task.target, task.features, mapping=task.rows.mapping
+            ),
             published={
                 name: (float(value),) if isinstance(value, int | float) else tuple(map(float, value))
                 for name, value in estimate.published.items()

@@ -16,7 +16,7 @@ from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.regression import VerifiedRegression, verify_regression
+from commingle.shared.documents.regression_verification import VerifiedRegression, verify_regression
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
     confirm_by_coordinator,
@@ -162,9 +162,10 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
     size = f"{document.target.name} by {document.method}, n = {document.n}"
     _print_findings(console, f"regression {document.spec}", size, found.findings)
     table = Table("term")
-    table.add_column("coefficient", justify="right")
+    unitless = document.coefficients[0].original is None
+    table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")
     for term in document.coefficients:
-        table.add_row(Text(term.label), f"{term.original:.6g}")
+        table.add_row(Text(term.label), f"{term.encoded if term.original is None else term.original:.6g}")
     console.print(table)
     cost = f"epsilon {privacy.epsilon:.6g} at delta {privacy.delta:g} ({privacy.adjacency}); {privacy.guarantee}"
     console.print(Text(cost), soft_wrap=True)

@@ -4,7 +4,16 @@ import json
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.text import printable
@@ -37,6 +46,25 @@ class WireModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     largest_bytes: ClassVar[int] = 32 << 10
+
+
+class ExtendedModel(WireModel):
+    """A document to which fields were added after it had been signed and hashed without them.
+
+    Where they hold their defaults they are left out, so what was written before them keeps its bytes and its digest,
+    and whatever can be said without them has one encoding still.
+
+    Attributes:
+        added: names of those fields; each has a default.
+    """
+
+    added: ClassVar[frozenset[str]]
+
+    @model_serializer(mode="wrap")
+    def _leave_out_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {n: f.get_default(call_default_factory=True) for n, f in type(self).model_fields.items()}
+        empty = {name for name in self.added if getattr(self, name) == defaults[name]}
+        return {name: value for name, value in whole(self).items() if name not in empty}
 
 
 def text_digest(text: str) -> str:

@@ -5,41 +5,47 @@ ledger: the same request again is the same regression, and asking twice takes tw
 comes from a private row but through the noise that the charge paid for.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import partial
 from hashlib import sha256
-from math import ceil, isclose, isnan
+from math import isnan
 from sys import float_info
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from commingle.shared.documents.errors import require
-from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.documents.manifest import PROTECTS
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
-from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
+from commingle.shared.documents.model import (
+    Count,
+    Digest,
+    ExtendedModel,
+    Hex32,
+    Name,
+    Version,
+    WireModel,
+    encode,
+)
+from commingle.shared.documents.schema import (
+    Attribute,
+    AttributeName,
+    EncodedColumn,
+    encoded_columns,
+)
 from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
-from commingle.shared.dp.gaussian import stated_epsilon
+from commingle.shared.dp.accounting import Loss, Rho
 
 RegressionMethod = Literal[
     "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
 ]
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
-_BY_PROOF: Mapping[str, bool] = MappingProxyType({"adaops": True, "ops": True, "objpert": True, "subagg": False})
-"""Methods that are (epsilon, delta)-DP by a proof of their own, and whether they are charged a delta."""
+AdjacencyName = Literal["replace_one", "add_remove"]
+RowMapping = Literal["maximum", "per_row", "per_row_with_label"]
 Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]
 _Encoded = Annotated[float, Field(ge=-1, le=1)]
 KIND = "regression"
-_TOLERANCE = 1e-9
-_REMEDY = "Do not use it; ask the party for the document again."
-_require = partial(require, remedy=_REMEDY)
+PROTECTS_PRESENCE = (
+    "Whether a subject's row is there is protected, and with it its values. Neighbouring data sets differ by one row;"
+    " how many rows there are is stated and taken as known."
+)
 
 
 class PublicSecondMoments(WireModel):
@@ -47,27 +53,33 @@ class PublicSecondMoments(WireModel):
 
     Attributes:
         rows: how many public rows.
-        features: D x D, the intercept's column of ones first.
+        features: D x D, the intercept's column of ones first where there is one.
         label: the mean square of the encoded target.
     """
 
     rows: Annotated[Count, Field(ge=1)]
-    features: Annotated[tuple[tuple[_Encoded, ...], ...], Field(min_length=2, max_length=257)]
+    features: Annotated[tuple[tuple[_Encoded, ...], ...], Field(min_length=1, max_length=257)]
     label: Annotated[float, Field(gt=0, le=1)]
 
 
-class RegressionRequest(WireModel):
+class RegressionRequest(ExtendedModel):
     """What is asked of a party's agent, by its own people or systems.
 
     Attributes:
         calibration: None for the method's own.
-        epsilon, delta: of the whole regression, under replace_one.
+        epsilon, delta: of the whole regression, under the adjacency asked for.
+        bounds: of some numeric attributes in their own units, within those they were registered with; they are clipped
+            to these and encoded by these.
+        mapping: `maximum` leaves rows within one bound; `per_row` divides each by its norm, `per_row_with_label` its
+            label too.
+        intercept: whether a column of ones is fitted; else the target is at its midpoint where all features are.
         row_norm: encoded features of a row are scaled down to this Euclidean norm; None where their bounds do.
         label_bound: the encoded target is cut to it; 1 are the bounds of its schema.
         public: needed by dp_pmtolse, and looked at by auto.
         nonce: tells two equal questions apart.
     """
 
+    added: ClassVar[frozenset[str]] = frozenset({"bounds", "mapping", "intercept"})
     type: Literal["commingle/regression-request"] = "commingle/regression-request"
     version: Version = 1
     dataset: Name
@@ -77,7 +89,10 @@ class RegressionRequest(WireModel):
     calibration: CalibrationName | None = None
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Proportion
-    adjacency: Literal["replace_one"] = "replace_one"
+    adjacency: AdjacencyName = "replace_one"
+    bounds: dict[AttributeName, tuple[float, float]] = Field(default_factory=dict)
+    mapping: RowMapping = "maximum"
+    intercept: bool = True
     row_norm: Annotated[float, Field(ge=1e-3, le=1e3)] | None = None
     label_bound: Annotated[float, Field(ge=1e-3, le=1)] = 1.0
     public: PublicSecondMoments | None = None
@@ -89,6 +104,12 @@ class RegressionRequest(WireModel):
             raise ValueError("name the target and every feature once")
         return self
 
+    @model_validator(mode="after")
+    def _bounds_what_it_names(self) -> Self:
+        if not self.bounds.keys() <= {self.target, *self.features}:
+            raise ValueError("bounds are for the target and the features only")
+        return self
+
     @property
     def id(self) -> str:
         """SHA-256 of the request's bytes, hex."""
@@ -96,26 +117,44 @@ class RegressionRequest(WireModel):
 
 
 class Coefficient(WireModel):
-    """One coefficient; `encoded` per encoded unit of column and target, `original` per unit of both."""
+    """One coefficient; `encoded` per encoded unit of column and target, `original` per unit of both.
+
+    After `per_row` the target is no linear function of the features in their own units: `original` is None.
+    """
 
     name: str
     label: str
     encoded: float
-    original: float
+    original: float | None
 
 
-class RegressionPrivacy(WireModel):
+class AdjacencyLoss(WireModel):
+    """A loss under another adjacency than the ledger's, as `RegressionPrivacy` gives the charge."""
+
+    rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
+    loss_delta: Annotated[float, Field(ge=0, lt=1)]
+
+    @property
+    def loss(self) -> Loss:
+        """The same as a loss."""
+        return Loss(Rho(int(self.rho_units)), self.loss_delta)
+
+
+class RegressionPrivacy(ExtendedModel):
     """What the regression cost and promises.
 
     Attributes:
-        rho_units: rho times 2^64, the ledger's unit.
+        adjacency: of the guarantee.
+        rho_units: rho times 2^64, the ledger's unit; of the charge, under replace_one.
         loss_delta: delta of the delta-approximate rho-zCDP loss that was charged; 0 for Gaussian noise.
         epsilon, delta: the guarantee.
         guarantee: the method's own sentence, with its source.
         exact_noise: whether noise was drawn exactly; otherwise it is floating point, which no proof covers.
+        under_adjacency: the loss that the guarantee follows from; None where that is the charge.
     """
 
-    adjacency: Literal["replace_one"] = "replace_one"
+    added: ClassVar[frozenset[str]] = frozenset({"under_adjacency"})
+    adjacency: AdjacencyName = "replace_one"
     protects: str = PROTECTS
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
     loss_delta: Annotated[float, Field(ge=0, lt=1)]
@@ -123,11 +162,17 @@ class RegressionPrivacy(WireModel):
     delta: Proportion
     guarantee: str
     exact_noise: bool
+    under_adjacency: AdjacencyLoss | None = None
 
     @property
     def loss(self) -> Loss:
         """The charge."""
         return Loss(Rho(int(self.rho_units)), self.loss_delta)
+
+    @property
+    def own_loss(self) -> Loss:
+        """What the guarantee follows from."""
+        return self.loss if self.under_adjacency is None else self.under_adjacency.loss
 
 
 class RegressionResult(WireModel):
@@ -165,110 +210,29 @@ class RegressionResult(WireModel):
         return self.request.id
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedRegression:
-    """A result whose signature holds and whose parts fit together."""
-
-    document: RegressionResult
-    signer: Fingerprint
-    findings: tuple[str, ...]
-
-
 def regression_columns(features: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
     """What each coefficient belongs to: the intercept, then the encoded columns of the features."""
     return (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0), *encoded_columns(features))
 
 
 def coefficients_of(
-    encoded: tuple[float, ...], target: Attribute, features: tuple[Attribute, ...]
+    encoded: tuple[float, ...], target: Attribute, features: tuple[Attribute, ...], *, mapping: RowMapping = "maximum"
 ) -> tuple[Coefficient, ...]:
     """Coefficients with their counterparts in original units; post-processing.
 
-    With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j. What leaves the
-    range of floats is the nearest end of it, and 0 where there is none: a result is never refused for its size.
+    With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j. Where a row and
+    its label are divided alike these are the same (Kalaja 2020, 3.3 and 3.4). What leaves the range of floats is the
+    nearest end of it, and 0 where there is none: a result is never refused for its size.
     """
     columns, (label,) = regression_columns(features), target.columns
     slopes = [label.scale * b / c.scale for b, c in zip(encoded[1:], columns[1:], strict=True)]
     shift = sum(b * c.offset for b, c in zip(slopes, columns[1:], strict=True))
     original = (label.offset + label.scale * encoded[0] - shift, *slopes)
     return tuple(
-        Coefficient(name=c.name, label=c.label, encoded=b, original=_within_floats(o))
+        Coefficient(name=c.name, label=c.label, encoded=b, original=None if mapping == "per_row" else _within_floats(o))
         for c, b, o in zip(columns, encoded, original, strict=True)
     )
 
 
 def _within_floats(value: float) -> float:
     return 0.0 if isnan(value) else max(-float_info.max, min(float_info.max, value))
-
-
-def verify_regression(data: bytes, *, trusted_party: str | None = None) -> VerifiedRegression:
-    """Check a party's regression offline: signature, units, and that the promise follows from the charge.
-
-    Args:
-        data: JSON of a signed document.
-        trusted_party: fingerprint of the key it must be signed with; None accepts any.
-
-    Raises:
-        DocumentError, SignatureError, VerificationError: naming the first thing that does not hold.
-    """
-    opened = decode(SignedDocument, data).open(RegressionResult, kind=KIND)
-    result, signer = opened.document, opened.signer
-    known = trusted_party is None or signer == parse_fingerprint(trusted_party)
-    _require(known, f"it is signed with key {signer[:16]}, not with the one expected")
-    names = (result.target.name, *(a.name for a in result.features))
-    _require(names == (result.request.target, *result.request.features), "the schemas are not those of the request")
-    _require(result.request.method in {"auto", result.method}, "another method was used than was asked for")
-    _require(result.request.calibration in {None, result.calibration}, "another calibration was used than asked for")
-    _require_units(result)
-    _require_promise(result)
-    whose = "the party you named:" if trusted_party else "a key that calls itself"
-    return VerifiedRegression(
-        result,
-        signer,
-        (
-            f"signed by {whose} {result.party}, key {signer}",
-            "method, schemas and calibration are those of the request",
-            "coefficients in original units follow from those in encoded units",
-            "the guarantee follows from the loss that was charged",
-        ),
-    )
-
-
-def _require_units(result: RegressionResult) -> None:
-    _require(len(result.target.columns) == 1, "the target has several columns")
-    expected = len(regression_columns(result.features))
-    _require(len(result.coefficients) == expected, "the coefficients are not those of the features")
-    computed = coefficients_of(tuple(c.encoded for c in result.coefficients), result.target, result.features)
-    scale = max(abs(c.original) for c in computed)
-    for claimed, right in zip(result.coefficients, computed, strict=True):
-        same = (claimed.name, claimed.label) == (right.name, right.label)
-        close = isclose(claimed.original, right.original, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE * scale)
-        _require(same and close, f"the coefficient of {claimed.name} does not follow from its encoded value")
-
-
-def _require_promise(result: RegressionResult) -> None:
-    """Gaussian noise promises what its rho implies; a method with a proof of its own what was asked for."""
-    privacy, request = result.privacy, result.request
-    _require(privacy.delta == request.delta, "the guarantee is at another delta than was asked for")
-    if result.method in _BY_PROOF:
-        own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
-        delta = request.delta if _BY_PROOF[result.method] else 0.0
-        follows = privacy.loss.rho in own and (privacy.loss_delta, privacy.epsilon) == (delta, request.epsilon)
-    else:
-        stated = stated_epsilon(result.calibration, float(privacy.loss.rho), request.delta)
-        follows = not privacy.loss_delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
-    _require(follows, "the guarantee does not follow from the loss")
-    _require(privacy.epsilon <= request.epsilon * (1 + _TOLERANCE), "it cost more epsilon than was asked for")
-
-
-def is_charged(result: RegressionResult, loss: Loss) -> bool:
-    """Whether a ledger's charge is what a result states, a charge that counts as Gaussian by what that takes."""
-    privacy = result.privacy
-    formerly = result.method in _BY_PROOF and privacy.loss.rho != Loss.approximate(result.request.epsilon).rho
-    same = (loss.rho, loss.delta) == (privacy.loss.rho, privacy.loss_delta)
-    return same and not (formerly and loss.gaussian)
-
-
-def _formerly_approximate(epsilon: float) -> Rho:
-    """What an (epsilon, delta)-DP method was charged as long as losses were only known to be rho-zCDP."""
-    return Rho(ceil(Fraction(epsilon) ** 2 * RHO_UNITS / 2))

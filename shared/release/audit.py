@@ -19,7 +19,8 @@ from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode, encode
-from commingle.shared.documents.regression import RegressionResult, is_charged
+from commingle.shared.documents.regression import RegressionResult
+from commingle.shared.documents.regression_verification import is_charged
 from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,

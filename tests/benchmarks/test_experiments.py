@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import wu2022_real
+from benchmarks import regression_choice, wu2022_real
 from benchmarks.experiments import EXPERIMENTS, main
 from benchmarks.tables import DATA, recorded, standing, values_digest
 from benchmarks.wang2018_data import TABLES, names
@@ -27,7 +27,9 @@ def test_experiment_is_a_command_whose_page_names_it(name: str) -> None:
 
 def test_every_table_that_an_experiment_needs_is_recorded() -> None:
     assert {table for each in EXPERIMENTS for table in each.tables} <= set(recorded())
-    for name, wanted in (*TABLES.items(), ("wu2022", wu2022_real.TABLES)):
+    sixteen = (*regression_choice.TUNING, *regression_choice.REPORTING)
+    others = {"wu2022": wu2022_real.TABLES, "regression_choice": sixteen, "both_sums": sixteen}
+    for name, wanted in {**TABLES, **others}.items():
         assert set(BY_NAME[name].tables) - {"wang2018_folds"} == set(wanted), name
 
 

@@ -26,8 +26,8 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RegressionResult,
     coefficients_of,
-    verify_regression,
 )
+from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.statements import Enrolment, Rejection, Rotation, RotationRequest
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon

@@ -269,6 +269,19 @@ def test_regression_is_answered_whatever_the_cells_are(hospital: Consortium, met
         assert only_charge(agent).state is ChargeState.STORED
 
 
+@pytest.mark.parametrize("mapping", ["per_row", "per_row_with_label"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_regression_of_divided_rows_is_answered_whatever_the_cells_are(
+    hospital: Consortium, mapping: str, *, intercept: bool
+) -> None:
+    edits = {(i, name): b"" for i in range(SMALL) for name in ("age", "smoker")}  # rows of zeros have no norm
+    hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), edits))
+    asked = request(mapping=mapping, intercept=intercept, adjacency="add_remove", bounds={"age": (30.0, 40.0)})
+    with hospital.agent("clinic") as agent:
+        assert Regressions(agent).ask(asked).document is not None
+        assert only_charge(agent).state is ChargeState.STORED
+
+
 @HEAVY
 @given(
     edits=st.dictionaries(st.tuples(st.integers(0, SMALL - 1), st.sampled_from(["charges", "age"])), CELLS, min_size=1),

@@ -1,12 +1,13 @@
 """Values plus Gaussian noise: floating point for benchmarks, exact for the product (docs/proofs/regression.md, 1).
 
 A measurement is a sensitivity and a multiplier: noise of standard deviation multiplier * sensitivity, which is
-rho-zCDP with rho = 1 / (2 multiplier^2).
+rho-zCDP with rho = 1 / (2 multiplier^2). It may come in parts of different weights, drawn one after another.
 """
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, inf, isfinite, isqrt, nextafter, sqrt
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -22,41 +23,75 @@ _RAISED = 1 + Fraction(1, 1 << 48)
 """A sensitivity is a product of floats, each rounded: it may be short by a few units in its last place."""
 
 
-class Measure(Protocol):
-    """Adds Gaussian noise."""
+class Parts(ABC):
+    """One measurement under way."""
 
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
-        """`value` plus noise of standard deviation multiplier * sensitivity.
+    @abstractmethod
+    def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
+        """`value` plus noise of variance (multiplier * sensitivity)^2 / weight.
 
         Args:
             value: any shape; square if `symmetric`.
-            sensitivity: largest Euclidean (Frobenius) distance between the values of neighbours.
-            multiplier: noise in units of the sensitivity.
-            symmetric: the value is; noise is drawn for the upper triangle and mirrored. The upper triangle's own
-                sensitivity is at most the Frobenius one, and mirroring is post-processing, so the guarantee stands.
+            weight: of its squared distance in the sensitivity.
+            symmetric: the value is; noise is drawn for the upper triangle and mirrored, with half that variance off
+                the diagonal: an entry stands for two, and the squared Frobenius distance counts it twice.
         """
         ...
 
 
-class FloatingPoint:
+class Measure(ABC):
+    """Adds Gaussian noise."""
+
+    @abstractmethod
+    def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:
+        """A measurement in parts; a part may be chosen in view of the noisy ones before it.
+
+        Args:
+            sensitivity: bounds sqrt(sum over parts of weight * squared Frobenius distance) for every two neighbours,
+                by a bound for each part that does not depend on the noise of others.
+            multiplier: noise in units of the sensitivity.
+            entries: of all parts together; the whole matrix where they are symmetric.
+        """
+        ...
+
+    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
+        """`value` plus noise of standard deviation multiplier * sensitivity: a measurement in one part."""
+        parts = self.begin(sensitivity=sensitivity, multiplier=multiplier, entries=value.size)
+        return parts.part(value, symmetric=symmetric)
+
+
+class FloatingPoint(Measure):
     """Noise of a numpy generator. Not exact (Mironov 2012): for benchmarks, or by explicit consent."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
 
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
+    def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:  # noqa: ARG002 - nothing is rounded
         """As `Measure`."""
-        scale = multiplier * sensitivity
-        entries = _upper(value) if symmetric else value
-        noisy: Floats = entries + scale * self.generator.standard_normal(entries.shape)
-        return _mirror(noisy, len(value)) if symmetric else noisy
+        return _FloatingParts(self.generator, multiplier * sensitivity)
 
 
-class Exact:
+@dataclass(frozen=True, slots=True)
+class _FloatingParts(Parts):
+    generator: Generator
+    scale: float
+
+    def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
+        scale = self.scale / sqrt(weight)
+        if not symmetric:
+            noisy: Floats = value + scale * self.generator.standard_normal(value.shape)
+            return noisy
+        diagonal = scale * self.generator.standard_normal(len(value))
+        above = scale / sqrt(2) * self.generator.standard_normal(_above(value).size)
+        return _symmetric(value.diagonal() + diagonal, _above(value) + above)
+
+
+class Exact(Measure):
     """Discrete Gaussian noise on a lattice (Canonne, Kamath, Steinke 2020, theorem 14).
 
-    The value is rounded to multiples of a power of two near 2^-20 sensitivities, which moves neighbours apart by at
-    most one step an entry; sigma is the least integer not below multiplier * that raised sensitivity.
+    Values are rounded to multiples of a power of two near 2^-20 sensitivities, finer for parts of a larger weight,
+    which moves neighbours apart by at most one step an entry; sigma is the least integer not below multiplier * that
+    raised sensitivity, and the noise of an entry of weight w the least integer s with w s^2 >= sigma^2.
 
     Precondition: `sensitivity` bounds the distance of the values as computed, or would if its formula had not been
     rounded. Sums over a sample made by `on_grid` are exact, so the bound of the paper is that of the computation too.
@@ -69,19 +104,39 @@ class Exact:
         self._draw = draw
         self.spent: Rho = ZERO
 
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
+    def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:
         """As `Measure`."""
         _check(sensitivity, multiplier)
         step = power_of_two_above(sensitivity) * _RESOLUTION
-        entries = _upper(value) if symmetric else value
-        lattice = np.rint(entries / step)
         # Delta_q = ceil(Delta / step) + ceil(sqrt(m)): rounding moves each of the m entries by at most half a step
-        moved = ceil(_RAISED * Fraction(sensitivity) / Fraction(step)) + isqrt(max(entries.size - 1, 0)) + 1
+        moved = ceil(_RAISED * Fraction(sensitivity) / Fraction(step)) + isqrt(max(entries - 1, 0)) + 1
         sigma = ceil(Fraction(multiplier) * moved)
-        noise = self._draw(sigma, entries.size).astype(np.float64).reshape(entries.shape)
         self.spent += gaussian_loss(squared_sensitivity=moved**2, sigma=sigma)
-        noisy: Floats = (lattice + noise) * step
-        return _mirror(noisy, len(value)) if symmetric else noisy
+        return _ExactParts(self._draw, step, sigma, entries)
+
+
+class _ExactParts(Parts):
+    def __init__(self, draw: Sampler, step: float, sigma: int, entries: int) -> None:
+        self._draw, self._step, self._sigma, self._left = draw, step, sigma, entries
+
+    def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
+        if value.size > self._left:
+            raise ValueError("a measurement has more entries than were announced")
+        self._left -= value.size
+        finer = power_of_two_above(sqrt(weight))
+        while Fraction(weight) > Fraction(finer) ** 2:  # the root was rounded down to a power of two
+            finer *= 2
+        step, counted = self._step / finer, Fraction(weight) / Fraction(finer) ** 2
+        if not symmetric:
+            return self._noisy(value, step, counted)
+        diagonal = self._noisy(value.diagonal(), step, counted)
+        return _symmetric(diagonal, self._noisy(_above(value), step, 2 * counted))
+
+    def _noisy(self, value: Floats, step: float, counted: Fraction) -> Floats:
+        scale = isqrt(ceil(self._sigma**2 / counted) - 1) + 1
+        noise = self._draw(scale, value.size).astype(np.float64).reshape(value.shape)
+        noisy: Floats = (np.rint(value / step) + noise) * step
+        return noisy
 
 
 def planned_loss(multiplier: float) -> Rho:
@@ -112,11 +167,11 @@ def _check(sensitivity: float, multiplier: float) -> None:
             raise ParameterError(f"a noise {name} of {value!r}", remedy="Give a positive finite number.")
 
 
-def _upper(square: Floats) -> Floats:
-    return square[np.triu_indices(len(square))]
+def _above(square: Floats) -> Floats:
+    return square[np.triu_indices(len(square), 1)]
 
 
-def _mirror(upper: Floats, size: int) -> Floats:
-    full = np.zeros((size, size))
-    full[np.triu_indices(size)] = upper
-    return full + np.triu(full, 1).T
+def _symmetric(diagonal: Floats, above: Floats) -> Floats:
+    full = np.zeros((len(diagonal), len(diagonal)))
+    full[np.triu_indices(len(diagonal), 1)] = above
+    return full + full.T + np.diag(diagonal)

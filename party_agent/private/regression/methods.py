@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, exp
 from types import MappingProxyType
 
 from numpy.random import Generator
@@ -11,7 +13,13 @@ from commingle.party_agent.private.regression.calibration import GAUSSIAN, Noise
 from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.shared.dp.accounting import Loss
+from commingle.party_agent.private.regression.sums import WIDER, sums_loss
+from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.errors import ParameterError
+
+_GROUP_OF_TWO = 4
+_UP = 1 + 2.0**-40
+"""More than exp is off, and the product it stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +30,34 @@ class Method:
         name: the paper's name, in lower case.
         calibrations: those whose guarantee is proved.
         guarantee: one sentence for a privacy statement.
-        loss: the debit, from public parameters alone.
+        loss: what it costs under the adjacency it is asked for, from public parameters alone.
+        wider: what its rho is under replace_one, over that under add_remove; None where it goes by groups of two.
     """
 
     name: str
     calibrations: frozenset[NoiseCalibration]
     guarantee: str
     loss: Callable[[Privacy], Loss]
+    wider: Fraction | int | None
+
+    def charge(self, privacy: Privacy) -> Loss:
+        """The debit: what the run costs under replace_one, the ledger's unit (docs/proofs/regression.md, 9).
+
+        Raises:
+            ParameterError: a calibration that it does not know, or groups of two that promise nothing.
+        """
+        own = self.loss(privacy)
+        if privacy.replaces:
+            return own
+        if self.wider is not None:
+            return Loss(Rho(ceil(own.rho.units * self.wider)), own.delta)
+        delta = own.delta * (1 + exp(min(privacy.epsilon, 700.0))) * _UP  # exp(710) is no number
+        if delta >= 1:
+            raise ParameterError(
+                f"epsilon {privacy.epsilon:g} under add_remove leaves no delta under replace_one, the ledger's unit",
+                remedy="Ask for a smaller epsilon, or for adjacency replace_one.",
+            )
+        return Loss.approximate(2 * privacy.epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,50 +85,51 @@ METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
     {
         method.name: method
         for method in (
-            ExactMethod("ssp", GAUSSIAN, sufficient.SSP_GUARANTEE, sufficient.ssp_loss, sufficient.ssp),
-            ExactMethod("adassp", GAUSSIAN, sufficient.ADASSP_GUARANTEE, sufficient.adassp_loss, sufficient.adassp),
+            ExactMethod("ssp", GAUSSIAN, sufficient.SSP_GUARANTEE, sums_loss, WIDER, sufficient.ssp),
+            ExactMethod("adassp", GAUSSIAN, sufficient.ADASSP_GUARANTEE, sums_loss, WIDER, sufficient.adassp),
             ExactMethod(
-                "boosted_adassp",
-                GAUSSIAN,
-                sufficient.BOOSTED_GUARANTEE,
-                sufficient.boosted_adassp_loss,
-                sufficient.boosted_adassp,
+                "boosted_adassp", GAUSSIAN, sufficient.BOOSTED_GUARANTEE, sums_loss, WIDER, sufficient.boosted_adassp
             ),
             FloatingMethod(
-                "adaops", posterior.ADAOPS_SOUND, posterior.ADAOPS_GUARANTEE, posterior.adaops_loss, posterior.adaops
+                "adaops",
+                posterior.ADAOPS_SOUND,
+                posterior.ADAOPS_GUARANTEE,
+                posterior.adaops_loss,
+                None,
+                posterior.adaops,
             ),
-            FloatingMethod("ops", posterior.OPS_SOUND, posterior.OPS_GUARANTEE, posterior.ops_loss, posterior.ops),
             FloatingMethod(
-                "objpert", floating.OBJPERT_SOUND, floating.OBJPERT_GUARANTEE, floating.objpert_loss, floating.objpert
+                "ops", posterior.OPS_SOUND, posterior.OPS_GUARANTEE, posterior.ops_loss, None, posterior.ops
+            ),
+            FloatingMethod(
+                "objpert",
+                floating.OBJPERT_SOUND,
+                floating.OBJPERT_GUARANTEE,
+                floating.objpert_loss,
+                None,
+                floating.objpert,
             ),
             FloatingMethod(
                 "noisysgd",
                 floating.NOISYSGD_SOUND,
                 floating.NOISYSGD_GUARANTEE,
                 floating.noisysgd_loss,
+                _GROUP_OF_TWO,
                 floating.noisysgd,
             ),
             FloatingMethod(
-                "subagg", floating.SUBAGG_SOUND, floating.SUBAGG_GUARANTEE, floating.subagg_loss, floating.subagg
+                "subagg", floating.SUBAGG_SOUND, floating.SUBAGG_GUARANTEE, floating.subagg_loss, 1, floating.subagg
             ),
         )
     }
 )
 
 
-def _pmtolse_loss(privacy: Privacy) -> Loss:
-    return public_moment.dp_pmtolse_loss(public_moment.share_of(privacy))
-
-
-def _pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:
-    return public_moment.dp_pmtolse(sample, public, public_moment.share_of(privacy), measure)
-
-
 # DP-OLSE is not here: its radius is never below that of the public bounds, where it is ssp
 WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
     {
         "dp_pmtolse": PublicMethod(
-            "dp_pmtolse", public_moment.PMTOLSE_SOUND, public_moment.PMTOLSE_GUARANTEE, _pmtolse_loss, _pmtolse
+            "dp_pmtolse", GAUSSIAN, public_moment.PMTOLSE_GUARANTEE, sums_loss, WIDER, public_moment.dp_pmtolse
         )
     }
 )

@@ -20,14 +20,15 @@ from commingle.party_agent.private.regression.calibration import (
     analytic_multiplier,
     require_calibration,
 )
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample
-from commingle.party_agent.private.regression.sufficient import floor_sensitivity, noisy_floor
 from commingle.shared.dp.accounting import Loss
 
 OPS_SOUND = frozenset({NoiseCalibration.CLASSICAL})
 OPS_GUARANTEE = "(epsilon, delta)-DP by a bound on the tail of the privacy loss of a Gaussian posterior sample."
 _FAILURE = 0.05
+_EIGENVALUE_ERROR = 2.0**-23
+"""Twice what an eigensolver may be off by, per column and C^2: 64 roundings of norms up to 2^23 C^2."""
 
 
 def ops_loss(privacy: Privacy) -> Loss:
@@ -143,6 +144,22 @@ def _proved_constants(asked: Privacy) -> AdaopsConstants:
         least=2 * tail**2 / epsilon,  # mu t^2 / 2 takes half of epsilon/2
         root=root,
     )
+
+
+def noisy_floor(sample: Sample, measure: Measure, *, multiplier: float, tail: float) -> float:
+    """max(0, lambda_min + D s (Z - t)), D its sensitivity: a likely lower bound on the least eigenvalue of X^T X."""
+    sensitivity = floor_sensitivity(sample)
+    least: Floats = np.linalg.eigvalsh(sample.x.T @ sample.x)[:1].astype(np.float64)
+    noisy = measure.measure(least, sensitivity=sensitivity, multiplier=multiplier)
+    return max(0.0, float(noisy[0]) - multiplier * tail * sensitivity)
+
+
+def floor_sensitivity(sample: Sample) -> float:
+    """How far one row moves the least eigenvalue as computed, under either adjacency: C^2 and twice its error.
+
+    By Weyl it is at most the spectral norm of xx^T - vv^T, whose eigenvalues lie between -|v|^2 and |x|^2.
+    """
+    return sample.row_bound**2 * (1 + sample.d * _EIGENVALUE_ERROR)
 
 
 def _level(sample: Sample, asked: Privacy, constants: AdaopsConstants, floor: float) -> float:

@@ -6,18 +6,16 @@ Source: Enhancing DP linear regression via public second-moment, 2025. Nothing h
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite, log, nextafter, sqrt
+from math import isfinite, log, sqrt
 from typing import Self
 
 import numpy as np
 
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, require_calibration
-from commingle.party_agent.private.regression.measuring import Measure, multiplier_within, planned_loss
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.shared.dp.accounting import Loss
-from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.party_agent.private.regression.sums import noisy_sums, solve, sums_loss
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import gaussian_rho
 
 ETA = 0.05
 SampleMaker = Callable[..., Sample]
@@ -82,69 +80,20 @@ def transform(x: Floats, y: Floats, public: PublicMoments, *, make: SampleMaker,
     return make(rows, labels, row_bound=sqrt(x.shape[1] * t), label_bound=sqrt(t))
 
 
-def measured_loss(rho: float, parts: int) -> Loss:
-    """What `parts` measurements at `rho` each cost; public."""
-    one = Loss(planned_loss(multiplier_within(rho)))
-    return sum((one for _ in range(parts - 1)), start=one)
-
-
-def noisy_second_moment(sample: Sample, rho: float, measure: Measure) -> Floats:
-    """X^T X / n + G, d x d, G symmetric with sd sqrt(2) R^2 / (sqrt(2 rho) n).
-
-    ||u u^T - v v^T||_F^2 = |u|^4 + |v|^4 - 2 (u.v)^2 <= 2 R^4; the paper's triangle inequality has 2 R^2.
-
-    Privacy: replace_one; rho-zCDP (Bun, Steinke 2016, lemma 2.5).
-    """
-    sensitivity = nextafter(sqrt(2), inf) * sample.row_bound**2
-    total = measure.measure(
-        sample.x.T @ sample.x, sensitivity=sensitivity, multiplier=multiplier_within(rho), symmetric=True
-    )
-    return total / sample.n
-
-
-def noisy_cross_moment(sample: Sample, rho: float, measure: Measure) -> Floats:
-    """X^T y / n + g, d, with sd 2 R L / (sqrt(2 rho) n): ||u y - v w|| <= 2 R L, attained by v = u, w = -y.
-
-    Privacy: replace_one; rho-zCDP.
-    """
-    sensitivity = 2 * sample.row_bound * sample.label_bound
-    total = measure.measure(sample.x.T @ sample.y, sensitivity=sensitivity, multiplier=multiplier_within(rho))
-    return total / sample.n
-
-
-PMTOLSE_SOUND = frozenset({NoiseCalibration.ANALYTIC, NoiseCalibration.ZCDP})
 PMTOLSE_GUARANTEE = (
-    "Gaussian measurements of a second moment and of a cross moment; 2 rho-zCDP under replace_one (Bun, Steinke 2016, "
-    "lemmas 2.3 and 2.5)."
+    "One Gaussian measurement of the second moment and the cross moment of publicly transformed rows, together;"
+    " rho-zCDP with the stated rho (Bun, Steinke 2016, lemma 2.5)."
 )
 
 
-def share_of(privacy: Privacy) -> float:
-    """The rho of each of the two measurements at (epsilon, delta).
+def dp_pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:
+    """Coefficients sigma_B Sigma_B^-1/2 (X~^T X~ + noise)^-1 (X~^T y~ + noise).
 
-    Raises:
-        ParameterError: another calibration, or another adjacency than replace_one.
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`. `sample` is made by `transform` with the same public
+    moments; published moments are those of the transformed rows, per row.
     """
-    require_calibration(privacy, PMTOLSE_SOUND)
-    if not privacy.replaces:
-        raise ParameterError("this method is proved under replace_one only", remedy="Use adjacency replace_one.")
-    calibrate = gaussian_rho if privacy.calibration is NoiseCalibration.ANALYTIC else rho_of_epsilon
-    return calibrate(privacy.epsilon, privacy.delta) / 2
-
-
-def dp_pmtolse_loss(rho: float) -> Loss:
-    """What `dp_pmtolse` costs, 2 rho; public."""
-    return measured_loss(rho, 2)
-
-
-def dp_pmtolse(sample: Sample, public: PublicMoments, rho: float, measure: Measure) -> Estimate:
-    """Coefficients sigma_B Sigma_B^-1/2 (X~^T X~/n + G)^-1 (X~^T y~/n + g).
-
-    Privacy: replace_one; `dp_pmtolse_loss(rho)`. `sample` is made by `transform` with the same public moments;
-    published moments are those of the transformed rows.
-    """
-    moment = noisy_second_moment(sample, rho, measure)
-    cross = noisy_cross_moment(sample, rho, measure)
-    beta = sqrt(public.label) * public.root(-0.5) @ np.linalg.lstsq(moment, cross)[0]
-    published = {"second_moment": moment.ravel().tolist(), "cross_moment": cross.tolist()}
-    return Estimate(beta.astype(np.float64), dp_pmtolse_loss(rho), published)
+    gram, cross = noisy_sums(sample, privacy, measure)
+    beta = sqrt(public.label) * public.root(-0.5) @ solve(gram, cross)
+    n = max(sample.n, 1)
+    published = {"second_moment": (gram / n).ravel().tolist(), "cross_moment": (cross / n).tolist()}
+    return Estimate(beta.astype(np.float64), sums_loss(privacy), published)

@@ -5,8 +5,7 @@ charge that was debited before.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,14 +18,11 @@ from commingle.party_agent.private.regression.measuring import Exact
 from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
-from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
 from commingle.shared.dp.noise import Sampler
-
-_ROUNDING = 1e-12
-"""Kept above the bound, so that rows exactly on it are not scaled down by the last bit."""
 
 
 class ChargedLoss(CommittedCharge, Protocol):
@@ -41,10 +37,10 @@ class PrivateRegression:
     """What to compute, from public quantities alone.
 
     Attributes:
-        loss: what it costs under replace_one.
-        row_norm: encoded features of a row are scaled down to it; None where their bounds do.
+        loss: what it costs under replace_one, whatever adjacency is asked for.
+        rows: how encoded rows become those of the regression.
         label_bound: the encoded target is cut to it.
-        public: second moments of public rows, intercept first; needed by `PublicMethod`.
+        public: second moments of public rows so mapped; needed by `PublicMethod`.
         n: registered number of rows.
     """
 
@@ -53,7 +49,7 @@ class PrivateRegression:
     loss: Loss
     target: Attribute
     features: tuple[Attribute, ...]
-    row_norm: float | None
+    rows: RowMap
     label_bound: float
     public: PublicMoments | None
     n: int
@@ -61,13 +57,7 @@ class PrivateRegression:
     @property
     def row_bound(self) -> float:
         """Norm of a row with its intercept."""
-        return self.bound_of(len(self.features), self.row_norm)
-
-    @staticmethod
-    def bound_of(attributes: int, row_norm: float | None) -> float:
-        """sqrt(1 + min(attributes, row_norm^2)): one for the intercept, and an attribute's radius is 1."""
-        square = attributes if row_norm is None else min(attributes, row_norm * row_norm)
-        return sqrt(1 + square) * (1 + _ROUNDING)
+        return self.rows.bound(len(self.features))
 
 
 def regress(
@@ -79,7 +69,7 @@ def regress(
     generator: Callable[[], Generator],
     progress: Progress = lambda _: None,
 ) -> Estimate:
-    """Privatised coefficients in encoded units, the intercept first.
+    """Privatised coefficients in encoded units, the intercept first, 0 where there is none to fit.
 
     Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 6).
     Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the subjects
@@ -100,6 +90,13 @@ def regress(
     if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta:
         raise ValueError("the charge does not cover the regression")
     sample = _sample(*_rows(table, task, charge, progress), task)
+    estimate = _run(task, sample, draw, generator)
+    if task.rows.intercept:
+        return estimate
+    return replace(estimate, coefficients=np.concatenate([[0.0], estimate.coefficients]))
+
+
+def _run(task: PrivateRegression, sample: Sample, draw: Sampler, generator: Callable[[], Generator]) -> Estimate:
     if isinstance(task.method, FloatingMethod):
         return task.method.run(sample, task.privacy, generator())
     measure = Exact(draw)
@@ -114,10 +111,9 @@ def _rows(
     rows, labels = [], []
     for batch in table.batches(charge.table, progress):
         features = np.hstack([batch.attributes[a.name] for a in task.features])
-        if task.row_norm is not None:
-            features = clip_rows(features, squared_row_limit(task.row_norm))
-        rows.append(np.column_stack([np.ones(len(features)), features / SCALE]))
-        labels.append(batch.attributes[task.target.name][:, 0] / SCALE)
+        mapped, label = task.rows.apply(features, batch.attributes[task.target.name][:, 0])
+        rows.append(mapped)
+        labels.append(label)
     x, y = np.concatenate(rows), np.concatenate(labels)
     if len(y) != task.n:
         raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")

@@ -15,7 +15,7 @@ from benchmarks.methods.mapping import (
     unstandardised,
 )
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.party_agent.private.regression.sufficient import solve
+from commingle.party_agent.private.regression.sums import solve
 from commingle.shared.dp.errors import ParameterError
 
 SEEDS = st.integers(0, 2**32)

@@ -7,12 +7,8 @@ import pytest
 from numpy.random import default_rng
 from scipy import stats
 
-from benchmarks.methods.published import (
-    AS_PUBLISHED,
-    published_constants,
-    published_multiplier,
-    published_root,
-)
+from benchmarks.methods.in_parts import published_multiplier
+from benchmarks.methods.published import AS_PUBLISHED, published_constants, published_root
 from commingle.party_agent.private.regression.calibration import NoiseCalibration
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod

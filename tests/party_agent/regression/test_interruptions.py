@@ -9,7 +9,9 @@ from commingle.party_agent.errors import ConflictError, SubjectsChangedError
 from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.regression.service import Regressions
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import KIND
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
@@ -72,11 +74,23 @@ def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_no
     with hospital.agent("clinic", draw=noise) as agent:
         with agent.store.transaction() as db:
             db.execute("UPDATE charges SET rho_units = '1'")
-        with pytest.raises(ConflictError, match="does not cover it"):
+        with pytest.raises(ConflictError, match="another charge"):
             Regressions(agent).ask(request())
         Loop(agent).turn()
         assert (only_charge(agent).state, only_charge(agent).attempt) == (ChargeState.WITHDRAWN, 1)
     assert noise.calls == []
+
+
+def test_interrupted_regression_whose_bounds_are_not_within_new_ones_is_given_up(hospital: Consortium) -> None:
+    asked = request(bounds={"age": (25.0, 75.0)})
+    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
+        Regressions(agent).ask(asked)
+    narrower = (ATTRIBUTES[0], NumericAttribute(name="age", lower=30, upper=70), *ATTRIBUTES[2:])
+    with hospital.agent("clinic") as agent:
+        register(hospital, agent, replace=True, attributes=narrower)
+        with pytest.raises(SpecError, match="bounds of age"):
+            Regressions(agent).ask(asked)
+        assert only_charge(agent).state is ChargeState.WITHDRAWN
 
 
 def test_loop_finishes_regressions_only_when_the_ledgers_witness_is_back(hospital: Consortium) -> None:

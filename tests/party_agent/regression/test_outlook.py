@@ -8,7 +8,8 @@ from numpy.random import default_rng
 
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.problem import clip_sample
+from commingle.party_agent.private.regression.problem import Neighbours, clip_sample
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.regression.sufficient import boosted_adassp, ssp
 from commingle.party_agent.regression.outlook import RegressionDesign, assumed_moment, choose, describe, predict
 from commingle.shared.documents.errors import SpecError
@@ -20,7 +21,7 @@ THIRD = 1 / 3
 
 
 def design(n: int, *, public_rows: int = 0, narrow: float = 1.0) -> RegressionDesign:
-    moment = assumed_moment(NUMBERS, None)
+    moment, _ = assumed_moment(NUMBERS, RowMap())
     moment[1:, 1:] *= narrow**2
     return RegressionDesign(moment, THIRD, n, 2.0, 1.0, public_rows)
 
@@ -35,11 +36,11 @@ def test_assumed_moment_is_that_of_rows_spread_evenly() -> None:
         CategoricalAttribute(name="c", levels=("r", "s", "t")),
     )
     # entries have standard errors of at most 1/sqrt(n) = 0.0022: 5 of them, a false alarm in a million
-    assert np.allclose(assumed_moment(attributes, None), rows.T @ rows / n, atol=0.011)
+    assert np.allclose(assumed_moment(attributes, RowMap())[0], rows.T @ rows / n, atol=0.011)
 
 
 def test_row_norm_shrinks_the_features_and_not_the_intercept() -> None:
-    clipped_to_half = assumed_moment(NUMBERS, 0.5)
+    clipped_to_half, _ = assumed_moment(NUMBERS, RowMap(row_norm=0.5))
     assert clipped_to_half[0, 0] == 1
     assert np.trace(clipped_to_half) - 1 == pytest.approx(0.25)
 
@@ -65,25 +66,54 @@ def test_forecast_of_boosted_adassp_is_near_its_measured_error(n: int, epsilon: 
     sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
     runs = [boosted_adassp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
     measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
-    seen = RegressionDesign(assumed_moment(NUMBERS, None), float(np.mean(y**2)), n, 2.0, 1.0)
+    seen = RegressionDesign(assumed_moment(NUMBERS, RowMap())[0], float(np.mean(y**2)), n, 2.0, 1.0)
     outlook = predict("boosted_adassp", seen, privacy)
     assert outlook is not None
     assert measured == pytest.approx(outlook.error, rel=0.4)  # residuals are not Gaussian; 40 runs
 
 
-def test_large_n_epsilon_takes_ssp_less_adassp_and_small_boosted_adassp() -> None:
+def test_large_n_epsilon_takes_adassp_and_small_boosted_adassp() -> None:
     privacy = Privacy(1.0, 1e-6)
-    assert choose(design(1_000_000), privacy).method == "ssp"
+    assert choose(design(1_000_000), privacy).method == "adassp"
     assert choose(design(3_000), privacy).method == "adassp"
     assert choose(design(1_000), privacy).method == "boosted_adassp"
-    assert choose(design(1_000_000), Privacy(1e-3, 1e-6)).method == "boosted_adassp"
+    assert choose(design(1_000_000), Privacy(3e-4, 1e-6)).method == "boosted_adassp"
 
 
 def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_more_than_columns() -> None:
     privacy = Privacy(1.0, 1e-6)
     assert choose(design(100_000, narrow=0.05, public_rows=200), privacy).method == "dp_pmtolse"
     assert choose(design(100_000, narrow=0.05, public_rows=4), privacy).method == "boosted_adassp"
-    assert choose(design(100_000, public_rows=200), privacy).method == "ssp"
+    assert choose(design(100_000, public_rows=200), privacy).method == "adassp"
+
+
+def test_ssp_is_forecast_as_adassp_where_noise_is_small_and_taken_where_that_is_not_allowed() -> None:
+    privacy, many = Privacy(1.0, 1e-6), design(1_000_000)
+    assert predict("ssp", many, privacy) == predict("adassp", many, privacy)
+    assert choose(many, privacy, among={"ssp", "boosted_adassp"}).method == "ssp"
+    assert choose(design(1_000), Privacy(0.1, 1e-6), among={"ssp", "boosted_adassp"}).method == "boosted_adassp"
+
+
+@pytest.mark.parametrize("method", ["ssp", "adassp", "boosted_adassp", "dp_pmtolse"])
+def test_add_remove_and_divided_rows_are_forecast_with_less_noise(method: RegressionMethod) -> None:
+    many, replaced = design(100_000, public_rows=200), Privacy(1.0, 1e-6)
+    by_row, shrunk = assumed_moment(NUMBERS, RowMap("per_row"))
+    divided = RegressionDesign(by_row, THIRD * shrunk, 100_000, 1.0, 1.0, 200)
+    outlooks = [
+        predict(method, many, replaced),
+        predict(method, many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)),
+        predict(method, divided, replaced),
+    ]
+    errors = [o.error / o.signal for o in outlooks if o is not None]
+    assert errors[1] < errors[0]
+    assert errors[2] != errors[0] or method == "dp_pmtolse"  # which divides rows by public moments anyway
+
+
+def test_moment_of_divided_rows_has_trace_one_and_of_rows_without_intercept_no_first_column() -> None:
+    moment, shrunk = assumed_moment(NUMBERS, RowMap("per_row_with_label"))
+    assert np.trace(moment) == pytest.approx(1)
+    assert shrunk == pytest.approx(1 / 2)  # 1 + 3 / 3
+    assert np.allclose(assumed_moment(NUMBERS, RowMap(intercept=False))[0], np.eye(3) / 3)
 
 
 def test_choice_is_the_best_of_what_is_allowed() -> None:

@@ -119,6 +119,35 @@ def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, 
     assert "was not compared" in shown.stdout
 
 
+def test_options_of_the_command_are_those_of_the_request(hospital: Consortium, tmp_path: Path) -> None:
+    out = tmp_path / "charges.json"
+    options = ("--bounds", "charges=0:90", "--bounds", "age=30:70", "--mapping", "per_row", "--no-intercept")
+    done = regress(hospital, *options, "--adjacency", "add_remove", "--epsilon", "1", "--out", out, "--json")
+    said = json.loads(done.stdout)
+    asked = said["request"]
+    assert asked["bounds"] == {"charges": [0.0, 90.0], "age": [30.0, 70.0]}
+    assert (asked["mapping"], asked["intercept"], asked["adjacency"]) == ("per_row", False, "add_remove")
+    assert "under replace_one, for the ledger" in done.stderr
+    shown = CliRunner().invoke(verify, [str(out)], catch_exceptions=False).stdout
+    assert "coefficient (encoded, rows divided by their norms)" in shown
+    assert "how many rows there are is stated and taken as known" in " ".join(shown.split())
+    again = run("regressions", "--home", hospital.homes["clinic"].root, said["id"][:12])
+    assert "(encoded, rows divided by their norms)" in again.stdout
+
+
+@pytest.mark.parametrize("bounds", ["age", "age=30", "age=30:", "age=thirty:70"])
+def test_bounds_that_cannot_be_read_are_an_error_of_the_command(hospital: Consortium, bounds: str) -> None:
+    assert "is not NAME=LOWER:UPPER" in regress(hospital, "--bounds", bounds).stderr
+
+
+def test_public_rows_are_bounded_and_mapped_as_the_private_ones(hospital: Consortium, tmp_path: Path) -> None:
+    public = write_csv(tmp_path / "public.csv", table(100, seed=9))
+    options = ("--mapping", "per_row_with_label", "--bounds", "age=20:70", "--features", "age,smoker")
+    done = regress(hospital, "--public", public, *options, "--json")
+    moments = json.loads(done.stdout)["request"]["public"]["features"]
+    assert sum(moments[j][j] for j in range(3)) == pytest.approx(1, rel=1e-3)  # rows of norm 1, on the grid
+
+
 def test_tampered_file_and_another_key_are_refused(hospital: Consortium, tmp_path: Path) -> None:
     out = tmp_path / "charges.json"
     regress(hospital, "--out", out)

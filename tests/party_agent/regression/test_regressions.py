@@ -19,7 +19,9 @@ from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.regression import PublicSecondMoments, verify_regression
+from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RowMapping
+from commingle.shared.documents.regression_verification import verify_regression
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
@@ -178,6 +180,68 @@ def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
         assert agent.ledger.charges() == []
 
 
+def test_add_remove_is_charged_what_it_costs_under_replace_one_and_verifies(hospital: Consortium) -> None:
+    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
+        plain = Regressions(agent).ask(request())
+        done = Regressions(agent).ask(request(2, adjacency="add_remove"))
+        assert done.document is not None
+        found = verify_regression(encode(done.document)).document
+        history = verify_party_audit(audited(agent))
+    assert found.privacy.adjacency == "add_remove"
+    assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert done.charge.loss == found.privacy.loss
+    assert found.privacy.own_loss.rho.units * 9 <= done.charge.loss.rho.units * 4
+    assert done.charge.loss.rho.units == pytest.approx(plain.charge.loss.rho.units * 9 / 4, rel=1e-9)
+    assert history.lost.rho == plain.charge.loss.rho + done.charge.loss.rho
+
+
+@pytest.mark.parametrize("name", sorted(EVERYTHING - {"dp_pmtolse"}))
+def test_every_method_runs_under_add_remove(tmp_path: Path, name: RegressionMethod) -> None:
+    rules = RegressionPolicy(methods=EVERYTHING, floating_point_noise=True)
+    with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
+        done = Regressions(agent).ask(request(method=name, adjacency="add_remove", epsilon=0.3))
+        assert done.document is not None
+        verify_regression(encode(done.document))
+        assert agent.ledger.lost() == result_of(done).privacy.loss
+
+
+def test_caps_and_the_policy_look_at_what_add_remove_costs_the_ledger(tmp_path: Path) -> None:
+    with with_policy(tmp_path, regressions={"max_epsilon": 1.2}).agent("clinic") as agent:
+        with pytest.raises(ConflictError, match=r"epsilon 1.5\d* \(replace_one\) > 1.2"):
+            Regressions(agent).ask(request(adjacency="add_remove"))
+        Regressions(agent).ask(request())
+    with with_policy(tmp_path / "other", adjacencies=["replace_one"]).agent("clinic") as agent:
+        with pytest.raises(ConflictError, match="adjacency add_remove is not allowed"):
+            Regressions(agent).ask(request(adjacency="add_remove"))
+        assert agent.ledger.charges() == []
+
+
+@pytest.mark.parametrize("mapping", ["maximum", "per_row_with_label"])
+def test_narrower_bounds_and_other_mappings_come_near_the_truth_in_original_units(
+    tmp_path: Path, mapping: RowMapping
+) -> None:
+    hospital = clinic(tmp_path, rows=20_000)
+    asked = request(epsilon=3.0, bounds={"charges": (10.0, 80.0)}, mapping=mapping)
+    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
+        done = Regressions(agent).ask(asked)
+    assert done.document is not None
+    result = verify_regression(encode(done.document)).document
+    assert isinstance(result.target, NumericAttribute)
+    assert (result.target.lower, result.target.upper) == (10.0, 80.0)
+    assert {c.label: c.original for c in result.coefficients} == pytest.approx(
+        {"(intercept)": 10, "age": 0.5, "smoker[yes]": 20}, rel=0.15
+    )
+
+
+def test_without_an_intercept_the_encoded_one_is_zero_and_per_row_has_no_original_units(hospital: Consortium) -> None:
+    with hospital.agent("clinic") as agent:
+        done = Regressions(agent).ask(request(intercept=False, mapping="per_row", method="auto"))
+        assert done.document is not None
+        result = verify_regression(encode(done.document)).document
+    assert result.coefficients[0].encoded == 0
+    assert {c.original for c in result.coefficients} == {None}
+
+
 _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0), (0, 0, 1e-308)), label=1.0)
 
 
@@ -192,6 +256,10 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
         ({"public": _SHRUNKEN}, SpecError, "no intercept of ones"),
         ({"calibration": "published"}, ParameterError, "not offered"),
         ({"calibration": "classical", "epsilon": 2.5}, ParameterError, "classical"),
+        ({"bounds": {"age": (10.0, 70.0)}}, SpecError, "bounds of age"),
+        ({"bounds": {"smoker": (0.0, 1.0)}}, SpecError, "bounds of smoker"),
+        ({"bounds": {"age": (70.0, 30.0)}}, SpecError, "bounds of age"),
+        ({"bounds": {"age": (30.0, 30.0)}}, SpecError, "bounds of age"),
     ],
 )
 def test_request_that_makes_no_sense_costs_nothing(

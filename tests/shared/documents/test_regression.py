@@ -1,8 +1,11 @@
 """A party's regression document: what verification accepts, and what it finds."""
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
@@ -10,16 +13,18 @@ from pydantic import ValidationError
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import encode
+from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
+    PROTECTS_PRESENCE,
+    AdjacencyLoss,
     Coefficient,
     RegressionPrivacy,
     RegressionRequest,
     RegressionResult,
+    RowMapping,
     coefficients_of,
-    is_charged,
-    verify_regression,
 )
+from commingle.shared.documents.regression_verification import is_charged, verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Loss, Rho
@@ -89,7 +94,7 @@ def test_original_units_predict_what_encoded_units_predict() -> None:
     row = (1.0, (age - 50) / 30, 1.0 if smoker == "yes" else -1.0, 0.0, 1.0 if blood == "B" else 0.0)
     encoded = 50 + 50 * sum(b * x for b, x in zip(ENCODED, row, strict=True))
     plain = (1.0, age, 1.0, 0.0, 1.0)
-    assert sum(c.original * x for c, x in zip(RESULT.coefficients, plain, strict=True)) == pytest.approx(encoded)
+    assert sum((c.original or 0) * x for c, x in zip(RESULT.coefficients, plain, strict=True)) == pytest.approx(encoded)
     assert [c.label for c in RESULT.coefficients] == ["(intercept)", "age", "smoker[yes]", "blood[A]", "blood[B]"]
 
 
@@ -157,6 +162,89 @@ def test_what_does_not_fit_together_is_refused_by_name(forged: Callable[[], Regr
         verify_regression(signed(forged()))
 
 
+OWN = AdjacencyLoss(rho_units=str(RHO.units), loss_delta=0.0)
+ADDED = PRIVACY.model_copy(
+    update={
+        "adjacency": "add_remove",
+        "protects": PROTECTS_PRESENCE,
+        "rho_units": str(RHO.units * 9 // 4),
+        "under_adjacency": OWN,
+    }
+)
+ADD_REMOVE = RESULT.model_copy(
+    update={"request": ASKED.model_copy(update={"adjacency": "add_remove"}), "privacy": ADDED}
+)
+
+
+def add_remove(**changes: object) -> Callable[[], RegressionResult]:
+    return lambda: ADD_REMOVE.model_copy(update={"privacy": ADDED.model_copy(update=changes)})
+
+
+def test_result_under_add_remove_states_both_losses_and_is_accepted() -> None:
+    found = verify_regression(signed(ADD_REMOVE)).document
+    assert found.privacy.loss.rho.units == RHO.units * 9 // 4
+    assert found.privacy.own_loss.rho == RHO
+    assert RESULT.privacy.own_loss == RESULT.privacy.loss
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (add_remove(under_adjacency=None), "does not follow from the loss"),
+        (add_remove(rho_units=str(RHO.units - 1)), "the charge is not one"),
+        (add_remove(rho_units=str(RHO.units * 4 + 1)), "the charge is not one"),
+        (add_remove(protects=PRIVACY.protects), "what its adjacency protects"),
+        (add_remove(adjacency="replace_one"), "another adjacency"),
+        (with_privacy(under_adjacency=OWN), "two losses"),
+        (with_privacy(adjacency="add_remove"), "another adjacency"),
+        (lambda: asked_for(bounds={"age": (30.0, 70.0)}), "the bounds of age"),
+        (lambda: asked_for(bounds={"smoker": (0.0, 1.0)}), "the bounds of smoker"),
+        (lambda: asked_for(intercept=False), "it has an intercept"),
+        (lambda: asked_for(mapping="per_row"), "coefficient of"),
+    ],
+)
+def test_adjacency_and_options_that_do_not_fit_together_are_refused_by_name(
+    forged: Callable[[], RegressionResult], said: str
+) -> None:
+    with pytest.raises(VerificationError, match=said):
+        verify_regression(signed(forged()))
+
+
+def asked_for(**changes: object) -> RegressionResult:
+    return RESULT.model_copy(update={"request": ASKED.model_copy(update=changes)})
+
+
+def test_bounds_no_intercept_and_mappings_are_accepted_where_the_result_has_them() -> None:
+    narrow = (NumericAttribute(name="age", lower=30, upper=70), *FEATURES[1:])
+    for mapping in get_args(RowMapping):
+        result = asked_for(bounds={"age": (30.0, 70.0)}, intercept=False, mapping=mapping).model_copy(
+            update={
+                "features": narrow,
+                "coefficients": coefficients_of((0.0, *ENCODED[1:]), TARGET, narrow, mapping=mapping),
+            }
+        )
+        found = verify_regression(signed(result)).document
+        assert (found.coefficients[0].original is None) == (mapping == "per_row")
+    halved = coefficients_of(ENCODED, TARGET, narrow)[1].original
+    whole = coefficients_of(ENCODED, TARGET, FEATURES)[1].original
+    assert halved is not None
+    assert whole is not None
+    assert halved == pytest.approx(whole * 30 / 20)
+
+
+def test_what_was_asked_before_there_were_options_keeps_its_bytes_and_its_digest() -> None:
+    before = encode(ASKED)
+    assert not {b"bounds", b"mapping", b"intercept"} & set(re.findall(rb"[a-z]+", before))
+    said = json.loads(before) | {"bounds": {}, "mapping": "maximum", "intercept": True}
+    assert decode(RegressionRequest, json.dumps(said).encode()).id == ASKED.id  # the same question, said at length
+    with pytest.raises(DocumentError, match="canonical"):
+        decode_canonical(RegressionRequest, json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+    assert decode_canonical(RegressionRequest, before) == ASKED
+    other = ASKED.model_copy(update={"mapping": "per_row"})
+    assert decode_canonical(RegressionRequest, encode(other)) == other
+    assert b"under_adjacency" not in encode(RESULT)
+
+
 def test_document_of_another_kind_key_or_signature_is_refused() -> None:
     with pytest.raises(DocumentError, match="expected a document"):
         verify_regression(signed(RESULT, kind="block"))
@@ -183,7 +271,12 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         {"row_norm": 1e-320},  # nor is what it is divided by
         {"label_bound": 1.5},
         {"label_bound": 1e-320},
-        {"adjacency": "add_remove"},
+        {"adjacency": "zero_out"},
+        {"bounds": {"height": (0.0, 1.0)}},
+        {"bounds": {"age": (0.0, float("inf"))}},
+        {"bounds": {"age": (0.0,)}},
+        {"mapping": "largest"},
+        {"intercept": 1},
         {"nonce": "0"},
     ],
 )
@@ -193,7 +286,16 @@ def test_request_outside_its_domain_is_refused(changes: dict[str, object]) -> No
 
 
 def test_request_is_named_by_all_of_its_fields() -> None:
-    others = ({"nonce": "1" * 64}, {"epsilon": 0.9}, {"features": ("smoker", "age", "blood")}, {"row_norm": 1.0})
+    others: tuple[dict[str, object], ...] = (
+        {"nonce": "1" * 64},
+        {"epsilon": 0.9},
+        {"features": ("smoker", "age", "blood")},
+        {"row_norm": 1.0},
+        {"adjacency": "add_remove"},
+        {"bounds": {"age": (30.0, 70.0)}},
+        {"mapping": "per_row"},
+        {"intercept": False},
+    )
     names = {ASKED.id, *(ASKED.model_copy(update=changes).id for changes in others)}
     assert len(names) == 1 + len(others)
 

@@ -7,12 +7,41 @@ import numpy as np
 from numpy.random import Generator
 
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.measuring import Measure, Parts
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
 
 SHARED = Path(__file__).parents[5] / "shared"
 """Data and reference tables beside the project; tests that need them skip where they are absent."""
 
 ROW_BOUND, LABEL_BOUND = 0.8, 1.7
+
+
+class Recording(Measure):
+    """Adds nothing and remembers what it was asked for, measurement by measurement and part by part."""
+
+    def __init__(self) -> None:
+        self.sensitivities: list[float] = []
+        self.multipliers: list[float] = []
+        self.entries: list[int] = []
+        self.deviations: list[float] = []
+        self.symmetric: list[bool] = []
+
+    def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:
+        self.sensitivities.append(sensitivity)
+        self.multipliers.append(multiplier)
+        self.entries.append(entries)
+        return _Recorded(self, sensitivity * multiplier)
+
+
+class _Recorded(Parts):
+    def __init__(self, record: Recording, deviation: float) -> None:
+        self._record, self._deviation = record, deviation
+
+    def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
+        assert not symmetric or np.array_equal(value, value.T)
+        self._record.deviations.append(self._deviation / weight**0.5)
+        self._record.symmetric.append(symmetric)
+        return value
 
 
 def privacy(

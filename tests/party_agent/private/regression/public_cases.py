@@ -1,4 +1,4 @@
-"""Rows, labels and public moments of the public second moment paper's design, and noise that is only recorded."""
+"""Rows, labels and public moments of the public second moment paper's design."""
 
 import numpy as np
 
@@ -6,21 +6,6 @@ from commingle.party_agent.private.regression.problem import Floats
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 
 RHO = 0.7
-
-
-class Recorded:
-    """Adds nothing and remembers what it was asked for."""
-
-    def __init__(self) -> None:
-        self.deviations: list[float] = []
-        self.sensitivities: list[float] = []
-        self.symmetric: list[bool] = []
-
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
-        self.deviations.append(sensitivity * multiplier)
-        self.sensitivities.append(sensitivity)
-        self.symmetric.append(symmetric)
-        return value
 
 
 def ill_conditioned(n: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:

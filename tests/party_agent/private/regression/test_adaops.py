@@ -8,9 +8,15 @@ import pytest
 from scipy import stats
 
 from commingle.party_agent.private.regression.calibration import NoiseCalibration
-from commingle.party_agent.private.regression.posterior import _proved_constants, adaops, ridge_fit
+from commingle.party_agent.private.regression.measuring import Measure, Parts
+from commingle.party_agent.private.regression.posterior import (
+    _proved_constants,
+    adaops,
+    floor_sensitivity,
+    noisy_floor,
+    ridge_fit,
+)
 from commingle.party_agent.private.regression.problem import Floats, Sample
-from commingle.party_agent.private.regression.sufficient import floor_sensitivity, noisy_floor
 from tests.party_agent.private.regression.cases import linear_sample, privacy, with_row
 from tests.party_agent.private.regression.test_posterior import losses
 
@@ -28,14 +34,18 @@ class Scripted:
         return np.full(size, next(self._draws))
 
 
-class Unlucky:
+class Unlucky(Measure, Parts):
     """Noise at exactly `tail` of its standard deviations."""
 
     def __init__(self, tail: float) -> None:
-        self._tail = tail
+        self._tail = self._noise = tail
 
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:  # noqa: ARG002
-        return value + self._tail * multiplier * sensitivity
+    def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:  # noqa: ARG002 - nothing is rounded
+        self._noise = self._tail * multiplier * sensitivity
+        return self
+
+    def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:  # noqa: ARG002 - one part
+        return value + self._noise
 
 
 def weights(at: Floats) -> Floats:

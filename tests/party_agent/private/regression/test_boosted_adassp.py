@@ -12,34 +12,21 @@ from commingle.party_agent.private.regression.calibration import Privacy, gaussi
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
-from commingle.party_agent.private.regression.sufficient import (
-    ROUNDS,
-    _round_multiplier,
-    adassp,
-    adassp_loss,
-    boosted_adassp,
-    boosted_adassp_loss,
-    cross_sensitivity,
-    gram_sensitivity,
-    residuals,
-    solve,
+from commingle.party_agent.private.regression.sufficient import ROUNDS, adassp, boosted_adassp, residuals
+from commingle.party_agent.private.regression.sums import cross_weight, gram_noise, solve, sums_loss
+from tests.party_agent.private.regression.cases import (
+    LABEL_BOUND,
+    ROW_BOUND,
+    Recording,
+    farthest,
+    linear_sample,
+    neighbours,
+    privacy,
+    with_row,
 )
-from tests.party_agent.private.regression.cases import farthest, linear_sample, neighbours, privacy, with_row
 
 SEEDS = st.integers(0, 2**32)
 SIZES = st.floats(1e-3, 1e3)
-
-
-class Recording:
-    """A measure without noise that remembers the scales asked for."""
-
-    def __init__(self) -> None:
-        self.scales: list[float] = []
-
-    def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
-        assert not symmetric or np.array_equal(value, value.T)
-        self.scales.append(sensitivity * multiplier)
-        return value
 
 
 def grid_sample(seed: int, row_bound: float, label_bound: float, n: int = 30, d: int = 4) -> Sample:
@@ -60,7 +47,7 @@ def test_no_pair_of_neighbours_moves_the_sum_of_residuals_beyond_its_sensitivity
         return left.x.T @ left.y
 
     pairs = list(neighbours(default_rng(2), adjacency, 500))
-    bound = cross_sensitivity(residuals(pairs[0][0], theta, bound=0.34), privacy(adjacency=adjacency))
+    bound = ROW_BOUND * 0.34 * (2 if adjacency is Neighbours.REPLACE_ONE else 1)  # C tau, and 2 C tau
     assert reached * bound < farthest(iter(pairs), cross) <= bound
 
 
@@ -102,56 +89,70 @@ def test_residuals_are_labels_less_predictions_cut() -> None:
 
 
 @pytest.mark.parametrize("adjacency", Neighbours)
-def test_rounds_have_the_noise_of_a_third_shared_among_them(adjacency: Neighbours) -> None:
-    sample, asked, record = linear_sample(default_rng(4)), privacy(adjacency=adjacency), Recording()
-    boosted_adassp(sample, asked, record)
-    s, cross = gaussian_multiplier(asked, 3), cross_sensitivity(sample, asked)
-    assert record.scales[1] == s * gram_sensitivity(sample, asked)
-    # sqrt(T) s times C Y / T
-    assert record.scales[2:] == pytest.approx([s * cross / ROUNDS**0.5] * ROUNDS)
-
-
-@given(st.floats(1e-3, 1e9), st.integers(1, 200))
-def test_rounds_cost_no_more_than_the_one_measurement_they_share_and_hardly_less(
-    multiplier: float, rounds: int
+@pytest.mark.parametrize("rounds", [1, 5, 20])
+def test_no_pair_of_neighbours_moves_matrix_and_rounds_together_beyond_what_one_measurement_may(
+    adjacency: Neighbours, rounds: int
 ) -> None:
-    cost = rounds / Fraction(_round_multiplier(multiplier, rounds)) ** 2 * Fraction(multiplier) ** 2
-    assert 1 - Fraction(1, 10**14) <= cost <= 1
+    """Each round at coefficients of its own: the bound may not depend on the path."""
+    thetas, bound = default_rng(3).normal(size=(rounds, 2)), LABEL_BOUND / rounds
+    weight = cross_weight(ROW_BOUND, bound, rounds=rounds)
 
+    def together(sample: Sample) -> Floats:
+        sums = [left.x.T @ left.y for left in (residuals(sample, theta, bound=bound) for theta in thetas)]
+        return np.concatenate([(sample.x.T @ sample.x).ravel(), np.sqrt(weight) * np.concatenate(sums)])
 
-@given(st.floats(1e-3, 20), st.integers(1, 200))
-def test_whole_loss_is_that_of_adassp_up_to_a_unit_a_round(epsilon: float, rounds: int) -> None:
-    asked = Privacy(epsilon, 1e-6)
-    ours, theirs = boosted_adassp_loss(asked, rounds=rounds), adassp_loss(asked)
-    assert abs(ours.rho.units - theirs.rho.units) <= rounds + theirs.rho.units * 1e-14
-    assert ours.delta == 0
+    limit = ROW_BOUND**2 * (3 / np.sqrt(2) if adjacency is Neighbours.REPLACE_ONE else np.sqrt(2))
+    assert 0.9 * limit < farthest(neighbours(default_rng(4), adjacency, 2_000), together) <= limit * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("adjacency", Neighbours)
-def test_loss_along_every_path_is_within_the_rounds_third_and_extreme_rows_use_it_up(adjacency: Neighbours) -> None:
-    """Sum over rounds of ||X^T r - X'^T r'||^2 / (2 sd^2) at the coefficients that the published sums lead to."""
+def test_rounds_have_the_noise_of_the_one_cross_sum_shared_among_them(adjacency: Neighbours) -> None:
+    sample, asked, record = linear_sample(default_rng(4)), privacy(adjacency=adjacency), Recording()
+    boosted_adassp(sample, asked, record)
+    sd = gram_noise(sample, asked)
+    assert record.multipliers == [gaussian_multiplier(asked, 1)]
+    assert record.entries == [sample.d * (sample.d + ROUNDS)]
+    # sqrt(T) sd / C times Y / T
+    assert record.deviations == pytest.approx([sd, *[sd / ROUNDS**0.5] * ROUNDS])
+
+
+@given(st.floats(1e-3, 20), st.sampled_from(Neighbours))
+def test_loss_is_that_of_adassp(epsilon: float, adjacency: Neighbours) -> None:
+    asked, sample = Privacy(epsilon, 1e-6, adjacency), grid_sample(1, 1.0, 1.0)
+    fits = [method(sample, asked, Recording()) for method in (adassp, boosted_adassp)]
+    assert fits[0].loss == fits[1].loss == sums_loss(asked)
+    assert fits[0].loss.delta == 0
+
+
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_loss_along_every_path_is_within_what_is_debited_and_extreme_rows_use_most_of_it(
+    adjacency: Neighbours,
+) -> None:
+    """Of the matrix, and over rounds ||X^T r - X'^T r'||^2 / (2 sd^2) where the published sums lead."""
     common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
-    edge, asked = np.array([1.0, 0.0]), privacy(1.0, adjacency=adjacency)
-    one = with_row(common, edge, 1.0)
-    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, edge, -1.0)
-    scale = _round_multiplier(gaussian_multiplier(asked, 3), ROUNDS) * cross_sensitivity(one, asked) / ROUNDS
-    third = float(boosted_adassp_loss(asked).rho) / 3
-    losses = []
+    asked = privacy(1.0, adjacency=adjacency)
+    one = with_row(common, np.array([1.0, 0.0]), 1.0)
+    angle = np.array([0.5, 0.75**0.5])
+    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, angle, -1.0)
+    sd, losses = gram_noise(one, asked), []
+    matrices = [s.x.T @ s.x for s in (one, other)]
+    first = float(np.sum((matrices[0] - matrices[1]) ** 2)) / (2 * sd**2)
     for seed in range(200):
         published = boosted_adassp(one, asked, FloatingPoint(default_rng(seed))).published
         system = np.reshape(published["gram"], (2, 2)) + np.eye(2) * published["ridge"]
-        theta, loss = np.zeros(2), 0.0
+        theta, loss = np.zeros(2), first
         for noisy in np.reshape(published["cross"], (ROUNDS, 2)):
             sums = [left.x.T @ left.y for left in (residuals(s, theta, bound=1 / ROUNDS) for s in (one, other))]
-            loss += float(np.sum((sums[0] - sums[1]) ** 2)) / (2 * scale**2)
+            loss += float(np.sum((sums[0] - sums[1]) ** 2)) * ROUNDS / (2 * sd**2)
             theta = theta + solve(system, noisy)
         losses.append(loss)
-    assert max(losses) <= third * (1 + 1e-12)
-    assert max(losses) > 0.99 * third
+    debited = float(sums_loss(asked).rho)
+    assert max(losses) <= debited * (1 + 1e-12)
+    assert max(losses) > 0.99 * debited
 
 
 def test_without_noise_rounds_come_nearer_least_squares_than_adassp_under_the_same_ridge() -> None:
-    sample, asked = linear_sample(default_rng(5), n=2_000), privacy(0.1)
+    sample, asked = linear_sample(default_rng(5), n=2_000), privacy(0.04)
     best, silent = ridge_fit(sample, 1e-9), Recording()
     errors = [
         float(np.linalg.norm(fit.coefficients - best))

@@ -28,7 +28,7 @@ def silent(_: int, count: int) -> NDArray[np.int64]:
     return np.zeros(count, np.int64)
 
 
-class Recording:
+class RecordingSampler:
     """A sampler that gives no noise and remembers what was asked for."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def test_neighbours_on_the_lattice_are_within_the_raised_sensitivity(sensitivity
     value = generator.normal(size=size) * 100 * sensitivity
     step = generator.normal(size=size)
     other = value + step / np.linalg.norm(step) * sensitivity * (1 - 1e-12)
-    record = Recording()
+    record = RecordingSampler()
     exact = Exact(record)
     one, two = (exact.measure(v, sensitivity=sensitivity, multiplier=1.0) for v in (value, other))
     spacing = Fraction(power_of_two_above(sensitivity)) / 2**20
@@ -63,7 +63,7 @@ def test_neighbours_on_the_lattice_are_within_the_raised_sensitivity(sensitivity
 
 
 def test_loss_recorded_is_that_of_the_sigma_drawn() -> None:
-    record = Recording()
+    record = RecordingSampler()
     exact = Exact(record)
     exact.measure(np.zeros(9), sensitivity=1.0, multiplier=3.7)
     (sigma, count) = record.asked[0]
@@ -98,13 +98,90 @@ def test_noise_has_the_standard_deviation_asked_for(measure: Measure) -> None:
 
 
 @pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(4)), Exact(rounded_gaussian)])
-def test_symmetric_noise_is_the_same_on_both_sides_and_as_large_off_the_diagonal(measure: Measure) -> None:
+def test_symmetric_noise_is_the_same_on_both_sides_with_half_the_variance_beside_the_diagonal(
+    measure: Measure,
+) -> None:
     size = 120
     noise = measure.measure(np.zeros((size, size)), sensitivity=1.0, multiplier=1.0, symmetric=True)
     assert np.array_equal(noise, noise.T)
-    upper = noise[np.triu_indices(size, 1)]
-    assert abs(float((upper**2).mean()) - 1) < SIX_SIGMA * (2 / len(upper)) ** 0.5 + 2e-3
+    upper, diagonal = noise[np.triu_indices(size, 1)], noise.diagonal()
+    assert abs(2 * float((upper**2).mean()) - 1) < SIX_SIGMA * (2 / len(upper)) ** 0.5 + 2e-3
+    assert abs(float((diagonal**2).mean()) - 1) < SIX_SIGMA * (2 / len(diagonal)) ** 0.5 + 2e-3
     assert len(np.unique(upper)) > 0.99 * len(upper)
+
+
+WEIGHTS = st.floats(1e-12, 1e12)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-2, 1e6), WEIGHTS, st.integers(1, 9))
+def test_part_has_the_least_noise_that_its_weight_allows(
+    sensitivity: float, multiplier: float, weight: float, size: int
+) -> None:
+    record = RecordingSampler()
+    parts = Exact(record).begin(sensitivity=sensitivity, multiplier=multiplier, entries=2 * size * size)
+    parts.part(np.zeros((size, size)), symmetric=True)
+    parts.part(np.zeros(size * size), weight=weight)
+    (diagonal, _), (above, _), (other, _) = record.asked
+    step = Fraction(power_of_two_above(sensitivity)) / 2**20
+    finer = Fraction(1)
+    while finer**2 < Fraction(weight):
+        finer *= 2
+    while finer**2 >= 4 * Fraction(weight):
+        finer /= 2
+    counted = Fraction(weight) / finer**2
+    for scale, share in ((above, Fraction(2)), (other, counted)):
+        assert share * scale**2 >= diagonal**2
+        assert share * (scale - 1) ** 2 < diagonal**2
+    asked = multiplier * sensitivity / weight**0.5
+    assert 1 - 1e-12 < float(other * step / finer) / asked < 1 + 1e-4 * size + 2 / other
+
+
+@given(st.floats(1e-6, 1e6), WEIGHTS, st.integers(1, 6), st.integers(0, 2**32))
+def test_neighbours_in_parts_are_within_the_raised_sensitivity_in_what_their_weights_count(
+    sensitivity: float, weight: float, size: int, seed: int
+) -> None:
+    """Independent of the code: the exact squared distance of what is drawn to, in units of each entry's own noise."""
+    generator = np.random.default_rng(seed)
+    square = generator.normal(size=(size, size))
+    gram, cross = square + square.T, generator.normal(size=size)
+    scale = sensitivity * (1 - 1e-12) / float(np.sqrt(np.sum(gram**2) + weight * np.sum(cross**2)))
+    record = RecordingSampler()
+    found = []
+    for sign in (0.0, scale):
+        parts = Exact(record).begin(sensitivity=sensitivity, multiplier=1.0, entries=size * (size + 1))
+        base = 50 * sensitivity
+        first = parts.part(base * np.ones((size, size)) + sign * gram, symmetric=True)
+        found.append((first, parts.part(base * np.ones(size) + sign * cross, weight=weight)))
+    (one, two), scales = found, [sigma for sigma, _ in record.asked]
+    step = Fraction(power_of_two_above(sensitivity)) / 2**20
+    squares = Fraction(0)
+    for i in range(size):
+        for j in range(i, size):
+            moved = Fraction(float(one[0][i, j] - two[0][i, j])) / step
+            squares += moved**2 / scales[0 if i == j else 1] ** 2
+    spacing = step
+    while (spacing / step) ** 2 * Fraction(weight) > 1:
+        spacing /= 2
+    while (2 * spacing / step) ** 2 * Fraction(weight) <= 1:
+        spacing *= 2
+    squares += sum((Fraction(float(a - b)) / spacing / scales[-1]) ** 2 for a, b in zip(one[1], two[1], strict=True))
+    assert squares <= 1  # multiplier 1: rho is at most 1/2
+
+
+def test_more_entries_than_announced_are_a_fault() -> None:
+    parts = Exact(silent).begin(sensitivity=1.0, multiplier=1.0, entries=5)
+    parts.part(np.zeros((2, 2)), symmetric=True)
+    with pytest.raises(ValueError, match="announced"):
+        parts.part(np.zeros(2))
+
+
+@pytest.mark.parametrize("measure", [FloatingPoint(np.random.default_rng(5)), Exact(rounded_gaussian)])
+def test_noise_of_a_part_is_divided_by_the_root_of_its_weight(measure: Measure) -> None:
+    count = 20_000
+    parts = measure.begin(sensitivity=0.3, multiplier=5.0, entries=2 * count)
+    for weight in (0.07, 130.0):
+        noise = parts.part(np.zeros(count), weight=weight) / (1.5 / weight**0.5)
+        assert abs(float((noise**2).mean()) - 1) < SIX_SIGMA * (2 / count) ** 0.5 + 2e-3
 
 
 @given(st.floats(1e-3, 1e9))

@@ -6,58 +6,56 @@ from math import log, nan, sqrt
 import numpy as np
 import pytest
 
+from commingle.party_agent.private.regression.calibration import gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import Exact
-from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample, on_grid
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample, on_grid
 from commingle.party_agent.private.regression.public_moment import (
     PublicMoments,
     dp_pmtolse,
-    dp_pmtolse_loss,
-    noisy_cross_moment,
-    noisy_second_moment,
     tail,
     transform,
 )
+from commingle.party_agent.private.regression.sums import cross_weight, sums_loss, sums_sensitivity
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.public_cases import PUBLIC, RHO, Recorded, ill_conditioned
+from tests.party_agent.private.regression.cases import Recording, privacy
+from tests.party_agent.private.regression.public_cases import PUBLIC, ill_conditioned
+
+ASKED = privacy(adjacency=Neighbours.REPLACE_ONE)
 
 
-def test_noise_scales_are_those_of_the_paper_but_for_its_triangle_inequality() -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_noise_is_that_of_both_sums_at_the_radii_of_the_transform(adjacency: Neighbours) -> None:
     x, y, _ = ill_conditioned(300)
-    n, d, t = 300, 10, 1 + log(2 * 300 / 0.05)
-    noise = Recorded()
-    dp_pmtolse(transform(x, y, PUBLIC, make=clip_sample), PUBLIC, RHO, noise)
-    sd1, sd2 = sqrt(2) * d * t / (sqrt(2 * RHO) * n), 2 * sqrt(d) * t / (sqrt(2 * RHO) * n)
-    np.testing.assert_allclose(np.array(noise.deviations) / n, [sd1, sd2], rtol=1e-12)
+    d, t, asked, noise = 10, 1 + log(2 * 300 / 0.05), privacy(adjacency=adjacency), Recording()
+    dp_pmtolse(transform(x, y, PUBLIC, make=clip_sample), PUBLIC, asked, noise)
+    far = 3 / sqrt(2) if adjacency is Neighbours.REPLACE_ONE else sqrt(2)
+    sd = gaussian_multiplier(asked, 1) * far * d * t
+    assert noise.deviations == pytest.approx([sd, sd / sqrt(d)], rel=1e-12)
     assert noise.symmetric == [True, False]
 
 
-STATISTICS: list[Callable[[Sample, Recorded], Floats]] = [
-    lambda sample, noise: noisy_second_moment(sample, RHO, noise) * sample.n,
-    lambda sample, noise: noisy_cross_moment(sample, RHO, noise) * sample.n,
-]
+def both_sums(sample: Sample) -> Floats:
+    weight = cross_weight(sample.row_bound, sample.label_bound)
+    return np.append(sample.x.T @ sample.x, sqrt(weight) * (sample.x.T @ sample.y))
 
 
 @pytest.mark.parametrize("make", [clip_sample, on_grid])
-@pytest.mark.parametrize("statistic", STATISTICS, ids=["second moment", "cross moment"])
-def test_no_replaced_row_moves_a_sum_farther_than_its_sensitivity(
-    statistic: Callable[[Sample, Recorded], Floats], make: Callable[..., Sample]
-) -> None:
-    draw, noise = np.random.default_rng(0), Recorded()
+def test_no_replaced_row_moves_the_sums_farther_than_their_sensitivity(make: Callable[..., Sample]) -> None:
+    draw, farthest, bound = np.random.default_rng(0), 0.0, 0.0
     public = PublicMoments(np.diag([4.0, 0.01]), 0.25)
-    farthest = 0.0
-    for _ in range(400):
-        # lengths from far within to far beyond the radius, directions at right angles or the same more often than not
+    root, back = public.root(-0.5), public.root(0.5)
+    for _ in range(1_000):
+        # lengths from far within to far beyond the radius, directions 60 degrees apart more often than not
         x = draw.normal(size=(3, 2)) * 10 ** draw.uniform(-2, 3, (3, 1))
         if draw.random() < 0.5:
-            x[1] = draw.choice([-1, 1]) * x[0] @ draw.choice([np.eye(2), np.array([[0, 0.05], [-20.0, 0]])])
+            turn = np.array([[0.5, -(0.75**0.5)], [0.75**0.5, 0.5]])
+            x[1] = draw.choice([-1, 1]) * x[0] @ root @ turn @ back
         y = draw.choice([-1, 1], 3) * 10 ** draw.uniform(-2, 3, 3)
-        one, other = [0, 2], [1, 2]
-        a, b = (transform(x[i], y[i], public, make=make) for i in (one, other))
-        farthest = max(farthest, float(np.linalg.norm(statistic(a, noise) - statistic(b, noise))))
-    bound = noise.sensitivities[0]
-    assert farthest <= bound * (1 + 1e-12)
-    assert farthest / bound > 0.99
+        a, b = (transform(x[i], y[i], public, make=make) for i in ([0, 2], [1, 2]))
+        bound = sums_sensitivity(a.row_bound, replaces=True)
+        farthest = max(farthest, float(np.linalg.norm(both_sums(a) - both_sums(b))))
+    assert 0.99 * bound < farthest <= bound * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("power", [-0.5, 0.5])
@@ -79,16 +77,17 @@ def test_without_noise_the_coefficients_are_least_squares() -> None:
     x, y, _ = ill_conditioned(2000)
     truth = np.linalg.lstsq(x, y)[0]
     sample = transform(x, y, PUBLIC, make=clip_sample, eta=1e-12)  # so far out that nobody is clipped
-    np.testing.assert_allclose(dp_pmtolse(sample, PUBLIC, RHO, Recorded()).coefficients, truth, rtol=1e-8)
+    np.testing.assert_allclose(dp_pmtolse(sample, PUBLIC, ASKED, Recording()).coefficients, truth, rtol=1e-8)
 
 
-def test_exact_noise_costs_no_more_than_was_said_before() -> None:
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_exact_noise_costs_no_more_than_was_said_before(adjacency: Neighbours) -> None:
     x, y, _ = ill_conditioned(400)
-    measure, said = Exact(rounded_gaussian), dp_pmtolse_loss(RHO)
-    assert dp_pmtolse(transform(x, y, PUBLIC, make=on_grid), PUBLIC, RHO, measure).loss == said
+    asked = privacy(adjacency=adjacency)
+    measure, said = Exact(rounded_gaussian), sums_loss(asked)
+    assert dp_pmtolse(transform(x, y, PUBLIC, make=on_grid), PUBLIC, asked, measure).loss == said
     assert said.delta == 0
-    assert measure.spent <= said.rho
-    assert float(said.rho) == pytest.approx(2 * RHO, rel=1e-9)
+    assert said.rho.units * (1 - 1e-4) < measure.spent.units <= said.rho.units
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0, nan])

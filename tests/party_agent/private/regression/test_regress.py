@@ -1,8 +1,8 @@
 """From a table to published coefficients: refusals, cost, and what the methods compute."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from math import exp
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
-from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.problem import Floats, Neighbours
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression, regress
+from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.table import PrivateTable
+from commingle.shared.documents.regression import RowMapping
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
@@ -60,10 +62,10 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     whole = PrivateRegression(
         method=method,
         privacy=privacy,
-        loss=method.loss(privacy),
+        loss=method.charge(privacy),
         target=Y,
         features=(X, Z),
-        row_norm=None,
+        rows=RowMap(),
         label_bound=1.0,
         public=None,
         n=N,
@@ -101,10 +103,10 @@ def test_public_transform_without_noise_is_undone() -> None:
 def test_row_norm_clips_the_features_and_leaves_the_intercept() -> None:
     x, z, y = values()
     gain = np.minimum(1, 0.4 / np.hypot(x, z))
-    assert np.allclose(without_noise(task(row_norm=0.4)), least_squares(x * gain, z * gain, y), atol=1e-3)
-    assert task(row_norm=0.4).row_bound == pytest.approx(np.sqrt(1.16))
-    assert task(row_norm=9.0).row_bound == task().row_bound == pytest.approx(np.sqrt(3))
-    assert task(row_norm=1e200).row_bound == task().row_bound
+    assert np.allclose(without_noise(task(rows=RowMap(row_norm=0.4))), least_squares(x * gain, z * gain, y), atol=1e-3)
+    assert task(rows=RowMap(row_norm=0.4)).row_bound == pytest.approx(np.sqrt(1.16))
+    assert task(rows=RowMap(row_norm=9.0)).row_bound == task().row_bound == pytest.approx(np.sqrt(3))
+    assert task(rows=RowMap(row_norm=1e200)).row_bound == task().row_bound
 
 
 def test_label_bound_cuts_the_target() -> None:
@@ -142,12 +144,74 @@ def test_row_bound_is_that_of_a_row_at_its_extremes_and_hardly_more() -> None:
     assert np.linalg.norm(worst) * (1 + 1 / SCALE) > wanted.row_bound
 
 
-@pytest.mark.parametrize("loss", [WITH_PUBLIC_ROWS["dp_pmtolse"].loss])
-def test_public_method_costs_its_epsilon_under_replace_one_and_not_classically(
-    loss: Callable[[Privacy], Loss],
-) -> None:
-    cost = loss(Privacy(1.0, 1e-6))
-    assert cost.epsilon(1e-6) == pytest.approx(1.0, rel=1e-9)
-    assert cost.epsilon(1e-6) <= 1.0
-    with pytest.raises(ParameterError, match="calibration"):
-        loss(Privacy(1.0, 1e-6, calibration=NoiseCalibration.CLASSICAL))
+@pytest.mark.parametrize("mapping", ["per_row", "per_row_with_label"])
+def test_rows_divided_by_their_norms_are_fitted_by_least_squares_and_bounded_by_one(mapping: RowMapping) -> None:
+    x, z, y = values()
+    norms = np.sqrt(1 + x**2 + z**2)
+    rows = np.column_stack([np.ones(N), x, z]) / norms[:, None]
+    labels = y / norms if mapping == "per_row_with_label" else y
+    best = np.linalg.lstsq(rows, labels)[0]
+    wanted = task(rows=RowMap(mapping))
+    assert np.allclose(without_noise(wanted), best, atol=1e-3)
+    assert 1 <= wanted.row_bound < 1 + 1e-9
+
+
+def test_without_an_intercept_it_is_zero_and_the_row_is_shorter() -> None:
+    x, z, y = values()
+    wanted = task(rows=RowMap(intercept=False))
+    found = without_noise(wanted)
+    assert found[0] == 0
+    assert np.allclose(found[1:], np.linalg.lstsq(np.column_stack([x, z]), y)[0], atol=1e-3)
+    assert wanted.row_bound == pytest.approx(np.sqrt(2))
+
+
+@pytest.mark.parametrize("mapping", get_args(RowMapping))
+@pytest.mark.parametrize("intercept", [True, False])
+def test_no_row_is_longer_than_the_bound_of_its_mapping(mapping: RowMapping, *, intercept: bool) -> None:
+    ends = np.array([[a, b] for a in (-SCALE, -1, 0, 3, SCALE) for b in (-SCALE, 0, SCALE)])
+    for row_norm in (None, 0.3, 1.0):
+        how = RowMap(mapping, intercept, row_norm)
+        rows, labels = how.apply(ends, np.full(len(ends), SCALE))
+        assert np.linalg.norm(rows, axis=1).max() <= how.bound(2)
+        assert np.isfinite(labels).all()
+
+
+def test_row_is_mapped_alike_wherever_it_stands() -> None:
+    q = default_rng(4).integers(-SCALE, SCALE, (333, 7))
+    how, order = RowMap("per_row_with_label"), default_rng(5).permutation(333)
+    rows, labels = how.apply(q, q[:, 0])
+    again, label = how.apply(q[order], q[order, 0])
+    assert np.array_equal(again, rows[order])
+    assert np.array_equal(label, labels[order])
+    alone = [how.apply(q[[i]], q[[i], 0]) for i in range(40)]
+    assert all(np.array_equal(row[0], rows[i]) and label[0] == labels[i] for i, (row, label) in enumerate(alone))
+
+
+def test_public_method_costs_its_epsilon_under_either_adjacency() -> None:
+    for adjacency in Neighbours:
+        cost = WITH_PUBLIC_ROWS["dp_pmtolse"].loss(Privacy(1.0, 1e-6, adjacency))
+        assert cost.epsilon(1e-6) == pytest.approx(1.0, rel=1e-9)
+        assert cost.epsilon(1e-6) <= 1.0
+
+
+def test_charge_is_that_of_a_replaced_row_whatever_is_asked_for() -> None:
+    """By formulas of the proofs: 9/4 of rho, groups of two, four times, and nothing more."""
+    privacy = Privacy(0.5, 1e-6, Neighbours.ADD_REMOVE)
+    sums = METHODS["ssp"].loss(privacy).rho.units
+    for name in ("ssp", "adassp", "boosted_adassp"):
+        assert METHODS[name].charge(privacy) == Loss(Rho(-(-9 * sums // 4)))
+    steps = METHODS["noisysgd"].loss(privacy).rho.units
+    assert METHODS["noisysgd"].charge(privacy) == Loss(Rho(4 * steps))
+    printed = replace(privacy, calibration=NoiseCalibration.PUBLISHED)
+    assert METHODS["subagg"].charge(printed) == METHODS["subagg"].loss(printed)
+    pair = METHODS["objpert"].charge(printed)
+    assert pair.rho == Loss.approximate(1.0).rho
+    assert (1 + exp(0.5)) * 1e-6 <= pair.delta < (1 + exp(0.5)) * 1e-6 * (1 + 1e-9)
+    for name, method in METHODS.items():
+        replaced = replace(privacy, adjacency=Neighbours.REPLACE_ONE, calibration=min(method.calibrations))
+        assert method.charge(replaced) == method.loss(replaced), name
+
+
+def test_group_that_leaves_no_delta_is_refused() -> None:
+    with pytest.raises(ParameterError, match="no delta"):
+        METHODS["objpert"].charge(Privacy(800.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED))
