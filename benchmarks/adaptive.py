@@ -128,7 +128,7 @@ def scores(
         found = []
         for estimator in ROW_ESTIMATORS.values():
             chosen = system if estimator.uses_features else mean
-            b = estimator.operator(chosen, measure(chosen)) @ chosen.xy
+            _, b = estimator.solve(chosen, measure(chosen))
             c = np.concatenate([-b, np.zeros(len(index) - 1 - len(b)), [1.0]])
             found.append(1 - float(c @ held_out @ c) / variance)
         yield found

@@ -72,6 +72,9 @@ EXPERIMENTS = (
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
     Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
     Experiment("adaptive", "prediction.md", _regressions(), None, _OUT),
+    Experiment(
+        "second_moments", "prediction.md", _regressions(), None, ("--data", "{data}", "--out", "{out}/{name}.json")
+    ),
     Experiment("whitening", "whitening.md", ("winequality_white",), None, _NUMBERS),
     Experiment("real_data", "results.md", (*_FOUR[:3], *_NHANES), None, _NUMBERS),
 )

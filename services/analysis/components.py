@@ -1,4 +1,4 @@
-"""Principal components of the private table, the noise taken off first."""
+"""Principal components of the private table: those of the posterior mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,6 @@ def pca(
     _, roots, loadings = np.linalg.svd(covariance.root / units)
     loadings *= np.sign(loadings[np.arange(len(units)), np.abs(loadings).argmax(axis=1)])[:, None]
     variances = roots**2
-    variances[len(units) - covariance.buried :] = 0.0  # but for rounding
     signal_to_noise = _against_noise(covariance, loadings / units, variances)
     return PrincipalComponents(
         labels=covariance.labels,

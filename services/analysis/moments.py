@@ -1,4 +1,4 @@
-"""The covariance of some columns of the private table, as a release tells it: noise subtracted, then made possible."""
+"""The covariance of some columns of the private table, as a release tells it: that of the posterior mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from commingle.services.analysis.errors import NoSignalError
 from commingle.shared.estimation.errors import FeaturesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.system import build_system, centre
+from commingle.shared.estimation.system import System, build_system, centre
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
 
@@ -19,11 +19,11 @@ class Covariance:
 
     Attributes:
         labels: of the p columns.
-        total: (p, p), noise included.
-        noise: (p, p), what of `total` is noise.
-        values: (p, p), `total` less `noise`, made positive semidefinite.
+        total: (p, p) as released, noise included.
+        noise: (p, p), what of `total` is noise on average.
+        values: (p, p) of the posterior mode; without noise `total` itself.
         root: (p, p) with values = root^T root: p rows whose moments are exactly these, for solvers that take rows.
-        buried: directions in which more noise was subtracted than there was, and which now count as empty.
+        buried: directions in which `total` has less than `noise`, so that the prior has the say.
         rows: degrees of freedom in `total`.
     """
 
@@ -42,12 +42,12 @@ class Covariance:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must be told about the repair."""
+        """What a reader must be told about directions without signal."""
         if not self.buried:
             return ()
         warning = (
-            f"In {self.buried} of {len(self.labels)} directions there is less than the noise that was subtracted. They "
-            "count as empty, and what is said about them is not to be relied on. Name fewer attributes."
+            f"In {self.buried} of {len(self.labels)} directions there is less than the noise that is expected. What is "
+            "said about them is what is assumed of any table, and not to be relied on. Name fewer attributes."
         )
         return (warning,)
 
@@ -56,36 +56,41 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
     """The covariance of these columns.
 
     Raises:
-        NoSignalError: nothing is left of one of them.
+        NoSignalError: nothing of one of them stands out of the noise.
         TooFewRowsError: no more published rows than columns.
     """
     # the label of this system is one of its terms, which is all right as long as nobody solves it
     system = build_system(prepared, columns[0], columns, intercept=True)
-    c = centre(system)
-    per_subject = prepared.rows / prepared.n
-    total, V = c.X / c.rows * per_subject, c.V * per_subject
-    root, buried = nearest_possible(total - V, V)
-    values = root.T @ root
-    empty = np.diag(values) <= _ROUNDING * np.diag(total)
+    c, regular = centre(system), system.regularised()
+    total, V = _per_subject(system, c.X / c.rows), _per_subject(system, c.V)
+    visible, buried = _above_noise(total - V, V)
+    empty = visible <= _ROUNDING * np.diag(total)
     if empty.any():
         raise NoSignalError(
             f"no variance of {system.terms[1 + int(np.argmax(empty))]} is left once the noise is taken off",
             remedy="Leave it out, or use a release with a larger epsilon.",
         )
+    mode = centre(regular)
+    values = _per_subject(regular, mode.X / mode.rows)
+    roots, axes = np.linalg.eigh(values)
+    root = np.sqrt(np.maximum(roots, 0.0))[:, None] * axes.T
     return Covariance(system.terms[1:], total, V, values, root, buried, c.rows)
 
 
-def nearest_possible(C: Array, V: Array) -> tuple[Array, int]:
-    """A root F, F^T F the covariance nearest to the symmetric C, and how many directions of C were negative.
+def _per_subject(system: System, of_a_row: Array) -> Array:
+    return of_a_row * (system.rows / system.n)
 
-    Where the noise is white, V = L L^T, negative eigenvalues of L^-1 C L^-T become 0: the restricted maximum of the
-    Wishart likelihood (Amemiya 1985). Without known V that is the nearest in Frobenius norm (Higham 1988).
+
+def _above_noise(C: Array, V: Array) -> tuple[Array, int]:
+    """What of each column's variance is in the directions of C that are not negative, (p,), and how many are.
+
+    Where the noise is white, V = L L^T: the directions of L^-1 C L^-T.
     """
     L = np.linalg.cholesky(V) if (np.diag(V) > 0).all() else np.eye(len(C))
     inverse = np.linalg.inv(L)
     values, vectors = np.linalg.eigh(inverse @ C @ inverse.T)
     negative = values < -_ROUNDING * np.abs(values).max()
-    return np.sqrt(np.maximum(values, 0.0))[:, None] * (L @ vectors).T, int(negative.sum())
+    return (L @ vectors) ** 2 @ np.maximum(values, 0.0), int(negative.sum())
 
 
 def columns_of(prepared: PreparedMoments, names: Sequence[str] | None) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def partial_correlations(
     covariance = estimate(prepared, columns_of(prepared, attributes))
     units = covariance.deviations
     R = covariance.values / np.outer(units, units)
-    if np.linalg.eigvalsh(R)[0] <= _SINGULAR:
+    if covariance.buried or np.linalg.eigvalsh(R)[0] <= _SINGULAR:
         raise NoSignalError(
             "some combination of the columns has no variance once the noise is taken off",
             remedy="Name fewer attributes, or use a release with a larger epsilon.",

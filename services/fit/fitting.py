@@ -50,8 +50,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
     signal = method.measure(system)
-    H = estimator.operator(system, signal)
-    b = H @ (system.xy - estimator.subtracted(system, signal) * system.rows * system.v_xy)
+    H, b = estimator.solve(system, signal)
     determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
     damped = estimator.damping is not None and estimator.damping(system, signal) > 0
     errors = estimator.errors if determined and not damped else "none"

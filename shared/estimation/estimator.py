@@ -1,8 +1,8 @@
 """What an estimator is, and what is measured of a release before any is applied.
 
-Every estimator is linear in the cross moments given G_xx, V, k and n: b = H (G_xy - a k v_xy), where v_xy is what the
-noise of the terms and that of the label share: 0 unless one party whitened both. An estimator says what H is; the
-coefficients, their covariance and the expected loss all follow from it in the same way for all.
+Most estimators are linear in the cross moments given G_xx, V, k and n: b = H (G_xy - a k v_xy), where v_xy is what the
+noise of the terms and that of the label share: 0 unless one party whitened both. Of one that reads the posterior mode,
+H is the derivative of its coefficients. Their covariance and the expected loss follow from H in the same way for all.
 """
 
 from collections.abc import Callable
@@ -55,21 +55,34 @@ class Estimator:
     """An estimator and what can be said about its errors.
 
     Attributes:
-        operator: H, (p_x, p_x), of a system.
+        solve: H, (p_x, p_x), of a system, and the coefficients b, (p_x,).
         errors: `noisy_regressors`: standard errors around the private table or the population;
             `plain`: those of a regression on the noisy release; `none`: it is biased on purpose, so none.
         uses_features: False for the label mean.
         damping: how much it damped the features, if it does so only where it must: what is damped is biased and has
             no standard errors.
-        subtracted: a, the share of the shared noise that is taken off; the estimator's own share of V_xx where its
-            coefficients are to be exact, all of it where they are damped towards 0.
     """
 
-    operator: Callable[[System, Signal], Array]
+    solve: Callable[[System, Signal], tuple[Array, Array]]
     errors: Errors
     uses_features: bool = True
     damping: Callable[[System, Signal], float] | None = None
-    subtracted: Callable[[System, Signal], float] = _all
+
+
+def linear(
+    operator: Callable[[System, Signal], Array], subtracted: Callable[[System, Signal], float] = _all
+) -> Callable[[System, Signal], tuple[Array, Array]]:
+    """H of `operator` and b = H (G_xy - a k v_xy).
+
+    `subtracted` is a, the share of the shared noise that is taken off: the estimator's own share of V_xx where its
+    coefficients are to be exact, all of it where they are damped towards 0.
+    """
+
+    def solve(system: System, signal: Signal) -> tuple[Array, Array]:
+        H = operator(system, signal)
+        return H, H @ (system.xy - subtracted(system, signal) * system.rows * system.v_xy)
+
+    return solve
 
 
 def _label_mean(system: System, signal: Signal) -> Array:  # noqa: ARG001 - as above
@@ -77,7 +90,7 @@ def _label_mean(system: System, signal: Signal) -> Array:  # noqa: ARG001 - as a
     return np.reciprocal(system.xx)
 
 
-CONSTANT = Estimator(_label_mean, "noisy_regressors", uses_features=False)
+CONSTANT = Estimator(linear(_label_mean), "noisy_regressors", uses_features=False)
 """The label mean: the baseline every private fit is compared with."""
 
 

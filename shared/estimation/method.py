@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from commingle.shared.estimation.covariance import Residual
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.estimator import Errors, Estimator, Signal
-from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.likelihood import Likelihood
+from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.estimation.system import Centred, System
 
@@ -25,6 +26,10 @@ class FitMethod(ABC):
     estimators: Mapping[str, Estimator]
     inference: str
     measure: Callable[[System], Signal]
+
+    @abstractmethod
+    def likelihood(self, prepared: PreparedMoments) -> Likelihood:
+        """That of the private table's moments, given a release with noise."""
 
     @abstractmethod
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:

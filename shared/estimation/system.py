@@ -5,12 +5,15 @@ Without one the model must have none in original units, so each column becomes o
 scale. The exact intercept column makes that an affine change of basis which adds no noise: V stays what it is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.estimation.errors import TooFewRowsError
+from commingle.shared.estimation.posterior import regularised
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 
@@ -55,6 +58,8 @@ class System:
         intercept: whether the first term is the intercept.
         to_original, shift: coefficients in original units = to_original @ b + shift.
         terms: p_x labels.
+        columns: of the release, the intercept not counted.
+        regularised: the same system cut from the posterior mode, as of n rows without noise.
         entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
     """
 
@@ -72,6 +77,8 @@ class System:
     mechanism: str
     rows: int
     n: int
+    columns: int
+    regularised: Callable[[], "System"]
     entries: EntryNoise | None = None
 
     @property
@@ -170,6 +177,8 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         mechanism=prepared.mechanism,
         rows=prepared.rows,
         n=prepared.n,
+        columns=len(prepared.gram) - 1,
+        regularised=partial(_regularised, prepared, target, features, intercept=intercept),
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
 
@@ -181,6 +190,10 @@ def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Arr
     made = prepared.mixing[index]
     columns = np.append(index, np.setdiff1d(np.flatnonzero(made.any(axis=0)), index))
     return EntryNoise(prepared.entry_variance[np.ix_(columns, columns)], made[:, columns].T @ basis)
+
+
+def _regularised(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
+    return build_system(regularised(prepared), target, features, intercept=intercept)
 
 
 def centre(system: System) -> Centred:

@@ -2,8 +2,8 @@
 
 Centred moments of (x, y), q features x and the label y, are n Sigma + K^T E K - e e^T / n exactly, with K = (-mean; I)
 and e the noise of the linear terms, row 0 of E. Standard errors are those of the learner's `ols`, in closed form. What
-its `shrunken` explains is averaged over a few draws of E: each is fitted as the learner does, but with the one share of
-t that is best over all draws.
+its `shrunken` explains is averaged over a few draws of E: each is fitted as the learner does, but for a search of the
+posterior mode that ends early, after ten steps, and knows of no columns but those of the task.
 """
 
 from dataclasses import dataclass
@@ -15,18 +15,21 @@ import numpy as np
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.estimator import FAILURE
+from commingle.shared.estimation.likelihood import EntryLikelihood
+from commingle.shared.estimation.posterior import exponent, search
 from commingle.shared.estimation.system import EntryNoise
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
 from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_variances
-from commingle.shared.mechanisms.moments.estimators import SHARES, wald_quantile, weights
 from commingle.shared.mechanisms.moments.fit import ENOUGH
-from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms
+from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
+from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
 from commingle.shared.planning.design import Array, PartyDesign, ReleaseDesign
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
 
-_WHOLE = SHARES.index(1.0)
 _MOST_DRAWS, _LEAST_DRAWS, _DRAWN_COLUMNS = 100, 6, 1600  # the noise of many columns varies little as a whole
+_MOST_FITS, _FITTED_COLUMNS = 16, 200  # fits are dearer
+_STEPS, _STEPS_OF_WIDE, _WIDE = 10, 3, 64
 _SEED = 0
 
 
@@ -44,13 +47,13 @@ class _Draws:
     """Some draws of the noise in centred moments.
 
     Attributes:
+        noise: (m, q + 2, q + 2) E.
         centred: (m, q + 1, q + 1) K^T E K.
-        linear: (m, q + 1) e.
         bound: t, the 0.95 quantile of the spectral norm of the features' part of `centred`.
     """
 
+    noise: Array
     centred: Array
-    linear: Array
     bound: float
 
 
@@ -74,14 +77,14 @@ class MomentsPlanner(Planner):
         g = n * task.xx @ task.b
         expected = 1 + float(g @ np.linalg.solve(omega, g)) / q
         draws = _draws(unit.tobytes(), mean.tobytes())
-        r_squared, smallest = _shrunken(task, n, draws, spread, omega)
+        r_squared = _r_squared(task, n, spread * draws.noise, noise, omega)
         return Prediction(
             covariance=task.inverse @ slopes @ task.inverse / n**2,
             level_variance=level / n**2,
             r_squared=r_squared,
             r_squared_constant=-(1 + unit[0, -1] * spread**2 / (n * task.yy)) / n,
             told_apart=expected > wald_quantile(q),
-            reliable=smallest > ENOUGH * draws.bound * spread,
+            reliable=_smallest(n * task.xx, n, draws, spread) > ENOUGH * draws.bound * spread,
         )
 
 
@@ -110,27 +113,42 @@ def _draws(unit: bytes, mean: bytes) -> _Draws:
     K = _centring(means)
     centred = K.T @ E @ K
     norms = spectral_norms(centred[:, :-1, :-1])
-    return _Draws(centred, E[:, 0, 1:], float(np.quantile(norms, 1 - FAILURE)))
+    return _Draws(E, centred, float(np.quantile(norms, 1 - FAILURE)))
 
 
-def _shrunken(task: RegressionTask, n: int, draws: _Draws, spread: float, omega: Array) -> tuple[float, float]:
-    """Mean R^2 of s b_e + (1 - s) j b_r, and the mean least eigenvalue of X; omega is Cov(v) at b = 0."""
-    e, t = spread * draws.linear, spread * draws.bound
-    noise = spread * draws.centred - e[:, :, None] * e[:, None] / n
-    g = n * task.xx @ task.b + noise[:, :-1, -1]
-    eigenvalues, U = np.linalg.eigh(n * task.xx + noise[:, :-1, :-1])
-    least = eigenvalues[:, :1]
-    z = (g[:, None] @ U)[:, 0]
-    damped = [(U @ (z / (eigenvalues + np.maximum(0, share * t - least)))[..., None])[..., 0] for share in SHARES]
-    eager = min(damped, key=lambda b: _loss(task, n, e, b))
-    F = np.sum(g * np.linalg.solve(omega, g.T).T, axis=1, keepdims=True) / g.shape[1]
-    s, j = weights(F, g.shape[1])
-    return 1 - _loss(task, n, e, s * eager + (1 - s) * j * damped[_WHOLE]) / task.yy, float(least.mean())
+def _smallest(X: Array, n: int, draws: _Draws, spread: float) -> float:
+    """Mean over draws of the least eigenvalue of the features' centred moment, X (q, q) without noise."""
+    e = spread * draws.noise[:, 0, 1:-1]
+    noise = spread * draws.centred[:, :-1, :-1] - e[:, :, None] * e[:, None] / n
+    return float(np.linalg.eigvalsh(X + noise)[:, 0].mean())
 
 
-def _loss(task: RegressionTask, n: int, e: Array, b: Array) -> float:
-    """Mean over draws of (1 + 1/n) (residual + (b - b0)^T xx (b - b0)) + ((e_y - e_x b) / n)^2."""
+def _r_squared(task: RegressionTask, n: int, draws: Array, noise: EntryNoise, omega: Array) -> float:
+    """Mean R^2 of what the learner's `shrunken` makes of a few draws (m, q + 2, q + 2); omega is Cov(v) at b = 0."""
+    mean = np.append(task.mean, task.mean_y)
+    cross = task.xx @ task.b
+    C = np.block([[task.xx, cross[:, None]], [cross, task.yy]])
+    M = np.block([[np.ones((1, 1)), mean[None]], [mean[:, None], C + np.outer(mean, mean)]])
+    fits = max(1, min(_MOST_FITS, _FITTED_COLUMNS // len(mean)))
+    noises = [sign * E for E in draws[: (fits + 1) // 2] for sign in (1, -1)]  # in pairs: what is odd in E cancels
+    found = [_fitted(n * M + E, noise, n, omega) for E in noises[:fits]]
+    return float(np.mean([_explained(task, n, level - task.mean_y + float(b @ task.mean), b) for level, b in found]))
+
+
+def _fitted(gram: Array, noise: EntryNoise, n: int, omega: Array) -> tuple[float, Array]:
+    """Intercept and slopes of `shrunken`."""
+    steps = _STEPS_OF_WIDE if len(gram) > _WIDE else _STEPS
+    M = search(EntryLikelihood.of(gram, noise.variance, n=n), steps=steps)
+    X = n * (M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]))
+    slopes = Slopes.of(X[:-1, :-1], X[:-1, -1], X[-1, -1], omega=omega, exponent=exponent(len(X)))
+    released, about_mean = gram[0, 1:] / n, np.append(np.zeros(len(gram) - 2), 1.0)
+    g = gram[1:, -1] - gram[0, -1] * released
+    error = sqrt(noise.form_variance(np.outer(about_mean, about_mean)))
+    b = slopes.values * slopes.probability(g[:-1], least_label(g[-1], error, released[-1], n=n))
+    return float(M[0, -1] - b @ M[0, 1:-1]), b
+
+
+def _explained(task: RegressionTask, n: int, level: float, b: Array) -> float:
+    """1 - ((1 + 1/n) (residual + (b - b0)^T xx (b - b0)) + level^2) / yy, `level` being what the mean is off by."""
     gap = b - task.b
-    slopes = task.residual + np.sum(gap @ task.xx * gap, axis=1)
-    level = (e[:, -1] - np.sum(e[:, :-1] * b, axis=1)) / n
-    return float(np.mean((1 + 1 / n) * slopes + level**2))
+    return 1 - ((1 + 1 / n) * (task.residual + float(gap @ task.xx @ gap)) + level**2) / task.yy

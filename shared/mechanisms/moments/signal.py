@@ -4,8 +4,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, chdtri
 
+from commingle.shared.estimation.diagnostics import SIGNIFICANCE
 from commingle.shared.estimation.estimator import FAILURE, Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import Centred, EntryNoise, System, centre
@@ -48,11 +49,19 @@ def entries_of(system: System) -> EntryNoise:
 
 def _wald(system: System, c: Centred) -> float:
     """g^T Omega_0^-1 g / q, Omega_0 the covariance of the noise in the centred g where all slopes are 0."""
-    entries = entries_of(system)
-    if not entries.variance.any():
+    if not entries_of(system).variance.any():
         return math.inf
-    omega = c.centring @ entries.covariance(c.about_mean) @ c.centring.T
-    return float(c.g @ np.linalg.solve(omega, c.g)) / len(c.g)
+    return float(c.g @ np.linalg.solve(null_covariance(system, c), c.g)) / len(c.g)
+
+
+def null_covariance(system: System, c: Centred) -> Array:
+    """Omega_0, (q, q): the covariance of the noise in the centred g where all slopes are 0."""
+    return np.asarray(c.centring @ entries_of(system).covariance(c.about_mean) @ c.centring.T)
+
+
+def wald_quantile(q: int) -> float:
+    """F_.95, the quantile of chi^2_q / q."""
+    return float(chdtri(q, SIGNIFICANCE)) / q
 
 
 def noise_bound(noise: EntryNoise, c: Centred) -> float:

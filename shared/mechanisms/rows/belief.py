@@ -12,14 +12,12 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtri, expit, ndtri
 
+from commingle.shared.estimation.odds import largest_log_odds
 from commingle.shared.estimation.prepared import Array
 
 R_SQUARED = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])  # equally likely in between
 TILT = 0.5  # prior variance of a slope along a direction ~ (signal there)^(TILT - 1): 0 is the g-prior, 1 is ridge
 ALONE = 0.3  # probability that only one feature matters, if any
-NULL_LOSS = 0.024  # of R^2, on average over releases of a table without signal
-MOST_ODDS = 9.0  # no signal is never given less than a tenth
-_LEAST_LOG_ODDS = -20.0
 _LEAST_SHARE = 1e-3
 _MOST = 0.999
 _DRAWS = 128
@@ -152,8 +150,6 @@ def prior_log_odds(belief: Belief) -> float:
     There z_i ~ N(0, tau^2) with a residual tau^2 chi^2 of m - q degrees, tau^2 the label's variance, and a fit that
     leaves P zeta of z loses P^2 sum zeta_i^2 / price_i / (m s) of R^2. The mean is taken over fixed draws.
     """
-    from scipy.optimize import brentq  # noqa: PLC0415 - loads slowly, and no other estimator needs it
-
     d, label = belief.directions, belief.label
     normal, rest = _unrelated(len(d.z), belief.rows)
     levels = []
@@ -163,17 +159,7 @@ def prior_log_odds(belief: Belief) -> float:
         zeta = left * z + (left_alone * (z @ d.features.T)) @ d.features
         levels.append((log_bayes, zeta**2 @ (1 / d.price(belief.rows)) / belief.rows / signal))
     log_bayes, lost = np.concatenate(levels, axis=1)
-
-    def excess(log_odds: float) -> float:
-        return float(np.mean(expit(log_bayes + log_odds) ** 2 * lost)) - NULL_LOSS
-
-    most = math.log(MOST_ODDS)
-    if excess(most) <= 0:
-        return most
-    if excess(_LEAST_LOG_ODDS) >= 0:
-        return _LEAST_LOG_ODDS
-
-    return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3))
+    return largest_log_odds(log_bayes, lost)
 
 
 @lru_cache(maxsize=64)

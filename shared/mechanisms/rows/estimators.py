@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal, inverse
+from commingle.shared.estimation.estimator import CONSTANT, Estimator, Signal, inverse, linear
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import System
 from commingle.shared.mechanisms.rows.shrunken import shrunken
@@ -57,10 +57,10 @@ def _none(system: System, signal: Signal) -> float:  # noqa: ARG001 - as above
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "measurement_error": Estimator(measurement_error, "noisy_regressors", subtracted=subtracted),
-    "shrunken": Estimator(shrunken, "none"),
-    "ols": Estimator(ols, "plain", subtracted=_none),
-    "debiased": Estimator(debiased, "noisy_regressors"),
-    "adaptive_ridge": Estimator(adaptive_ridge, "none", damping=damping),
+    "measurement_error": Estimator(linear(measurement_error, subtracted), "noisy_regressors"),
+    "shrunken": Estimator(linear(shrunken), "none"),
+    "ols": Estimator(linear(ols, _none), "plain"),
+    "debiased": Estimator(linear(debiased), "noisy_regressors"),
+    "adaptive_ridge": Estimator(linear(adaptive_ridge), "none", damping=damping),
     "constant": CONSTANT,
 }

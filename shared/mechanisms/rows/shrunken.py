@@ -8,22 +8,17 @@ undoes the attenuation there, times what is left of a normal prior, times the pr
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
+from commingle.shared.estimation.bounded import most_variance, posterior_mean, variance_levels
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.estimation.estimator import Signal, inverse
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import Centred, System
 from commingle.shared.mechanisms.rows.belief import Belief, Directions, Label, shrinkage
 
-# prior beliefs about columns encoded into [-1, 1], whose variance is 1/3 when uniform: means of exponential laws
+# prior belief about columns encoded into [-1, 1], whose variance is 1/3 when uniform: mean of an exponential law
 FEATURE_VARIANCE = 0.15
-LABEL_VARIANCE = 0.3  # of what a label of that mean can have at most, 1 - mean^2
-LABEL_LEVELS = 3
-_LEAST_BOUND = 0.02
 _LEAST = 1e-9
-_FAR = 8.0  # standard errors outside a bound beyond which a tail probability loses its digits
-_LEAST_DEVIATION = 1e-12
 
 
 def shrunken(system: System, signal: Signal) -> Array:
@@ -82,41 +77,11 @@ def directions(system: System, c: Centred) -> Directions:
 def label_variance(system: System, c: Centred, mean: float) -> Label:
     """What the variance of a published label may be, given its mean.
 
-    yy/m = v_y + s with s = (n/k) Var(y), off by sqrt(2/m) of itself. Encoded into [-1, 1], Var(y) <= 1 - mean^2
-    (Bhatia and Davis 2000), and its prior is exponential with LABEL_VARIANCE of that as its mean; without an intercept
-    the units are others and there is none.
+    yy/m = v_y + s with s = (n/k) Var(y), off by sqrt(2/m) of itself. Encoded into [-1, 1], Var(y) is bounded; without
+    an intercept the units are others and it is not.
     """
-    bound = max(1 - mean**2, _LEAST_BOUND) * system.n / system.rows if system.intercept else math.inf
+    bound = most_variance(mean) * system.n / system.rows if system.intercept else math.inf
     total = c.yy / c.rows
     error = math.sqrt(2 / c.rows) * max(total, system.v_yy)
-    x = total - system.v_yy - error**2 / (LABEL_VARIANCE * bound)
-    signal = np.maximum(posterior_levels(x, error, 0.0, bound, LABEL_LEVELS), _LEAST * system.v_yy)
+    signal = np.maximum(variance_levels(total - system.v_yy, error, bound), _LEAST * system.v_yy)
     return Label(system.v_yy + signal, signal)
-
-
-def posterior_mean(x: Array, s: Array | float, low: float, high: float) -> Array:
-    """What is believed of a number between two bounds that was seen as x with normal error s, shaped as x.
-
-    With a flat prior the posterior is N(x, s^2) cut off at the bounds; its mean has, for every truth between them, no
-    larger mean squared error than x itself (Hartigan 2004, Uniform priors on convex sets improve risk). It is
-    x + s (phi(a) - phi(b)) / (Phi(b) - Phi(a)), a = (low - x)/s and b = (high - x)/s.
-    """
-    s = np.maximum(s, _LEAST_DEVIATION)
-    a, b = (low - x) / s, (high - x) / s
-    right = a + b > 0  # mirrored, so that the probabilities are those of lower tails, which keep their digits
-    a, b = np.where(right, -b, a), np.where(right, -a, b)
-    tail = log_ndtr(b)
-    densities = [np.exp(-(t**2) / 2 - tail) / math.sqrt(2 * math.pi) for t in (a, b)]
-    share = -np.expm1(np.minimum(log_ndtr(a) - tail, -np.finfo(float).eps))
-    shift = (densities[0] - densities[1]) / share
-    return np.asarray(np.clip(x + s * np.where(right, -shift, shift), low, high))
-
-
-def posterior_levels(x: float, s: float, low: float, high: float, count: int) -> Array:
-    """`count` equally likely values of it: the posterior's quantiles at 1/(2 count), 3/(2 count), ..., (count,)."""
-    s = max(s, _LEAST_DEVIATION)
-    a, b = min((low - x) / s, _FAR), (high - x) / s
-    sign = -1.0 if a > 0 else 1.0
-    start, end = ndtr(sign * a), ndtr(sign * b)
-    levels = start + (np.arange(count) + 0.5) / count * (end - start)
-    return np.asarray(np.clip(x + s * sign * ndtri(levels), low, high))

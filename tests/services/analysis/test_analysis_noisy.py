@@ -6,9 +6,11 @@ import pytest
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.analysis.errors import NoSignalError
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.estimation.posterior import posterior_mode, regularised
 from commingle.shared.estimation.prepared import Array
 from tests.services.analysis.gaussian import releases
 from tests.shared.estimation.tables import make_table, rmgm
+from tests.shared.estimation.test_noisy_moments import release, symmetric, variances
 
 N = 100_000
 BURIED = PreparedMoments.of(rmgm(make_table(40_000), k=60, noise=5e4), make_table(10).schema)
@@ -118,6 +120,21 @@ def test_components_have_the_variances_of_the_table_and_not_those_of_the_noise()
     ]
     # noise of 1 a row adds k/n = 0.02 per subject; the estimates' own error is 0.001 in the mean of 40
     np.testing.assert_allclose(np.mean(found, axis=0), truth, atol=0.004)
+
+
+def test_components_and_paths_of_noisy_moments_read_one_posterior_mode() -> None:
+    table = make_table(4000)
+    S = table.encoded.T @ table.encoded
+    noise = symmetric(variances(60.0), np.random.default_rng(0))
+    prepared = PreparedMoments.of(release(S + noise, variances(60.0)), table.schema)
+    posterior_mode.cache_clear()
+    found, path = pca(prepared, standardise=False), ridge_path(prepared, "pressure", penalties=[1e-9])
+    assert posterior_mode.cache_info().misses == 1
+    mode = regularised(prepared)
+    C = mode.gram[1:, 1:] / mode.n - np.outer(mode.gram[0, 1:], mode.gram[0, 1:]) / mode.n**2
+    np.testing.assert_allclose(found.variances, np.linalg.eigvalsh(C)[::-1] * mode.n / (mode.n - 1), rtol=1e-9)
+    slopes = np.linalg.solve(C[:-1, :-1], C[:-1, -1]) * mode.scale[-1] / mode.scale[1:-1]
+    np.testing.assert_allclose(path.coefficients[0, 1:], slopes, rtol=1e-6)
 
 
 def test_path_of_a_buried_release_warns_and_stays_finite() -> None:

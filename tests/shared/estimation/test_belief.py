@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import chi2, multivariate_normal
 
+from commingle.shared.estimation.odds import MOST_ODDS, NULL_LOSS
 from commingle.shared.mechanisms.rows import belief
 from commingle.shared.mechanisms.rows.belief import Belief, Directions, Label, prior_log_odds, shrinkage
 from tests.shared.estimation.tables import Array
@@ -73,14 +74,14 @@ def test_table_without_signal_loses_what_is_allowed_on_other_draws() -> None:
         zeta = expit(log_bayes + log_odds)[:, None] * (left * z + (alone * (z @ d.features.T)) @ d.features)
         lost.append(np.mean(np.sum(zeta**2 / d.price(ROWS), axis=1)) / ROWS / signal)
     # 4000 draws here and 128 evenly spread ones there are within a tenth of each other
-    assert np.mean(lost) == pytest.approx(belief.NULL_LOSS, rel=0.25)
+    assert np.mean(lost) == pytest.approx(NULL_LOSS, rel=0.25)
 
 
 def test_odds_are_the_most_where_there_is_little_to_lose_and_small_where_there_is_much() -> None:
     d = directions(np.full(4, 0.9))
     some, many = (prior_log_odds(Belief.of(d, rows, LABEL)) for rows in (ROWS, 100_000))
-    assert some < np.log(belief.MOST_ODDS) - 1
-    assert many == pytest.approx(np.log(belief.MOST_ODDS))
+    assert some < np.log(MOST_ODDS) - 1
+    assert many == pytest.approx(np.log(MOST_ODDS))
 
 
 def test_strong_signal_is_left_nearly_whole_and_more_of_it_where_more_is_signal() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, truncnorm
 
-from commingle.shared.mechanisms.rows.shrunken import posterior_levels, posterior_mean
+from commingle.shared.estimation.bounded import posterior_levels, posterior_mean
 
 
 # further out the oracle itself loses its digits

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.schema import CategoricalAttribute, Whitening
-from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
@@ -17,7 +17,7 @@ from tests.shared.forecast.designs import design, mixed, numeric
 
 
 def test_noise_is_that_of_the_mechanism_before_rounding() -> None:
-    rho = rho_of_epsilon(1.0, 1e-5)
+    rho = gaussian_rho(1.0, 1e-5)
     # squared diameters: 4 + 4 + 2 at the clinic, 4 at the insurer; Delta^2 / (2 rho)
     np.testing.assert_allclose(noise_variance(mixed()), np.array([10, 10, 10, 10, 4]) / (2 * rho), rtol=1e-9)
 
@@ -116,7 +116,7 @@ def whitened(**changes: Any) -> ReleaseDesign:
 
 
 def test_whitened_columns_have_the_noise_and_the_spread_of_their_row_norm() -> None:
-    rho = rho_of_epsilon(1.0, 1e-5)
+    rho = gaussian_rho(1.0, 1e-5)
     np.testing.assert_allclose(noise_variance(whitened(row_norm=0.5)), np.array([1, 1, 1, 1, 4]) / (2 * rho), rtol=1e-9)
     mean, covariance = uniform_law(whitened(row_norm=0.5).shares)
     np.testing.assert_allclose(covariance, np.diag([0.0625] * 4 + [1 / 3]))

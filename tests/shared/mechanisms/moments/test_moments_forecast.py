@@ -14,8 +14,8 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.forecast.forecast import forecast_of, relative_error
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.estimators import wald_quantile
 from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, _Terms, _unit_variances
+from commingle.shared.mechanisms.moments.signal import wald_quantile
 from commingle.shared.planning.design import Array, ReleaseDesign, design_of
 from commingle.shared.planning.prediction import Prediction
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
