@@ -1,7 +1,7 @@
 """The one door from rows to what leaves for a release: a privatised block, or masked rows (docs/adr/0011).
 
 Both come from one checked reading of a table under a committed debit. Adversary of `privatise`: whoever reads the
-block, that is everybody. They see integers that are the mixed rows plus exact discrete Gaussian noise; what they learn
+block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice; what they learn
 about one subject's values is bounded by the charge that was debited before. Adversary of `mask_rows`: whoever lacks the
 pad. U = X - A mod 2^64 is uniform whatever X is; the coordinator, which knows A, gets U encrypted for the parties only,
 and the parties do not know A. Both together would see X.
@@ -49,7 +49,7 @@ def privatise(
         table: the registered table, restricted to the party's attributes in the spec's order.
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
-        draw: exact discrete Gaussian sampler, seeded by the operating system.
+        draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
         progress: told the rows read.
 
     Raises:

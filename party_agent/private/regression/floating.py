@@ -68,7 +68,7 @@ def minimise_in_ball(hessian: Floats, linear: Floats, radius: float) -> Floats:
 
 STEPS = 50
 NOISYSGD_SOUND = frozenset({NoiseCalibration.ZCDP, NoiseCalibration.ANALYTIC})
-NOISYSGD_GUARANTEE = "Gaussian measurements of the whole gradient, one a step; rho-zCDP with the stated rho."
+NOISYSGD_GUARANTEE = "Gaussian measurements of the whole gradient, one a step; a Gaussian loss of the stated rho."
 
 
 def noisysgd_loss(privacy: Privacy, *, steps: int = STEPS) -> Loss:

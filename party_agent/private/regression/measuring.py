@@ -87,7 +87,7 @@ class _FloatingParts(Parts):
 
 
 class Exact(Measure):
-    """Discrete Gaussian noise on a lattice (Canonne, Kamath, Steinke 2020, theorem 14).
+    """Gaussian noise on a lattice (docs/proofs/noise-and-accounting.md, 1).
 
     Values are rounded to multiples of a power of two near 2^-20 sensitivities, finer for parts of a larger weight,
     which moves neighbours apart by at most one step an entry; sigma is the least integer not below multiplier * that

@@ -82,7 +82,7 @@ def transform(x: Floats, y: Floats, public: PublicMoments, *, make: SampleMaker,
 
 PMTOLSE_GUARANTEE = (
     "One Gaussian measurement of the second moment and the cross moment of publicly transformed rows, together;"
-    " rho-zCDP with the stated rho (Bun, Steinke 2016, lemma 2.5)."
+    " a Gaussian loss of the stated rho (Dong, Roth, Su 2022)."
 )
 
 

@@ -79,7 +79,7 @@ def regress(
         table: the registered table, restricted to the target and then the features.
         task: what to compute.
         charge: the committed debit. It must cover the task.
-        draw: exact discrete Gaussian sampler, seeded by the operating system.
+        draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
         generator: makes floating-point noise, for methods that have no other.
         progress: told the rows read.
 

@@ -22,7 +22,7 @@ from commingle.party_agent.private.regression.sums import (
 from commingle.shared.dp.fixed_point import SCALE, quantise
 
 SSP_GUARANTEE = (
-    "One Gaussian measurement of X^T X and X^T y together; rho-zCDP with the stated rho (Bun, Steinke 2016, lemma 2.5)."
+    "One Gaussian measurement of X^T X and X^T y together; a Gaussian loss of the stated rho (Dong, Roth, Su 2022)."
 )
 
 
@@ -58,8 +58,8 @@ def ridge_of(gram: Floats, sd: float) -> float:
 
 ROUNDS = 5
 BOOSTED_GUARANTEE = (
-    "One Gaussian measurement of X^T X and, in rounds, of X^T r for clipped residuals r; rho-zCDP with the stated rho"
-    " (Bun, Steinke 2016, lemmas 2.3 and 2.5)."
+    "One Gaussian measurement of X^T X and, in rounds, of X^T r for clipped residuals r; a Gaussian loss"
+    " of the stated rho (Dong, Roth, Su 2022)."
 )
 _COEFFICIENT_STEPS = 2.0**20
 """Coefficients are rounded to this many steps, so that a row's prediction is a sum of integers below 2^53."""
