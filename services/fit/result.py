@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
 
 _COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
-    "population": "Intervals are for the population the table was drawn from.",
+    "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere.",
     "release": "Intervals are for the noisy release itself, not for the private table.",
     "none": "There are no intervals for this fit.",
 }
