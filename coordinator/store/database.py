@@ -5,6 +5,8 @@ event numbers grow in the order of commits, so that nobody who asks for "what ca
 are short and few: blobs are stored before a transaction begins.
 """
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +23,7 @@ from commingle.shared.runtime.errors import SettingsError
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
 _WAIT_SECONDS = 30
+_PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": _WAIT_SECONDS}
 
@@ -112,8 +115,17 @@ def _sqlite_engine(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's connection
     connection.isolation_level = None  # transactions begin below, not behind our back
+    until = time.monotonic() + _WAIT_SECONDS
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
+        while True:
+            try:
+                connection.execute(f"PRAGMA {pragma}").close()
+                break
+            except sqlite3.OperationalError as error:
+                # the driver does not wait where another process changes the journal
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:
