@@ -144,6 +144,10 @@ def table_of(rows: Integers, party: PartySpec, path: Path) -> PrivateTable:
     return PrivateTable(open_source(FileSource(path=str(path))), "id", party.attributes)
 
 
+def _no_sums(sigma: int, count: int) -> Integers:
+    raise AssertionError(f"no first stage asks for {count} numbers of scale {sigma}")
+
+
 def ready(epsilon: float, row: Integers) -> Ready:
     """Approve, deal, mask and agree on a release of a table whose last subject has that row."""
     exchanging = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, row_norm=_ROW_NORM)
@@ -153,7 +157,7 @@ def ready(epsilon: float, row: Integers) -> Ready:
         table = table_of(row[place * _COLUMNS :][:_COLUMNS], party, Path(folder, f"{place}.csv"))
         asked = BlockRequest(spec, party, plan_block(spec, party))
         charge = Debited(digest, asked.plan.charge.units, table.scan().digest)
-        return lambda pad: rows_of(mask_rows(table, asked, charge=charge, pad=pad))
+        return lambda pad: rows_of(mask_rows(table, asked, charge=charge, pad=pad, draw=_no_sums).words)
 
     with tempfile.TemporaryDirectory() as folder:
         parts = exchanging.parts([masking(place, party) for place, party in enumerate(spec.parties)])

@@ -79,7 +79,7 @@ def noiseless(table: PrivateTable, asked: BlockRequest) -> NDArray[np.int64]:
     charge = Debited("audit", asked.plan.charge.units, table.scan().digest)
 
     def block(sampler: Sampler) -> NDArray[np.int64]:
-        return privatise(table, asked, charge=charge, draw=sampler).ravel()
+        return privatise(table, asked, charge=charge, draw=sampler).integers.ravel()
 
     still = block(lambda _, count: np.zeros(count, np.int64))
     check_sampled(block, still, asked.plan.sigma)

@@ -28,6 +28,7 @@ from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.rows import RawBatch
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import Attribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
@@ -129,7 +130,8 @@ def releases(design: Design, spec: ReleaseSpec, *, repeats: int) -> Iterator[Pre
     for party in spec.parties:
         end = start + len(party.columns)
         accumulator = mechanism.accumulator(spec, end - start)
-        accumulator.add(np.arange(spec.n), bounded_rows(party, spec.fraction_bits)(q[:, start:end]))
+        bounded = bounded_rows(party.row_norm, row_map(spec, party, None), fraction_bits=spec.fraction_bits)
+        accumulator.add(np.arange(spec.n), bounded(q[:, start:end]))
         blocks.append(accumulator.total())
         start = end
     if spec.interactive:

@@ -66,10 +66,9 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
                 remedy="Propose a new release.",
             )
     plan = plan_block(spec.document, share)
-    signed = statement.document
-    if (signed.rows, signed.columns, signed.sigma) != (plan.rows, plan.columns, plan.sigma):
+    if not plan.describes(statement.document):
         raise BlockError(
-            "the statement's rows, columns or sigma are not those the spec calls for",
+            "the statement's rows, columns, sigma or sums are not those the spec calls for",
             remedy="Both sides must run the same version; privatise again under this spec.",
         )
     return ExpectedBlock(release, party, statement, largest_body(plan.rows, len(plan.columns)))

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
@@ -24,7 +22,7 @@ from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.party import Party
 from commingle.party_agent.policy import outside_hours
 from commingle.party_agent.private.digest import NO_TABLE, TableDigest
-from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
+from commingle.party_agent.private.privatise import BlockRequest, MaskedRows, PrivateBlock, mask_rows, privatise
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
@@ -39,7 +37,7 @@ from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
-Word = TypeVar("Word", np.int64, np.uint64)
+Made = TypeVar("Made", PrivateBlock, MaskedRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ class Contributor(Party):
             debit = self._debit_to_read(view, spec, charge)
             if debit is None:
                 return
-            masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad))
+            masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad, draw=self.draw))
             self.exchanges.store_mask(joined, debit, masked)
         self.jobs.end(joined.release, Stage.EXCHANGING)
         shares = self.exchanges.agree(view, joined, permit)
@@ -114,7 +112,7 @@ class Contributor(Party):
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
         faults.reach("party.drawn")
-        block = submission(shares.share, shares.mask, noise)
+        block = PrivateBlock(submission(shares.share, shares.mask, noise), shares.sums)
         self._store_block(spec, debit, block, transcript=shares.transcript)
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
@@ -154,19 +152,19 @@ class Contributor(Party):
         self.outbox.clear(release)
         return self.ledger.redraw(release, table=table)
 
-    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Word]]) -> NDArray[Word]:
+    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
         """What a function of `private.privatise` makes of the rows."""
         request = self._request(spec)
         dataset = self.datasets.get(request.party.dataset)
-        self.jobs.begin(debit.release, Stage.PRIVATISING, total=dataset.n)
+        self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * dataset.n)
         table = dataset.table(request.party.attributes)
         return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
 
     def _store_block(
-        self, spec: ReleaseSpec, debit: Debit, block: NDArray[np.int64], *, transcript: str | None = None
+        self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None
     ) -> None:
         release, plan = debit.release, self._request(spec).plan
-        body = encode_block(block, plan.columns)
+        body = encode_block(block.integers, plan.columns)
         digest = self.outbox.put(release, body)
         faults.reach("party.written")
         with self.store.transaction() as db:
@@ -178,9 +176,10 @@ class Contributor(Party):
                 columns=plan.columns,
                 sigma=plan.sigma,
                 body_sha256=digest,
-                content_sha256=content_digest(block),
+                content_sha256=content_digest(block.integers),
                 ledger_head=self.ledger.head(db),
                 transcript=transcript,
+                sums=block.sums,
             )
             if not self.ledger.record_block(db, debit, digest):
                 raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")

@@ -123,6 +123,13 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
             f"{item['whitening']['condition_number']:.3g}), then clips rows to norm {item['row_norm']:g}",
             soft_wrap=True,
         )
+    if item["first_stage"]:
+        console.print(
+            f"  first publishes {item['first_stage']['sums']} sums of this party's columns with noise (epsilon "
+            f"{item['first_stage']['epsilon']:.3g} of what it costs), then scales the columns as they suggest and "
+            f"clips rows to norm {item['row_norm']:g}",
+            soft_wrap=True,
+        )
     console.print(
         f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
         f"{item['cost']['epsilon']:.3g}",

@@ -15,12 +15,14 @@ from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home import Identity
 from commingle.party_agent.ledger import Debit, Ledger
+from commingle.party_agent.private.privatise import MaskedRows
 from commingle.party_agent.release_files import ExchangeFiles
 from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import Sums
 from commingle.shared.mechanisms.moments.exchange.agreement import Agreement, agreed, countersignature, transcript
 from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
 from commingle.shared.mechanisms.moments.exchange.documents import (
@@ -71,11 +73,13 @@ class Shares:
     Attributes:
         share, mask: p x d words; see `submission` there.
         transcript: what every party has countersigned.
+        sums: that this party's rows were mapped by, as it signed them with its mask.
     """
 
     share: Words = field(repr=False)
     mask: Words = field(repr=False)
     transcript: str
+    sums: Sums | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Exchanges:
         """Whether this party's mask is made, so that its table is not to be read again."""
         return self.ledger.signature(release, "mask") is not None
 
-    def store_mask(self, joined: Joined, debit: Debit, masked: Words) -> None:
+    def store_mask(self, joined: Joined, debit: Debit, masked: MaskedRows) -> None:
         """Encrypt and store this party's masked rows, and sign them: the point after which nothing can be made anew.
 
         Raises:
@@ -129,9 +133,9 @@ class Exchanges:
         """
         name, release = self.identity.name, joined.release
         sealer = MaskSealer(joined.exchange, party=name, secret=MaskSecret.draw(self.entropy))
-        self.files.put(release, name, sealer.body(rows_of(masked)))
+        self.files.put(release, name, sealer.body(rows_of(masked.words)))
         faults.reach("party.mask.written")
-        statement = self._seal(sealer.statement(joined.deal.envelope.digest), "mask")
+        statement = self._seal(sealer.statement(joined.deal.envelope.digest, masked.sums), "mask")
         with self.store.transaction() as db:
             charge = self.ledger.charge_in(db, release)
             if (charge.state, charge.attempt) != (ChargeState.DEBITED, debit.attempt):
@@ -174,15 +178,14 @@ class Exchanges:
         self.files.clear(release)
 
     def _send_mask(self, release: str) -> None:
-        name, statement = self.identity.name, self.ledger.signature(release, "mask")
-        if statement is None:
+        name, envelope, signed = self.identity.name, self.ledger.signature(release, "mask"), self._signed_mask(release)
+        if envelope is None or signed is None:
             return
-        digest = decode(MaskStatement, statement.payload_bytes).body_sha256
-        if not self.files.has(release, name, digest):
+        if not self.files.has(release, name, signed.body_sha256):
             raise LostError("the masked rows are lost or damaged", remedy="Check the disk of the party's home.")
         self.witnesses.accept(self.ledger.signed_place("mask", release))
         with self.files.mask_file(release, name).open("rb") as file:
-            self.client.send_mask(release, name, statement, file, digest=digest)
+            self.client.send_mask(release, name, envelope, file, digest=signed.body_sha256)
         faults.reach("party.mask.sent")
         _log.info("mask sent", release=release)
 
@@ -223,7 +226,12 @@ class Exchanges:
         shares = share(joined.exchange, party=name, hand=joined.hand, masked=rows)
         hidden = mask(joined.exchange, party=name, key=joined.key, agreement=agreement)
         faults.reach("party.agreed")
-        return Shares(shares, hidden, agreement.transcript)
+        own = self._signed_mask(joined.release)
+        return Shares(shares, hidden, agreement.transcript, None if own is None else own.sums)
+
+    def _signed_mask(self, release: str) -> MaskStatement | None:
+        envelope = self.ledger.signature(release, "mask")
+        return None if envelope is None else decode(MaskStatement, envelope.payload_bytes)
 
     def _seal(self, document: MaskStatement | Countersignature, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)

@@ -15,14 +15,16 @@ from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import KIND
-from commingle.shared.documents.spec import PartySpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.first_stage import first_stage_loss
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.words import forecast_sentences
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
-from commingle.shared.release.plan import plan_block, privacy_statement
+from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
 from commingle.shared.runtime.errors import RemoteError
 
 
@@ -53,6 +55,7 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
         "attributes": [attribute.name for attribute in share.attributes],
         "row_norm": share.row_norm,
         "whitening": _whitening_view(share),
+        "first_stage": _first_stage_view(plan, spec),
         "parties": [member.name for member in spec.parties],
         "proposer": spec.proposer,
         "expires": spec.expires.isoformat(),
@@ -128,6 +131,13 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
         return None
     condition = float(np.linalg.cond(np.array(share.whitening.matrix)))
     return {"columns": len(share.whitening.centre), "condition_number": condition}
+
+
+def _first_stage_view(plan: BlockPlan, spec: ReleaseSpec) -> dict[str, Any] | None:
+    if plan.first_stage is None:
+        return None
+    loss = first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE)
+    return {"sums": plan.first_stage.size, "rho": float(loss), "epsilon": loss.epsilon(spec.delta)}
 
 
 def export_audit(agents: Agents) -> SignedDocument:

@@ -6,7 +6,7 @@ cells asks for that (`encode_conforming`): errors name a column and a count, nev
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,9 @@ from commingle.shared.documents.schema import (
     Attribute,
     CategoricalAttribute,
     NumericAttribute,
-    Whitening,
 )
 from commingle.shared.dp.fixed_point import FRACTION_BITS, clip_rows, coarsen, quantise, squared_row_limit
-from commingle.shared.dp.whitening import WHITENED_LIMIT
+from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
 
 Cells: TypeAlias = "pa.Array[Any]"
@@ -122,26 +121,16 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
     return np.hstack([encode_conforming(a, columns[a.name]).columns for a in attributes])
 
 
-class RowBounds(Protocol):
-    """What a party does to its rows: its part of a spec, of a study or of a plan."""
-
-    @property
-    def row_norm(self) -> float | None: ...
-    @property
-    def whitening(self) -> Whitening | None: ...
-
-
 def bounded_rows(
-    party: RowBounds, fraction_bits: int = FRACTION_BITS
+    row_norm: float | None, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to the rows whose distances `squared_sensitivity` bounds: whitened, then clipped."""
-    if party.row_norm is None:
+    """Encoded rows (m x d) to the rows whose distances `squared_sensitivity` bounds: mapped, then clipped."""
+    if row_norm is None:
         return lambda rows: coarsen(rows, fraction_bits)
-    limit = squared_row_limit(party.row_norm, fraction_bits)
-    if party.whitening is None:
+    limit = squared_row_limit(row_norm, fraction_bits)
+    if row_map is None:
         return lambda rows: clip_rows(coarsen(rows, fraction_bits), limit)
-    whiten = party.whitening.integer_map().rows
-    return lambda rows: clip_rows(coarsen(whiten(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
+    return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 
 
 def canonical_ids(name: str, values: Cells) -> list[bytes]:

@@ -1,13 +1,15 @@
 """The one door from rows to what leaves for a release: a privatised block, or masked rows (docs/adr/0011).
 
-Both come from one checked reading of a table under a committed debit. Adversary of `privatise`: whoever reads the
+Both come from a checked reading of a table under a committed debit; a first stage takes one more, before it, for the
+sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`: whoever reads the
 block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice; what they learn
 about one subject's values is bounded by the charge that was debited before. Adversary of `mask_rows`: whoever lacks the
 pad. U = X - A mod 2^64 is uniform whatever X is; the coordinator, which knows A, gets U encrypted for the parties only,
 and the parties do not know A. Both together would see X.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,10 @@ from numpy.typing import NDArray
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.table import PrivateTable, Progress
+from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import Sums
+from commingle.shared.dp.first_stage import FirstStage, column_sums
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
@@ -31,6 +36,27 @@ class BlockRequest:
     party: PartySpec
     plan: BlockPlan
 
+    @property
+    def readings(self) -> int:
+        """How often the table is read."""
+        return 1 if self.plan.first_stage is None else 2
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateBlock:
+    """What leaves: a block (rows x columns integers), and the noisy sums of a first stage. Both are private."""
+
+    integers: NDArray[np.int64] = field(repr=False)
+    sums: Sums | None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedRows:
+    """U (n x d words), and the noisy sums of a first stage, which are private."""
+
+    words: Words = field(repr=False)
+    sums: Sums | None
+
 
 def privatise(
     table: PrivateTable,
@@ -39,11 +65,12 @@ def privatise(
     charge: CommittedCharge,
     draw: Sampler,
     progress: Progress = lambda _: None,
-) -> NDArray[np.int64]:
-    """The block (rows x columns integers) of one party: mixed rows plus noise.
+) -> PrivateBlock:
+    """The block of one party, mixed rows plus noise, and the noisy sums that its rows were mapped by.
 
-    Guarantee: rho-zCDP with the rho of `charge` under replace_one (docs/proofs/noise-and-accounting.md). Noise is drawn
-    once, after the debit that `charge` stands for and after the last row was read.
+    Guarantee: a Gaussian loss of the rho of `charge` under replace_one (docs/proofs/noise-and-accounting.md; of two
+    stages docs/proofs/two-stages.md, 4). Noise is drawn once, after the debit that `charge` stands for and after the
+    last row of the reading that it is for.
 
     Args:
         table: the registered table, restricted to the party's attributes in the spec's order.
@@ -58,10 +85,10 @@ def privatise(
     """
     if request.spec.interactive:
         raise ValueError("the block of an interactive release comes from its exchange")
-    mixed = _mix_rows(table, request, charge=charge, progress=progress)
+    mixed, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
     mechanism = mechanism_of(request.spec)
     mixed += mechanism.noise(request.spec, request.party, sigma=request.plan.sigma, draw=draw)
-    return mixed
+    return PrivateBlock(mixed, sums)
 
 
 def mask_rows(
@@ -70,9 +97,10 @@ def mask_rows(
     *,
     charge: CommittedCharge,
     pad: Rows,
+    draw: Sampler,
     progress: Progress = lambda _: None,
-) -> Words:
-    """U = X - A (n x d words) of one party, from one checked reading of its table, the last of this release.
+) -> MaskedRows:
+    """U = X - A of one party, from a checked reading of its table, the last of this release; and the sums it is by.
 
     Nothing is masked before the last row has been read and the subjects been found to be those that were debited. X
     is overwritten, row block by row block.
@@ -82,6 +110,7 @@ def mask_rows(
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
         pad: the party's pad A of this release, never used for another table or release.
+        draw: as for `privatise`; of the sums only.
         progress: told the rows read.
 
     Raises:
@@ -90,19 +119,21 @@ def mask_rows(
     """
     if not request.spec.interactive:
         raise ValueError("only an interactive release has masked rows")
-    words = _mix_rows(table, request, charge=charge, progress=progress).view(np.uint64)
+    rows, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
+    words = rows.view(np.uint64)
     for start, stop in row_blocks(request.spec.n):
         words[start:stop] -= pad(start, stop)
-    return words
+    return MaskedRows(words, sums)
 
 
 def _mix_rows(
-    table: PrivateTable, request: BlockRequest, *, charge: CommittedCharge, progress: Progress
-) -> NDArray[np.int64]:
-    """What the mechanism makes of the rows, not private yet (rows x columns integers).
+    table: PrivateTable, request: BlockRequest, *, charge: CommittedCharge, draw: Sampler, progress: Progress
+) -> tuple[NDArray[np.int64], Sums | None]:
+    """What the mechanism makes of the rows, not private yet (rows x columns integers), and the first stage's sums.
 
     Raises:
-        SubjectsChangedError: the table has other subjects than those that were debited.
+        SubjectsChangedError: the table has other subjects than those that were debited; no noise has been drawn then,
+            or only that of sums which go nowhere.
         ValueError: the charge does not cover the plan (a fault of the caller).
     """
     if charge.rho_units < request.plan.charge.units:
@@ -111,14 +142,48 @@ def _mix_rows(
     ranks = table.ranks(charge.table).by_row
     if len(ranks) != spec.n:
         raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    bounded = bounded_rows(party, spec.fraction_bits)
+    readings = Readings(table, request, charge, progress)
+    sums = _noisy_sums(readings, request.plan.first_stage, draw)
+    bounded = bounded_rows(party.row_norm, row_map(spec, party, sums), fraction_bits=spec.fraction_bits)
     accumulator = mechanism_of(spec).accumulator(spec, len(request.plan.columns))
-    start = 0
-    for batch in table.batches(charge.table, progress):
-        end = start + len(batch.subjects)
-        if end > spec.n:
-            raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-        rows = np.hstack([batch.attributes[a.name] for a in party.attributes])
-        accumulator.add(ranks[start:end], bounded(rows))
-        start = end
-    return accumulator.total()
+    for start, rows in readings.again():
+        accumulator.add(ranks[start : start + len(rows)], bounded(rows))
+    return accumulator.total(), sums
+
+
+def _noisy_sums(readings: "Readings", stage: FirstStage | None, draw: Sampler) -> Sums | None:
+    """What the first stage publishes, from a reading of its own; None where there is none."""
+    if stage is None:
+        return None
+    exact = np.zeros(stage.size, np.int64)
+    for _, rows in readings.again():
+        exact += column_sums(rows, stage.attributes)
+    return tuple((exact + stage.noise(draw)).tolist())
+
+
+@dataclass(slots=True)
+class Readings:
+    """Reads the encoded rows of a table, once for each stage."""
+
+    table: PrivateTable
+    request: BlockRequest
+    charge: CommittedCharge
+    progress: Progress
+    _read: int = 0
+
+    def again(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Batches of encoded rows (m x d) with the place of their first, in the order of the source.
+
+        Raises:
+            SubjectsChangedError: after the last batch at the latest, where the subjects are not those of the debit.
+        """
+        n, before, start = self.request.spec.n, self._read, 0
+        for batch in self.table.batches(self.charge.table, lambda seen: self.progress(before + seen)):
+            end = start + len(batch.subjects)
+            if end > n:
+                raise SubjectsChangedError(
+                    "the number of subjects has changed", remedy="Register the changed table again."
+                )
+            yield start, np.hstack([batch.attributes[a.name] for a in self.request.party.attributes])
+            start = end
+        self._read += n

@@ -73,7 +73,7 @@ class Release:
         """
         trusted = fingerprint(trusted_coordinator)
         published = files.verify(trusted_coordinator=trusted, members=member_pins(members))
-        prepared = PreparedMoments.of_release(published.moments, published.spec)
+        prepared = PreparedMoments.of_release(published.moments, published.spec, published.sums)
         return cls(published, prepared, trusted is not None, files)
 
     @classmethod

@@ -43,7 +43,12 @@ def second_moments(path: Path, design: ReleaseDesign) -> Array:
 
 
 def encode(table: Table, share: PartyDesign) -> Array:
-    """(n, d) rows of one party as its agent would mix them; what is missing lies at the midpoint."""
-    encoded = [encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes]
-    rows: Array = bounded_rows(share)(np.hstack(encoded)) / SCALE
-    return rows
+    """(n, d) rows of one party as they are forecast: what is missing lies at the midpoint.
+
+    That is as its agent mixes them, but that maps which follow from sums are not applied (`assumed_maps`).
+    """
+    encoded = np.hstack([encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes])
+    if share.first_stage_share is not None:
+        return np.divide(encoded, SCALE)
+    whitening = None if share.whitening is None else share.whitening.integer_map()
+    return np.divide(bounded_rows(share.row_norm, whitening)(encoded), SCALE)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.spec import MechanismName
 
 PROTECTS = (
@@ -30,10 +30,11 @@ class ScopedLoss(WireModel):
 
 
 class PartyLoss(WireModel):
-    """What one party's block reveals about its own rows."""
+    """What one party publishes reveals about its own rows; of that its first stage, where it has one."""
 
     party: Name
     loss: ScopedLoss
+    first_stage: Annotated[ScopedLoss | None, LEFT_OUT] = None
 
 
 class PrivacyStatement(WireModel):
@@ -54,7 +55,7 @@ class PrivacyStatement(WireModel):
     trust: str = TRUST_NOBODY
     per_party: tuple[PartyLoss, ...]
     per_subject: ScopedLoss
-    per_subject_outsiders: Annotated[ScopedLoss | None, Field(exclude_if=lambda loss: loss is None)] = None
+    per_subject_outsiders: Annotated[ScopedLoss | None, LEFT_OUT] = None
 
     @property
     def outsiders(self) -> ScopedLoss:
@@ -64,7 +65,8 @@ class PrivacyStatement(WireModel):
     @property
     def scopes(self) -> tuple[ScopedLoss, ...]:
         """Every loss that is stated: of each party, then of a person."""
-        stated = (*(party.loss for party in self.per_party), self.per_subject, self.per_subject_outsiders)
+        parties = (loss for party in self.per_party for loss in (party.loss, party.first_stage))
+        stated = (*parties, self.per_subject, self.per_subject_outsiders)
         return tuple(loss for loss in stated if loss is not None)
 
 

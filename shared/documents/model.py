@@ -37,6 +37,10 @@ Version = Annotated[Literal[1], BeforeValidator(_whole_number)]
 """The version of a document: 1, and neither 1.0 nor true, which a literal alone lets pass."""
 
 
+LEFT_OUT = Field(exclude_if=lambda value: value is None)
+"""Of a field that came later: documents without it keep their bytes and their digest."""
+
+
 class WireModel(BaseModel):
     """A document or a part of one as it travels.
 

@@ -145,6 +145,20 @@ def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, .
     return tuple(column for attribute in attributes for column in attribute.columns)
 
 
+def party_columns(
+    attributes: tuple[Attribute, ...], *, whitened: bool = False, scaled: bool = False
+) -> tuple[EncodedColumn, ...]:
+    """A party's published columns: encoded ones, or mixtures or multiples of them, named after those in their place.
+
+    A name of an attribute has no bracket, so no other column has such a name.
+    """
+    encoded = encoded_columns(attributes)
+    if not (whitened or scaled):
+        return encoded
+    word = "whitened" if whitened else "scaled"
+    return tuple(EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0) for c in encoded)
+
+
 def _require_distinct(levels: tuple[str, ...]) -> None:
     if len(set(levels)) != len(levels):
         raise ValueError("levels must differ")
@@ -175,10 +189,3 @@ class Whitening(WireModel):
     def integer_map(self) -> IntegerMap:
         """The exact map that agents apply and learners undo."""
         return IntegerMap.of(self.matrix, self.centre)
-
-    def columns(self, encoded: tuple[EncodedColumn, ...]) -> tuple[EncodedColumn, ...]:
-        """The published columns: mixtures of the encoded ones, each named after the one in its place.
-
-        A name of an attribute has no bracket, so no other column has such a name.
-        """
-        return tuple(EncodedColumn(f"whitened[{c.name}]", f"whitened[{c.label}]", 0.0, 1.0) for c in encoded)

@@ -13,8 +13,9 @@ from pydantic_core import PydanticKnownError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.row_maps import first_stage_of
+from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
@@ -39,6 +40,7 @@ def _known(name: str) -> str:
 
 MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISMS)})]
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
+FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -53,6 +55,8 @@ class PartySpec(WireModel):
         attributes: what it contributes, with public bounds and levels.
         row_norm: bound C on the norm of an encoded row, or None.
         whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
+        first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
+            (`shared.documents.row_maps`), or None.
     """
 
     name: Name
@@ -62,6 +66,7 @@ class PartySpec(WireModel):
     attributes: Annotated[tuple[Attribute, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
     row_norm: Annotated[float, Field(gt=0, le=1e3)] | None = None
     whitening: Whitening | None = None
+    first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
 
     @property
     def verifying_key(self) -> VerifyingKey:
@@ -71,13 +76,18 @@ class PartySpec(WireModel):
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """The columns of this party's block, in order."""
-        encoded = encoded_columns(self.attributes)
-        return encoded if self.whitening is None else self.whitening.columns(encoded)
+        return party_columns(self.attributes, whitened=self.whitening is not None, scaled=self.mapped_by_sums)
+
+    @property
+    def mapped_by_sums(self) -> bool:
+        """Whether the map of its rows follows from sums that it publishes."""
+        return self.first_stage_share is not None
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
-        """What bounds an encoded row besides `row_norm`; nothing once it is whitened."""
-        return None if self.whitening is not None else tuple(a.geometry for a in self.attributes)
+        """What bounds a row besides `row_norm`; nothing once it is mapped."""
+        mapped = self.whitening is not None or self.mapped_by_sums
+        return None if mapped else tuple(a.geometry for a in self.attributes)
 
 
 class ReleaseSpec(WireModel):
@@ -161,7 +171,7 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
     found += mechanism_of(spec).problems(spec)
-    found += [problem for party in spec.parties for problem in _whitening_problems(party)]
+    found += [problem for party in spec.parties for problem in _map_problems(party)]
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
@@ -171,12 +181,15 @@ def _problems(spec: ReleaseSpec) -> list[str]:
         calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta)
         for party in spec.parties:
             check_exact_range(spec.n, party.row_norm)
+            first_stage_of(spec, party)
     except PrivacyError as error:
         found.append(error.diagnostics())
     return found
 
 
-def _whitening_problems(party: PartySpec) -> list[str]:
+def _map_problems(party: PartySpec) -> list[str]:
+    if party.mapped_by_sums and (party.whitening is not None or party.row_norm != 1):
+        return [f"the first stage of {party.name} needs a row_norm of 1 and no whitening"]
     if party.whitening is None:
         return []
     found = []

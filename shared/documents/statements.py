@@ -12,9 +12,12 @@ from pydantic import AwareDatetime, Field
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Count, Digest, Hex32, Model, Name, Version, WireModel
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 
+Sums = Annotated[
+    tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
+]
 RejectionReason = Literal["policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "expired"]
 
 
@@ -90,6 +93,8 @@ class BlockStatement(WireModel):
         content_sha256: of the integers themselves (`shared.release.block.content_digest`), which the published
             matrix can be checked against whatever wrote its file.
         transcript: digest of the exchange the block comes from, where there was one.
+        sums: of its columns, with noise: what the map of its rows follows from (`shared.documents.row_maps`), where the
+            spec calls for a first stage.
     """
 
     largest_bytes: ClassVar[int] = 256 << 10  # it names 255 columns
@@ -105,6 +110,7 @@ class BlockStatement(WireModel):
     content_sha256: Digest
     ledger_head: Digest
     transcript: Digest | None = None
+    sums: Annotated[Sums | None, LEFT_OUT] = None
 
 
 class SignedDocument(WireModel):

@@ -9,11 +9,12 @@ from pydantic import Field, ValidationError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import Count, Name, WireModel, explain
+from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
     MAX_COLUMNS,
     MAX_PARTIES,
+    FirstStageShare,
     MechanismName,
     PartySpec,
     ReleaseSpec,
@@ -36,6 +37,7 @@ class StudyParty(WireModel):
     attributes: Annotated[tuple[Attribute, ...], Field(max_length=MAX_COLUMNS)]
     row_norm: float | None = None
     whitening: Whitening | None = None
+    first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
 
 
 class Study(WireModel):
@@ -112,6 +114,7 @@ def _party(party: StudyParty, member: Member) -> PartySpec:
         sealing_key=member.sealing_key,
         dataset=party.dataset,
         attributes=party.attributes,
-        row_norm=party.row_norm,
+        row_norm=1.0 if party.first_stage_share and party.row_norm is None else party.row_norm,
         whitening=party.whitening,
+        first_stage_share=party.first_stage_share,
     )

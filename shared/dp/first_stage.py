@@ -24,12 +24,12 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
 
 _SQUARE_WEIGHT = {Adjacency.REPLACE_ONE: Fraction(11, 4), Adjacency.ZERO_OUT: Fraction(1)}
-_MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
+MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
 _MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
 _LEAST_VARIANCE = SCALE**2 // 250
-_LEAST_RADIUS, _LARGEST_RADIUS = Fraction(1, 4), Fraction(6)
+LEAST_RADIUS_SQUARED, _LARGEST_RADIUS_SQUARED = Fraction(1, 4), Fraction(6)
 _RADIUS_SCALE = Fraction(1, 40_000)  # r is 1 where rho n^2 / columns^2 is 40,000
 
 
@@ -70,6 +70,11 @@ class FirstStage:
         """Encoded columns, d."""
         return sum(attribute.columns for attribute in self.attributes)
 
+    @property
+    def size(self) -> int:
+        """How many sums there are."""
+        return self.columns + len(_numeric(self.attributes))
+
     def noise(self, draw: Sampler) -> NDArray[np.int64]:
         """Independent noise of all sums, drawn now."""
         numbers = len(_numeric(self.attributes))
@@ -82,7 +87,7 @@ def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rh
     Raises:
         ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
     """
-    if n > _MOST_SUBJECTS:
+    if n > MOST_SUBJECTS:
         raise ParameterError(f"{n} subjects cannot be summed exactly", remedy="Split them into several releases.")
     attributes, weight = tuple(attributes), _SQUARE_WEIGHT[adjacency]
     sigma = least_sigma(squared_sensitivity=_squared_sensitivity(attributes, adjacency), rho=rho)
@@ -112,6 +117,13 @@ def column_sums(q: NDArray[np.int64], attributes: Sequence[MeasuredAttribute]) -
     """Sums of the d columns of encoded rows (m x d), then sums of squares of the numeric ones. Exact, and additive."""
     squares = q[:, _numeric(attributes)] ** 2
     return np.concatenate([q.sum(axis=0), squares.sum(axis=0)])
+
+
+def expected_sums(stage: FirstStage, means: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`column_sums` of rows whose columns have these means and mean squares, (d,) each, in encoded units."""
+    totals = np.concatenate([means, squares[_numeric(stage.attributes)] * SCALE])
+    sums: NDArray[np.int64] = np.rint(totals * (stage.n * SCALE)).astype(np.int64)
+    return sums
 
 
 def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
@@ -155,7 +167,7 @@ def radius_squared_for(*, rho: Rho, n: int, columns: Fraction) -> Fraction:
     """
     signal = _RADIUS_SCALE * Fraction(rho.units, RHO_UNITS) * n**2 / columns**2
     root = Fraction(isqrt(isqrt(isqrt(int(signal**3 * 2**128)))), 2**16)
-    return min(max(root, _LEAST_RADIUS), _LARGEST_RADIUS)
+    return min(max(root, LEAST_RADIUS_SQUARED), _LARGEST_RADIUS_SQUARED)
 
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:

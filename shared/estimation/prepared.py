@@ -1,18 +1,24 @@
 """Moments and schema of one release as arrays: built once, read by every fit of that release."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.documents.statements import Sums
+from commingle.shared.dp.whitening import IntegerMap
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.registry import mechanism_of
 
 Array = NDArray[np.float64]
+NO_SUMS: Mapping[str, Sums | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +27,7 @@ class PreparedMoments:
 
     Attributes:
         gram: (p, p) G = P^T P, the intercept first; S_hat itself where no rows are published.
-        V: (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal where no party whitens.
+        V: (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal where no party mixes columns.
         root: (p, p) F with V = F F^T.
         offset, scale: (p,) original value = offset + scale * encoded value.
         labels: p labels in original units.
@@ -29,7 +35,7 @@ class PreparedMoments:
         columns: indices into the p columns, by attribute name.
         rows: of the published matrix; n where it has none.
         n: subjects.
-        mixing: (p, p) T with encoded columns = T @ published ones; the identity where no party whitens.
+        mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
     """
@@ -49,18 +55,23 @@ class PreparedMoments:
     entry_variance: Array | None = None
 
     @classmethod
-    def of_release(cls, moments: SecondMoments, spec: ReleaseSpec) -> Self:
-        """Moments of a release in encoded units, every whitening undone.
+    def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS) -> Self:
+        """Moments of a release in encoded units, every map of rows undone.
+
+        Args:
+            moments: as published.
+            spec: of the release.
+            sums: what each party with a first stage published of its columns, by party.
 
         Raises:
             MomentsMismatchError: they are not of that release.
+            SpecError: the sums are not.
         """
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
-        if all(party.whitening is None for party in spec.parties):
-            return prepared
-        return prepared.map_columns(unwhitening(spec))
+        maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
+        return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
@@ -108,17 +119,17 @@ class PreparedMoments:
             raise UnknownAttributeError(name, self.attributes) from None
 
 
-def unwhitening(spec: ReleaseSpec) -> Array:
-    """T (p, p) with encoded columns = T @ published columns, the intercept first.
+def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
+    """T (p, p) with encoded columns = T @ published columns, the intercept first; `maps` in the order of parties.
 
     A published z = W (x - c) gives x = W^-1 z + c 1, and the column of ones, mixed as all columns are, is published.
     """
     T = np.eye(len(spec.columns))
     start = 1
-    for party in spec.parties:
+    for party, applied in zip(spec.parties, maps, strict=True):
         end = start + len(party.columns)
-        if party.whitening is not None:
-            T[start:end, start:end], T[start:end, 0] = party.whitening.integer_map().undo()
+        if applied is not None:
+            T[start:end, start:end], T[start:end, 0] = applied.undo()
         start = end
     return T
 

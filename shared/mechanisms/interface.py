@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
+from commingle.shared.dp.first_stage import LEAST_RADIUS_SQUARED
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.registry import load, sketched_names
@@ -145,6 +147,16 @@ class Mechanism(ABC):
             for party, sigma in zip(spec.parties, sigmas, strict=True)
         )
         return sum(losses, start=ZERO)
+
+    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:  # noqa: ARG002 - noisy rows need none
+        """r^2 of the maps that first stages suggest: a mapped row's mean square is 1 / r^2 (`dp.first_stage.scaling`).
+
+        Args:
+            rho: of both stages.
+            n: subjects.
+            columns: of a party, on average.
+        """
+        return LEAST_RADIUS_SQUARED
 
     @abstractmethod
     def step(self, spec: ReleaseSpec) -> float:

@@ -1,14 +1,17 @@
 """What is public about a release before it exists: the part of a study or a spec that a forecast depends on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainc
 
-from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns
+from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
@@ -24,17 +27,18 @@ class PartyDesign:
     attributes: tuple[Attribute, ...]
     row_norm: float | None = None
     whitening: Whitening | None = None
+    first_stage_share: float | None = None
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """The published columns: mixtures where rows are whitened."""
-        encoded = encoded_columns(self.attributes)
-        return encoded if self.whitening is None else self.whitening.columns(encoded)
+        """The columns as they are forecast: mixtures where rows are whitened, and encoded ones otherwise."""
+        return party_columns(self.attributes, whitened=self.whitening is not None)
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
-        """What bounds an encoded row besides `row_norm`; nothing once it is whitened."""
-        return None if self.whitening is not None else tuple(a.geometry for a in self.attributes)
+        """What bounds a row besides `row_norm`; nothing once it is mapped."""
+        mapped = self.whitening is not None or self.first_stage_share is not None
+        return None if mapped else tuple(a.geometry for a in self.attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,11 @@ class ReleaseDesign:
     shares: tuple[PartyDesign, ...]
 
     @property
+    def parties(self) -> tuple[PartyDesign, ...]:
+        """The same shares, by the name that a spec has for them."""
+        return self.shares
+
+    @property
     def attributes(self) -> tuple[Attribute, ...]:
         """All attributes of all parties, in order."""
         return tuple(attribute for share in self.shares for attribute in share.attributes)
@@ -73,7 +82,10 @@ class ReleaseDesign:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """Names of the parties whose encoded rows may be longer than their row norm."""
+        """Names of the parties whose encoded rows may be longer than their row norm.
+
+        Rows that a first stage maps are not among them: how many are cut depends on the sums.
+        """
         longest = {share.name: sum(g.radius_squared for g in share.geometries or ()) for share in self.shares}
         return tuple(s.name for s in self.shares if s.row_norm is not None and s.row_norm**2 < longest[s.name])
 
@@ -83,10 +95,24 @@ class ReleaseDesign:
         return self.n if self.k is None else self.k
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnLaw:
+    """Means and variances, (p - 1,) each, of all columns but the intercept, in encoded units."""
+
+    means: Array
+    variances: Array
+
+
 def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
     """The design of a study or of a spec."""
     shares = tuple(
-        PartyDesign(name=p.name, attributes=p.attributes, row_norm=p.row_norm, whitening=p.whitening)
+        PartyDesign(
+            name=p.name,
+            attributes=p.attributes,
+            row_norm=1.0 if p.first_stage_share and p.row_norm is None else p.row_norm,
+            whitening=p.whitening,
+            first_stage_share=p.first_stage_share,
+        )
         for p in asked.parties
     )
     return ReleaseDesign(
@@ -114,5 +140,46 @@ def noise_variance(design: ReleaseDesign) -> Array:
     found: list[float] = []
     for share in design.shares:
         moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=design.adjacency)
-        found += [moved / (SCALE**2 * 2 * rho)] * len(share.columns)
+        found += [moved / (SCALE**2 * 2 * rho * (1 - (share.first_stage_share or 0)))] * len(share.columns)
     return np.array(found)
+
+
+def encoded_noise(design: ReleaseDesign, law: ColumnLaw) -> Array:
+    """The same (p - 1,) variances once the maps that first stages suggest are undone."""
+    gains, _ = assumed_maps(design, law)
+    return np.asarray(noise_variance(design) / gains**2)
+
+
+def assumed_maps(design: ReleaseDesign, law: ColumnLaw) -> tuple[Array, Array]:
+    """Gains and centres, (p - 1,) each: published columns are gain (x - centre) where x have that law.
+
+    Rows that are cut at norm 1 are multiples of themselves; their columns count as multiplied by the root of
+    E min(|z|^2, 1) / E |z|^2, |z|^2 being like a gamma law with the degrees of freedom of its columns.
+    """
+    gains, centres = np.ones(len(law.means)), np.zeros(len(law.means))
+    start = 0
+    countable = replace(design, n=min(design.n, MOST_SUBJECTS))
+    for share in design.shares:
+        own = slice(start, start + len(share.columns))
+        start = own.stop
+        stage = first_stage_of(countable, share)
+        if stage is None:
+            continue
+        means, variances = law.means[own], law.variances[own]
+        applied = row_map(countable, share, expected_sums(stage, means, variances + means**2).tolist())
+        if applied is None:
+            continue
+        undone, centres[own] = applied.undo()
+        gains[own] = 1 / np.diag(undone)
+        gains[own] *= _left_by_cutting(gains[own] ** 2 * (variances + (means - centres[own]) ** 2))
+    return gains, centres
+
+
+def _left_by_cutting(squares: Array) -> float:
+    """Of a column that stands in rows with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
+
+    E min(X, t) = P(k + 1, k t) + t (1 - P(k, k t)) with shape k = (sum)^2 / (2 sum of squares).
+    """
+    total = float(squares.sum())
+    k, t = total**2 / (2 * float(squares @ squares)), 1 / total
+    return float(np.sqrt(gammainc(k + 1, k * t) + t * (1 - gammainc(k, k * t))))

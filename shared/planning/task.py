@@ -7,7 +7,7 @@ import numpy as np
 
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
 from commingle.shared.documents.spec import MAX_COLUMNS
-from commingle.shared.planning.design import Array, PartyDesign, ReleaseDesign, noise_variance
+from commingle.shared.planning.design import Array, ColumnLaw, PartyDesign, ReleaseDesign, encoded_noise
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.registry import mechanism_of, sketched_names
 
@@ -47,6 +47,7 @@ class RegressionTask:
         yy: variance of the label.
         residual: the part of it that the features leave.
         offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
+        law: of all columns, not only of these.
     """
 
     target: str
@@ -63,6 +64,7 @@ class RegressionTask:
     offset: Array
     scale: Array
     unit: float
+    law: ColumnLaw
 
     @property
     def r_squared(self) -> float:
@@ -87,7 +89,8 @@ def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
     columns = _columns(design)
     given = assumed.second_moments
     mean, covariance = uniform_law(design.shares) if given is None else table_law(given, columns=len(columns))
-    x, y, target = _chosen(design, assumed, np.diag(covariance))
+    law = ColumnLaw(mean, np.diag(covariance))
+    x, y, target = _chosen(design, assumed, law)
     labels = tuple(columns[i].label for i in x)
     xx, yy = covariance[np.ix_(x, x)], float(covariance[y, y])
     _require_determined(xx, yy, (*labels, target))
@@ -111,6 +114,7 @@ def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
         offset=np.array([columns[i].offset for i in x]),
         scale=np.array([columns[i].scale for i in x]),
         unit=columns[y].scale,
+        law=law,
     )
 
 
@@ -124,7 +128,7 @@ def _columns(design: ReleaseDesign) -> tuple[EncodedColumn, ...]:
     return design.columns
 
 
-def _chosen(design: ReleaseDesign, assumed: Assumptions, variance: Array) -> tuple[tuple[int, ...], int, str]:
+def _chosen(design: ReleaseDesign, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[int, ...], int, str]:
     """Columns of the features, column and name of the label."""
     names = [a.name for a in design.attributes]
     features = set(names if assumed.features is None else assumed.features)
@@ -132,7 +136,7 @@ def _chosen(design: ReleaseDesign, assumed: Assumptions, variance: Array) -> tup
     if unknown:
         raise PlanningError(f"there is no attribute {unknown[0]!r}", remedy=f"Available: {', '.join(names)}.")
     starts = np.cumsum([0, *(len(a.columns) for a in design.attributes)])
-    ratio = noise_variance(design) / np.maximum(variance, _STILL)
+    ratio = encoded_noise(design, law) / np.maximum(law.variances, _STILL)
     labels = [
         (ratio[start], start, a.name)
         for a, start in zip(design.attributes, starts.tolist(), strict=False)
@@ -184,7 +188,8 @@ def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
         mean = np.concatenate([_mean(a) for a in share.attributes])
         block = _block_diagonal([_covariance(a) for a in share.attributes])
         norm = float(np.sqrt(np.trace(block) + mean @ mean))
-        gain = 1.0 if share.row_norm is None else min(1.0, share.row_norm / norm)
+        uncut = share.row_norm is None or share.first_stage_share is not None
+        gain = 1.0 if uncut else min(1.0, (share.row_norm or 0.0) / norm)
         means.append(gain * mean)
         blocks.append(gain**2 * block)
     return np.concatenate(means), _block_diagonal(blocks)

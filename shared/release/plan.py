@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss, StatedLoss
+from commingle.shared.documents.row_maps import first_stage_of, stage_targets
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
-from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
+from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.gaussian import calibrated_rho, stated_epsilon
+from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
+from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms import mechanism_of
 
@@ -25,8 +28,9 @@ class BlockPlan:
         rows: of the block.
         sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
         step: the published value is integer * step.
-        loss: rho in the release's own adjacency.
+        loss: rho in the release's own adjacency, of both stages where there are two.
         charge: rho under replace_one, which is what a ledger is debited.
+        first_stage: the noise of the sums that the map of the rows follows from, where there are any.
     """
 
     party: str
@@ -36,32 +40,44 @@ class BlockPlan:
     step: float
     loss: Rho
     charge: Rho
+    first_stage: FirstStage | None
+
+    def describes(self, statement: BlockStatement) -> bool:
+        """Whether a block of that statement is one that the spec calls for, as far as its statement says."""
+        sums = 0 if statement.sums is None else len(statement.sums)
+        said = (statement.rows, statement.columns, statement.sigma, sums)
+        return said == (self.rows, self.columns, self.sigma, 0 if self.first_stage is None else self.first_stage.size)
 
 
 def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     """The plan of one party's block.
 
     sigma is the least integer s with Delta^2 <= 2 rho s^2, Delta^2 the block's squared sensitivity and rho that of
-    (epsilon, delta), rounded down.
+    (epsilon, delta), rounded down, less what a first stage takes of it.
 
     Raises:
         SpecError: epsilon so small that the noise leaves exact arithmetic.
+        ParameterError: the same of a first stage.
     """
-    mechanism = mechanism_of(spec)
-    target = Rho(int(calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta) * RHO_UNITS))
-    moved = mechanism.squared_sensitivity(spec, party, spec.adjacency)
-    sigma = least_sigma(squared_sensitivity=moved, rho=target)
+    mechanism, stage = mechanism_of(spec), first_stage_of(spec, party)
+    _, target = stage_targets(spec, party)
+    sigma = least_sigma(squared_sensitivity=mechanism.squared_sensitivity(spec, party, spec.adjacency), rho=target)
     if sigma > SIGMA_LIMIT:
         raise SpecError(f"epsilon {spec.epsilon} needs too much noise", remedy="Raise epsilon.")
-    most = mechanism.squared_sensitivity(spec, party, Adjacency.REPLACE_ONE)
+
+    def loss(adjacency: Adjacency) -> Rho:
+        block = gaussian_loss(squared_sensitivity=mechanism.squared_sensitivity(spec, party, adjacency), sigma=sigma)
+        return block if stage is None else first_stage_loss(stage, adjacency) + block
+
     return BlockPlan(
         party=party.name,
         columns=tuple(column.name for column in party.columns),
         rows=mechanism.rows(spec),
         sigma=sigma,
         step=mechanism.step(spec),
-        loss=gaussian_loss(squared_sensitivity=moved, sigma=sigma),
-        charge=gaussian_loss(squared_sensitivity=most, sigma=sigma),
+        loss=loss(spec.adjacency),
+        charge=loss(Adjacency.REPLACE_ONE),
+        first_stage=stage,
     )
 
 
@@ -72,7 +88,7 @@ def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
 
 def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     """The losses of a release: a function of its spec alone."""
-    plans, mechanism = plan_blocks(spec), mechanism_of(spec)
+    plans, mechanism, both = plan_blocks(spec), mechanism_of(spec), (spec.adjacency, Adjacency.REPLACE_ONE)
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
         def loss(rho: Rho) -> StatedLoss:
@@ -80,16 +96,22 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 
+    def first_stage(plan: BlockPlan) -> ScopedLoss | None:
+        return None if plan.first_stage is None else scoped(*(first_stage_loss(plan.first_stage, a) for a in both))
+
     def outsiders() -> ScopedLoss:
-        sigmas = [plan.sigma for plan in plans]
-        return scoped(*(mechanism.outsider_loss(spec, sigmas, a) for a in (spec.adjacency, Adjacency.REPLACE_ONE)))
+        sigmas, stages = [p.sigma for p in plans], [p.first_stage for p in plans if p.first_stage is not None]
+        first = {a: sum((first_stage_loss(stage, a) for stage in stages), start=ZERO) for a in both}
+        return scoped(*(mechanism.outsider_loss(spec, sigmas, a) + first[a] for a in both))
 
     return PrivacyStatement(
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
         trust=mechanism.trust,
-        per_party=tuple(PartyLoss(party=p.party, loss=scoped(p.loss, p.charge)) for p in plans),
+        per_party=tuple(
+            PartyLoss(party=p.party, loss=scoped(p.loss, p.charge), first_stage=first_stage(p)) for p in plans
+        ),
         per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
         # earlier versions did not state it, and their calibration is another
         per_subject_outsiders=outsiders() if spec.calibration is Calibration.ANALYTIC else None,

@@ -23,7 +23,9 @@ from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
+    BlockStatement,
     SignedDocument,
+    Sums,
     approval_set_digest,
     open_approvals,
     open_block_statement,
@@ -49,6 +51,7 @@ class PublishedRelease:
         release: its id, the digest of the spec.
         coordinator: fingerprint of the key that signed the manifest.
         findings: what was checked, one sentence each.
+        sums: what each party with a first stage published of its columns, by party.
         pinned: parties whose keys were compared with keys known beforehand. The names of all others are only what
             their keys call themselves.
     """
@@ -60,6 +63,7 @@ class PublishedRelease:
     moments: SecondMoments
     findings: tuple[str, ...]
     pinned: frozenset[str]
+    sums: Mapping[str, Sums]
 
     @property
     def members(self) -> dict[str, dict[str, str | bool]]:
@@ -135,6 +139,7 @@ def verify_release(
         moments=parsed,
         findings=_findings(opened, spec, trusted=trusted_coordinator is not None, pinned=pinned),
         pinned=pinned,
+        sums={name: statement.sums for name, statement in statements.items() if statement.sums is not None},
     )
 
 
@@ -179,35 +184,32 @@ def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[
     return frozenset(members) & {party.name for party in spec.parties}
 
 
-def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, str]:
-    """The signed content digest of each party's block."""
+def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, BlockStatement]:
+    """What each party signed of its block."""
     names = {party.name for party in spec.document.parties}
     _require(set(manifest.approvals) == names, "the approvals are not those of the spec's parties")
     _require(set(manifest.blocks) == names, "the blocks are not those of the spec's parties")
     relied_on = approval_set_digest(open_approvals(manifest.approvals, spec))
-    digests, transcripts = {}, set()
+    statements = {}
     for party in spec.document.parties:
         statement = open_block_statement(manifest.blocks[party.name], party, spec=spec.digest).document
         plan = plan_block(spec.document, party)
         _require(statement.approvals == relied_on, f"{party.name} relied on another set of approvals")
-        _require(
-            (statement.rows, statement.columns, statement.sigma) == (plan.rows, plan.columns, plan.sigma),
-            f"{party.name} signed another shape or noise than the spec calls for",
-        )
-        digests[party.name] = statement.content_sha256
-        transcripts.add(statement.transcript)
+        _require(plan.describes(statement), f"{party.name} signed another shape or noise than the spec calls for")
+        statements[party.name] = statement
+    transcripts = {statement.transcript for statement in statements.values()}
     exchanged = len(transcripts) == 1 and (None not in transcripts) is spec.document.interactive
     _require(exchanged, "the parties' blocks do not come from one exchange")
-    return digests
+    return statements
 
 
-def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], digests: dict[str, str]) -> None:
+def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], statements: Mapping[str, BlockStatement]) -> None:
     intercept = mechanism_of(spec).intercept(spec)
     _require(np.array_equal(matrix[:, 0], intercept), "the intercept column does not follow from the spec")
     start = 1
     for party in spec.parties:
         end = start + len(party.columns)
-        same = content_digest(matrix[:, start:end]) == digests[party.name]
+        same = content_digest(matrix[:, start:end]) == statements[party.name].content_sha256
         _require(same, f"the columns of {party.name} are not the ones it signed")
         start = end
 
@@ -254,6 +256,7 @@ def _findings(
         "every party's columns in the matrix are the integers it signed",
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
+        *(f"{p.name} scaled its columns as the sums that it signed suggest" for p in parties if p.mapped_by_sums),
         *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust),
     )
 

@@ -46,6 +46,7 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     manifest, parquet, moments = made.files
     found = verify_release(manifest, parquet, moments, trusted_coordinator=world.COORDINATOR.fingerprint)
     plans = {name: asdict(world.request(mechanism, name).plan) for name in world.NAMES}
+    assert {plan.pop("first_stage") for plan in plans.values()} == {None}
     return {
         "study": encode(world.study(mechanism)).decode(),
         "spec": envelope(made.spec.envelope),

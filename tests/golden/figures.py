@@ -72,7 +72,10 @@ def bounded(mechanism: str) -> dict[str, list[str]]:
     found = {}
     for party in spec.parties:
         cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
-        found[party.name] = integers(bounded_rows(party, spec.fraction_bits)(np.hstack(cells)))
+        mapped = None if party.whitening is None else party.whitening.integer_map()
+        found[party.name] = integers(
+            bounded_rows(party.row_norm, mapped, fraction_bits=spec.fraction_bits)(np.hstack(cells))
+        )
     return found
 
 

@@ -276,7 +276,9 @@ def opened_deal(exchange: Exchange, packages: Mapping[str, bytes]) -> tuple[Enve
 
 def masked_rows(party: str, hand: Hand) -> Words:
     """U of that party."""
-    return mask_rows(table(party), request("moments", party), charge=charge("moments", party), pad=hand.pad)
+    noise = sampler(f"sums {party}")  # of which there are none
+    asked = request("moments", party)
+    return mask_rows(table(party), asked, charge=charge("moments", party), pad=hand.pad, draw=noise).words
 
 
 def mask_keys(drawn: Drawn) -> dict[str, dict[str, str]]:
@@ -350,7 +352,7 @@ def blocks_of(mechanism: str, drawn: Drawn) -> Mapping[str, Block]:
             request(mechanism, name),
             charge=charge(mechanism, name),
             draw=sampler(f"noise {mechanism} {name}"),
-        )
+        ).integers
         for name in NAMES
     }
 

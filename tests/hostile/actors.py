@@ -33,13 +33,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sqlalchemy import delete
 
 from commingle.coordinator.store.tables import ledger_heads
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.contribution import Made
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger import Debit
+from commingle.party_agent.private.privatise import MaskedRows
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
@@ -191,10 +192,11 @@ class Unclipped(Agent):
 
     __slots__ = ()
 
-    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., NDArray[Any]]) -> NDArray[Any]:
-        rows = Agent._read(self, spec, debit, reading)
+    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
+        made = Agent._read(self, spec, debit, reading)
+        rows = made.words if isinstance(made, MaskedRows) else made.integers
         rows[0] += rows.dtype.type(1 << 30)
-        return rows
+        return made
 
 
 @dataclass

@@ -127,7 +127,8 @@ def test_row_bound_holds_for_rows_of_any_cells(cells: Cells, row_norm: float, wh
     whitening = Whitening(centre=(0.25, -0.125), matrix=((1.5, -0.25), (0.375, 0.5))) if whitened else None
     party = StudyParty(name="p", dataset="d", attributes=(NUMBER, BINARY), row_norm=row_norm, whitening=whitening)
     for fraction_bits in (15,) if whitened else (14, 15):
-        bounded = bounded_rows(party, fraction_bits)(q)
+        mapped = None if party.whitening is None else party.whitening.integer_map()
+        bounded = bounded_rows(party.row_norm, mapped, fraction_bits=fraction_bits)(q)
         assert (np.sum(bounded**2, axis=1) <= squared_row_limit(row_norm, fraction_bits)).all()
     assert (np.abs(q) <= SCALE).all()
 

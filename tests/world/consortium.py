@@ -177,6 +177,7 @@ class Consortium:
         proposer: SigningKey | None = None,
         row_norm: float | None = None,
         whitenings: dict[str, Whitening] | None = None,
+        first_stage_share: float | None = None,
         schemas: dict[str, tuple[Attribute, ...]] | None = None,
         names: tuple[str, ...] | None = None,
         now: datetime | None = None,
@@ -202,6 +203,7 @@ class Consortium:
                     attributes=(schemas or SCHEMAS)[name],
                     row_norm=row_norm,
                     whitening=(whitenings or {}).get(name),
+                    first_stage_share=first_stage_share,
                 )
                 for name in names
             ),

@@ -20,6 +20,7 @@ from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -131,7 +132,10 @@ def block_of(
 ) -> tuple[NDArray[np.int64], Envelope]:
     plan = plan_block(spec.document, party)
     accumulator = mechanism_of(spec.document).accumulator(spec.document, rows.shape[1])
-    accumulator.add(np.arange(len(rows)), bounded_rows(party, spec.document.fraction_bits)(quantise(rows)))
+    bounded = bounded_rows(
+        party.row_norm, row_map(spec.document, party, None), fraction_bits=spec.document.fraction_bits
+    )
+    accumulator.add(np.arange(len(rows)), bounded(quantise(rows)))
     block = accumulator.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
     block = block + draw(plan.sigma, block.size).reshape(block.shape)

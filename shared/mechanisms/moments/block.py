@@ -6,6 +6,7 @@ S_hat[i, j] = M[i, j] + M[j, i]^T mod 2^64. The intercept, encoded 2^f, is a par
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
+from commingle.shared.dp.first_stage import radius_squared_for
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicRelease
@@ -65,6 +67,10 @@ class NoisyMoments(Mechanism):
     def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
         """Less than the sum: cross entries reach outsiders with the noise of two parties."""
         return min(super().outsider_loss(spec, sigmas, adjacency), outsider_loss(spec, sigmas, adjacency))
+
+    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
+        """The larger, the less noise there will be in a correlation."""
+        return radius_squared_for(rho=rho, n=n, columns=columns)
 
     def step(self, spec: ReleaseSpec) -> float:
         """4^-f."""

@@ -7,8 +7,9 @@ posterior mode that ends early, after ten steps, and knows of no columns but tho
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from math import isqrt, sqrt
+from math import ceil, isqrt, sqrt
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_varian
 from commingle.shared.mechanisms.moments.fit import ENOUGH
 from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
 from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
-from commingle.shared.planning.design import Array, PartyDesign, ReleaseDesign
+from commingle.shared.planning.design import Array, PartyDesign, ReleaseDesign, assumed_maps
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
 
@@ -69,22 +70,22 @@ class MomentsPlanner(Planner):
         spread = 1 / sqrt(2 * calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta))
         index = [0, *(1 + i for i in (*task.x, task.y))]
         unit = _unit_variances(_Terms(design.shares, design.adjacency))[np.ix_(index, index)]
-        mean = np.append(task.mean, task.mean_y)
-        noise = EntryNoise(unit * spread**2, _centring(mean))
+        T = _undoing(design, task)
+        noise = EntryNoise(unit * spread**2, T.T @ _centring(np.append(task.mean, task.mean_y)))
         c = np.append(-task.b, 1.0)
         slopes, omega = noise.covariance(c), noise.covariance(np.append(np.zeros(q), 1.0))
         level = float(noise.variance[0] @ (noise.basis @ c) ** 2)  # what it shares with the slopes is small: left out
         g = n * task.xx @ task.b
         expected = 1 + float(g @ np.linalg.solve(omega, g)) / q
-        draws = _draws(unit.tobytes(), mean.tobytes())
-        r_squared = _r_squared(task, n, spread * draws.noise, noise, omega)
+        draws = _draws(unit.tobytes(), noise.basis.tobytes())
+        r_squared = _r_squared(task, n, spread * draws.noise, _Release(noise, omega, T))
         return Prediction(
             covariance=task.inverse @ slopes @ task.inverse / n**2,
             level_variance=level / n**2,
             r_squared=r_squared,
-            r_squared_constant=-(1 + unit[0, -1] * spread**2 / (n * task.yy)) / n,
+            r_squared_constant=-(1 + unit[0, -1] * (T[-1, -1] * spread) ** 2 / (n * task.yy)) / n,
             told_apart=expected > wald_quantile(q),
-            reliable=_smallest(n * task.xx, n, draws, spread) > ENOUGH * draws.bound * spread,
+            reliable=_smallest(n * task.xx, n, draws, spread, T) > ENOUGH * draws.bound * spread,
         )
 
 
@@ -94,8 +95,20 @@ NOISY_MOMENTS = MomentsPlanner()
 @lru_cache(maxsize=8)  # epsilon and n leave it as it is: one for a whole plan
 def _unit_variances(terms: _Terms) -> Array:
     """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity."""
-    moved = [block_sensitivity(terms, party, terms.adjacency) for party in terms.parties]
-    return entry_variances(terms, [isqrt(max(m, 1) - 1) + 1 for m in moved])
+    moved = [
+        block_sensitivity(terms, party, terms.adjacency) / (1 - Fraction(party.first_stage_share or 0))
+        for party in terms.parties
+    ]
+    return entry_variances(terms, [isqrt(max(ceil(m), 1) - 1) + 1 for m in moved])
+
+
+def _undoing(design: ReleaseDesign, task: RegressionTask) -> Array:
+    """T of a `_Release` of that design."""
+    gains, centres = assumed_maps(design, task.law)
+    index = [*task.x, task.y]
+    T = np.diag(np.append(1.0, 1 / gains[index]))
+    T[1:, 0] = centres[index]
+    return T
 
 
 def _centring(mean: Array) -> Array:
@@ -104,43 +117,60 @@ def _centring(mean: Array) -> Array:
 
 
 @lru_cache(maxsize=8)
-def _draws(unit: bytes, mean: bytes) -> _Draws:
-    """At rho = 1/2, from the bytes of the variances over (1, x, y) and of the means of (x, y)."""
-    means = np.frombuffer(mean)
-    size = 1 + len(means)
+def _draws(unit: bytes, basis: bytes) -> _Draws:
+    """At rho = 1/2, from the bytes of the variances over what is published of (1, x, y), and of K."""
+    size = isqrt(len(unit) // 8)
     m = min(_MOST_DRAWS, max(_LEAST_DRAWS, _DRAWN_COLUMNS // size))
     E = draw_noise(np.random.default_rng(_SEED), np.sqrt(np.frombuffer(unit).reshape(size, size)), m)
-    K = _centring(means)
+    K = np.frombuffer(basis).reshape(size, size - 1)
     centred = K.T @ E @ K
     norms = spectral_norms(centred[:, :-1, :-1])
     return _Draws(E, centred, float(np.quantile(norms, 1 - FAILURE)))
 
 
-def _smallest(X: Array, n: int, draws: _Draws, spread: float) -> float:
+def _smallest(X: Array, n: int, draws: _Draws, spread: float, T: Array) -> float:
     """Mean over draws of the least eigenvalue of the features' centred moment, X (q, q) without noise."""
-    e = spread * draws.noise[:, 0, 1:-1]
+    e = spread * draws.noise[:, 0, 1:-1] * np.diag(T)[1:-1]
     noise = spread * draws.centred[:, :-1, :-1] - e[:, :, None] * e[:, None] / n
     return float(np.linalg.eigvalsh(X + noise)[:, 0].mean())
 
 
-def _r_squared(task: RegressionTask, n: int, draws: Array, noise: EntryNoise, omega: Array) -> float:
-    """Mean R^2 of what the learner's `shrunken` makes of a few draws (m, q + 2, q + 2); omega is Cov(v) at b = 0."""
+def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") -> float:
+    """Mean R^2 of what the learner's `shrunken` makes of a few draws (m, q + 2, q + 2)."""
     mean = np.append(task.mean, task.mean_y)
     cross = task.xx @ task.b
     C = np.block([[task.xx, cross[:, None]], [cross, task.yy]])
     M = np.block([[np.ones((1, 1)), mean[None]], [mean[:, None], C + np.outer(mean, mean)]])
     fits = max(1, min(_MOST_FITS, _FITTED_COLUMNS // len(mean)))
     noises = [sign * E for E in draws[: (fits + 1) // 2] for sign in (1, -1)]  # in pairs: what is odd in E cancels
-    found = [_fitted(n * M + E, noise, n, omega) for E in noises[:fits]]
+    exact = np.linalg.inv(release.T)
+    found = [_fitted(n * exact @ M @ exact.T + E, n, release) for E in noises[:fits]]
     return float(np.mean([_explained(task, n, level - task.mean_y + float(b @ task.mean), b) for level, b in found]))
 
 
-def _fitted(gram: Array, noise: EntryNoise, n: int, omega: Array) -> tuple[float, Array]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Release:
+    """What the learner knows besides the moments.
+
+    Attributes:
+        noise: in centred moments of (x, y).
+        omega: (q, q) Cov(v) at b = 0.
+        T: (q + 2, q + 2) with (1, x, y) = T @ what is published of them.
+    """
+
+    noise: EntryNoise
+    omega: Array
+    T: Array
+
+
+def _fitted(published: Array, n: int, release: _Release) -> tuple[float, Array]:
     """Intercept and slopes of `shrunken`."""
-    steps = _STEPS_OF_WIDE if len(gram) > _WIDE else _STEPS
-    M = search(EntryLikelihood.of(gram, noise.variance, n=n), steps=steps)
+    noise, T = release.noise, release.T
+    steps = _STEPS_OF_WIDE if len(T) > _WIDE else _STEPS
+    M = search(EntryLikelihood.of(published, noise.variance, n=n, basis=np.asarray(np.linalg.inv(T))), steps=steps)
+    gram = T @ published @ T.T
     X = n * (M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]))
-    slopes = Slopes.of(X[:-1, :-1], X[:-1, -1], X[-1, -1], omega=omega, exponent=exponent(len(X)))
+    slopes = Slopes.of(X[:-1, :-1], X[:-1, -1], X[-1, -1], omega=release.omega, exponent=exponent(len(X)))
     released, about_mean = gram[0, 1:] / n, np.append(np.zeros(len(gram) - 2), 1.0)
     g = gram[1:, -1] - gram[0, -1] * released
     error = sqrt(noise.form_variance(np.outer(about_mean, about_mean)))

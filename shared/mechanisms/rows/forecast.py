@@ -17,7 +17,7 @@ from scipy.special import fdtri
 
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
 from commingle.shared.mechanisms.rows.signal import bound_of, enough_signal
-from commingle.shared.planning.design import Array, ReleaseDesign, noise_variance
+from commingle.shared.planning.design import Array, ReleaseDesign, encoded_noise
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
 
@@ -121,7 +121,7 @@ class RowPlanner(Planner):
         bounds = self.sketch_bounds(design)
         if bounds is None:
             return None
-        v = noise_variance(design)
+        v = encoded_noise(design, task.law)
         noise_x, weight = v[list(task.x)], np.diag(task.xx)
         W = task.inverse
         nu2 = float(v[task.y] + noise_x @ task.b**2)
@@ -140,7 +140,7 @@ MIXED_ROWS = RowPlanner(mixed=True)
 
 
 def _published(design: ReleaseDesign, task: RegressionTask) -> tuple[Array, _Rows]:
-    v = noise_variance(design)
+    v = encoded_noise(design, task.law)
     noise_x = v[list(task.x)]
     top = float(noise_x.max())
     relative = np.maximum(noise_x / top, _LEAST_RELATIVE).round(12) if top > 0 else np.ones(len(noise_x))

@@ -19,6 +19,7 @@ from tests.party_agent.private.test_privatise import (
     naive_rows,
     request_of,
 )
+from tests.world.consortium import Noise
 
 PAD = np.random.default_rng(3).integers(0, 2**64, (N, 4), np.uint64, endpoint=False)
 
@@ -36,7 +37,7 @@ def test_masked_rows_and_pad_add_up_to_the_rows_by_rank(batch: int) -> None:
     attributes = (BINARY, NUMBER, LEVELS)
     request, columns = request_of("moments", *attributes), columns_of()
     table = table_of(columns, *attributes, batch=batch)
-    masked = mask_rows(table, request, charge=charge_for(request, table), pad=pad)
+    masked = mask_rows(table, request, charge=charge_for(request, table), pad=pad, draw=Noise()).words
     rows = (masked + PAD).astype(np.int64)
     exact = naive_rows(columns, attributes) / 2  # of 2^15; these rows are in units of 2^-14, rounded toward zero
     assert np.array_equal(rows, np.trunc(exact))
@@ -46,7 +47,9 @@ def test_masked_rows_of_clipped_rows_stay_within_the_norm() -> None:
     attributes = (BINARY, NUMBER, LEVELS)
     request = request_of("moments", *attributes, row_norm=0.75)
     table = table_of(columns_of(), *attributes)
-    rows = (mask_rows(table, request, charge=charge_for(request, table), pad=pad) + PAD).astype(np.int64)
+    rows = (mask_rows(table, request, charge=charge_for(request, table), pad=pad, draw=Noise()).words + PAD).astype(
+        np.int64
+    )
     assert 0 < np.sum(rows**2, axis=1).max() <= 0.75**2 * 4**14
 
 
@@ -55,14 +58,14 @@ def test_other_subjects_are_refused_and_the_pad_is_not_used(what: str) -> None:
     request = request_of("moments", NUMBER)
     charge = charge_for(request, table_of(columns_of(), NUMBER))
     with pytest.raises(SubjectsChangedError):
-        mask_rows(table_of(changed(what), NUMBER, batch=11), request, charge=charge, pad=never)
+        mask_rows(table_of(changed(what), NUMBER, batch=11), request, charge=charge, pad=never, draw=Noise())
 
 
 def test_text_in_a_number_is_masked_as_the_midpoint() -> None:
     request = request_of("moments", NUMBER)
     charge = charge_for(request, table_of(columns_of(), NUMBER))
     before, after = (
-        mask_rows(table_of(columns, NUMBER), request, charge=charge, pad=lambda a, b: PAD[a:b, :1])
+        mask_rows(table_of(columns, NUMBER), request, charge=charge, pad=lambda a, b: PAD[a:b, :1], draw=Noise()).words
         for columns in (columns_of(), changed("text"))
     )
     rows = (after + PAD[:, :1]).astype(np.int64)
@@ -78,7 +81,7 @@ def test_rows_without_an_exchange_or_a_debit_are_not_read(mechanism: Any, short:
     table = table_of(columns_of(), NUMBER)
     charge = charge_for(request, table, short=short)
     with pytest.raises(ValueError, match=message):
-        mask_rows(table, request, charge=charge, pad=never, progress=read.append)
+        mask_rows(table, request, charge=charge, pad=never, draw=Noise(), progress=read.append)
     assert read == []
 
 
@@ -90,4 +93,5 @@ def test_debit_for_noise_alone_lets_nobody_read_rows() -> None:
             request,
             charge=Charge("r", request.plan.charge.units, NO_TABLE),
             pad=never,
+            draw=Noise(),
         )

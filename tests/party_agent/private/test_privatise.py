@@ -38,6 +38,7 @@ def request_of(
     *attributes: Attribute,
     row_norm: float | None = None,
     whitening: Whitening | None = None,
+    first_stage_share: float | None = None,
     n: int = N,
 ) -> BlockRequest:
     key = SigningKey(b"\x01" * 32)
@@ -48,7 +49,16 @@ def request_of(
         epsilon=1,
         delta=1e-5,
         n=n,
-        parties=(StudyParty(name="p", dataset="d", attributes=attributes, row_norm=row_norm, whitening=whitening),),
+        parties=(
+            StudyParty(
+                name="p",
+                dataset="d",
+                attributes=attributes,
+                row_norm=row_norm,
+                whitening=whitening,
+                first_stage_share=first_stage_share,
+            ),
+        ),
     )
     member = Member(key.verifying_key.raw.hex(), "00" * 32)
     spec = build_spec(study, members={"p": member}, proposer=key.fingerprint, seed=SEED, now=NOW)
@@ -87,7 +97,7 @@ def test_rmgm_block_is_exactly_the_projection_plus_the_drawn_noise(batch: int) -
     request = request_of("rmgm", *attributes)
     columns = columns_of()
     table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise)
+    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
     bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
     signs = 1 - 2 * bits.T.astype(np.int64)
     assert noise.calls == [(request.plan.sigma, K * 4)]
@@ -100,7 +110,7 @@ def test_dgm_block_is_exactly_the_rows_by_rank_plus_the_drawn_noise(batch: int) 
     request = request_of("dgm", *attributes)
     columns = columns_of()
     table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise)
+    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
     assert noise.calls == [(request.plan.sigma, N * 3)]
     assert np.array_equal(block, naive_rows(columns, attributes) + noise.drawn[0].reshape(N, 3))
 
@@ -110,7 +120,7 @@ def test_row_norm_clips_every_row_before_mixing() -> None:
     request = request_of("dgm", *attributes, row_norm=0.75)
     columns = columns_of()
     table, noise = table_of(columns, *attributes, batch=13), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise)
+    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
     clipped = block - noise.drawn[0].reshape(block.shape)
     squared = (clipped**2).sum(axis=1)
     limit = squared_row_limit(0.75)
@@ -128,7 +138,9 @@ def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, ro
     request = request_of("dgm", *attributes, row_norm=row_norm, whitening=whitening)
     columns = columns_of()
     table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise) - noise.drawn[0].reshape(N, 2)
+    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers - noise.drawn[0].reshape(
+        N, 2
+    )
     centre, matrix = np.array([8192, -4096]), np.array([[12, -2], [3, 4]])  # exact in eighths
     mapped = [[int(v / 8) for v in (matrix @ (row - centre)).tolist()] for row in naive_rows(columns, attributes)]
     limit = squared_row_limit(row_norm)
@@ -139,7 +151,9 @@ def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, ro
         assert found == row if shrunk == 1 else np.allclose(found, np.multiply(row, shrunk), rtol=0, atol=2)
     mixed = request_of("rmgm", *attributes, row_norm=row_norm, whitening=whitening)
     drawn = Noise()
-    sketch = privatise(table, mixed, charge=charge_for(mixed, table), draw=drawn) - drawn.drawn[0].reshape(K, 2)
+    sketch = privatise(table, mixed, charge=charge_for(mixed, table), draw=drawn).integers - drawn.drawn[0].reshape(
+        K, 2
+    )
     bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
     assert np.array_equal(sketch, (1 - 2 * bits.T.astype(np.int64)) @ block)
 
@@ -149,7 +163,7 @@ def test_only_the_attributes_of_the_spec_are_read() -> None:
     table = table_of({k: v for k, v in columns_of().items() if k in {"id", "b"}}, BINARY)
     whole = table_of(columns_of(), NUMBER, BINARY, LEVELS)
     charge = Charge("r", request.plan.charge.units, whole.scan().digest)
-    assert privatise(table, request, charge=charge, draw=Noise()).shape == (K, 1)
+    assert privatise(table, request, charge=charge, draw=Noise()).integers.shape == (K, 1)
 
 
 def test_charge_that_does_not_cover_the_plan_is_refused_before_anything_is_read() -> None:
@@ -211,7 +225,7 @@ def test_changed_cell_is_a_row_like_any_other(what: str, encoded: int, mechanism
     request = request_of(mechanism, NUMBER)
     charge = charge_for(request, table_of(columns_of(), NUMBER))
     before, after = (
-        privatise(table_of(columns, NUMBER, batch=11), request, charge=charge, draw=Noise())
+        privatise(table_of(columns, NUMBER, batch=11), request, charge=charge, draw=Noise()).integers
         for columns in (columns_of(), changed(what))
     )
     rank = sorted(columns_of()["id"].to_pylist()).index(columns_of()["id"][N - 1].as_py())

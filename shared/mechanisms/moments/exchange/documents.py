@@ -1,14 +1,14 @@
 """What is signed in an exchange, and what a deal's sealed package holds."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.statements import require_about
+from commingle.shared.documents.model import LEFT_OUT, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.statements import Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
 _SEALED_SECRET_DIGITS = 2 * (32 + 64 + 16)  # encapsulated key, content key and blinding, tag
@@ -49,8 +49,10 @@ class MaskStatement(WireModel):
         commitment: SHA-256(blinding || U), U as little-endian words, row after row.
         body_sha256: of the encrypted body.
         keys: content key and blinding, sealed to the round key of every party, its own too.
+        sums: that the map of its rows follows from, as in its `BlockStatement`.
     """
 
+    largest_bytes: ClassVar[int] = 64 << 10  # 64 sealed keys, and sums of 255 columns
     type: Literal["commingle/mask"] = "commingle/mask"
     version: Version = 1
     spec: Digest
@@ -59,6 +61,7 @@ class MaskStatement(WireModel):
     commitment: Digest
     body_sha256: Digest
     keys: dict[Name, SealedSecret]
+    sums: Annotated[Sums | None, LEFT_OUT] = None
 
 
 class Countersignature(WireModel):

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.statements import Sums
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.mechanisms.moments.exchange.ring import BLOCK_ROWS, Rows, Words, row_blocks
 from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey, seal_to
@@ -65,8 +66,11 @@ class MaskSealer:
             self._body.update(chunk)
             yield chunk
 
-    def statement(self, deal: str) -> MaskStatement:
-        """What the party signs, after the last chunk; `deal` is the digest of the deal its pad came from."""
+    def statement(self, deal: str, sums: Sums | None = None) -> MaskStatement:
+        """What the party signs, after the last chunk; `deal` is the digest of the deal its pad came from.
+
+        `sums` are those that the map of its rows followed from.
+        """
         commitment, body = self._commitment.hexdigest(), self._body.hexdigest()
         plain = self._secret.content_key + self._secret.blinding
         keys = {
@@ -82,6 +86,7 @@ class MaskSealer:
             commitment=commitment,
             body_sha256=body,
             keys=keys,
+            sums=sums,
         )
 
 

@@ -59,7 +59,10 @@ def hard_rows(party: PartySpec) -> Block:
             values.append([(0.0,) * 3, *map(tuple, np.eye(3).tolist())])
         else:
             values.append([(value,) for value in _HARD])
-    return bounded_rows(party, 14)(quantise(np.array([sum(parts, ()) for parts in product(*values)])))
+    mapped = None if party.whitening is None else party.whitening.integer_map()
+    return bounded_rows(party.row_norm, mapped, fraction_bits=14)(
+        quantise(np.array([sum(parts, ()) for parts in product(*values)]))
+    )
 
 
 def longest(party: PartySpec) -> Block:

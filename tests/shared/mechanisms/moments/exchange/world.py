@@ -107,7 +107,8 @@ def private_rows(party: PartySpec, n: int, seed: int = 0) -> Block:
             parts.append(np.eye(len(attribute.levels))[random.integers(0, len(attribute.levels), n)][:, 1:])
         else:
             parts.append(random.uniform(-1, 1, (n, 1)))
-    return bounded_rows(party, 14)(quantise(np.hstack(parts)))
+    mapped = None if party.whitening is None else party.whitening.integer_map()
+    return bounded_rows(party.row_norm, mapped, fraction_bits=14)(quantise(np.hstack(parts)))
 
 
 def entropy(seed: int = 0) -> Callable[[int], bytes]:

@@ -1,0 +1,98 @@
+"""The affine map of a party's rows before they are clipped: none, a public whitening, or one that its sums suggest.
+
+A party with a first stage publishes noisy sums of its own columns for a share of its rho. Whoever has the spec and the
+sums computes the same map, and everything else about both stages follows from the spec alone
+(docs/design/encoding.md#first-stage, docs/proofs/two-stages.md).
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.schema import Attribute, Whitening
+from commingle.shared.dp.accounting import RHO_UNITS, Rho
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, plan_first_stage, scaling
+from commingle.shared.dp.gaussian import calibrated_rho
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.registry import mechanism_of
+
+
+class MappedParty(Protocol):
+    """What a map depends on of a party: its part of a spec, or of a release that is only being planned."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def attributes(self) -> Sequence[Attribute]: ...
+    @property
+    def whitening(self) -> Whitening | None: ...
+    @property
+    def first_stage_share(self) -> float | None: ...
+
+
+class MappedRelease(Protocol):
+    """What maps depend on of a release."""
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def adjacency(self) -> Adjacency: ...
+    @property
+    def calibration(self) -> Calibration: ...
+    @property
+    def parties(self) -> Sequence[MappedParty]: ...
+
+
+def target_rho(spec: MappedRelease) -> Rho:
+    """What a party may spend: the rho of (epsilon, delta), rounded down."""
+    return Rho(int(calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta) * RHO_UNITS))
+
+
+def stage_targets(spec: MappedRelease, party: MappedParty) -> tuple[Rho, Rho]:
+    """How a party's target is split: its share for the first stage, rounded down, and the rest."""
+    whole = target_rho(spec)
+    first = Rho(int(Fraction(party.first_stage_share or 0) * whole.units))
+    return first, whole - first
+
+
+def first_stage_of(spec: MappedRelease, party: MappedParty) -> FirstStage | None:
+    """The noise of a party's sums; None where it publishes none.
+
+    Raises:
+        ParameterError: sums or noise leave exact arithmetic.
+    """
+    if party.first_stage_share is None:
+        return None
+    measured = [MeasuredAttribute(Kind(a.kind), len(a.columns)) for a in party.attributes]
+    first, _ = stage_targets(spec, party)
+    return plan_first_stage(measured, n=spec.n, rho=first, adjacency=spec.adjacency)
+
+
+def row_map(spec: MappedRelease, party: MappedParty, sums: Sequence[int] | None) -> IntegerMap | None:
+    """The map of a party's rows; None where they are taken as they are encoded.
+
+    Raises:
+        SpecError: sums that its first stage does not have, or none where it has one.
+    """
+    stage = first_stage_of(spec, party)
+    if (0 if sums is None else len(sums)) != (0 if stage is None else stage.size):
+        raise SpecError(
+            f"the sums of {party.name} are not those of its first stage", remedy="Take both from one release."
+        )
+    if stage is None or sums is None:
+        return None if party.whitening is None else party.whitening.integer_map()
+    columns = [len(a.columns) for p in spec.parties for a in p.attributes]
+    per_party = Fraction(sum(columns), len(spec.parties))
+    radius = mechanism_of(spec).radius_squared(rho=target_rho(spec), n=spec.n, columns=per_party)
+    return scaling(stage, np.array(sums, np.int64), radius_squared=radius)

@@ -1,0 +1,123 @@
+"""Sums first, then rows mapped as the sums suggest: what leaves is exactly that, each from a checked reading."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from commingle.party_agent.errors import SubjectsChangedError
+from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
+from commingle.party_agent.private.rows import RawBatch
+from commingle.party_agent.private.table import PrivateTable
+from commingle.shared.documents.row_maps import row_map
+from commingle.shared.dp.first_stage import column_sums
+from commingle.shared.mechanisms.moments.exchange.ring import Words
+from commingle.shared.mechanisms.rows.signs import SignStream
+from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, reader_of, table_of
+from tests.party_agent.private.test_privatise import SEED, K, N, changed, charge_for, columns_of, naive_rows, request_of
+from tests.world.consortium import Noise
+
+ATTRIBUTES = (NUMBER, LEVELS, BINARY)
+Rows = NDArray[np.int64]
+
+
+def asked(mechanism: Literal["rmgm", "dgm", "moments"]) -> BlockRequest:
+    return request_of(mechanism, *ATTRIBUTES, first_stage_share=0.25)
+
+
+def mapped_rows(request: BlockRequest, sums: Sequence[int]) -> Rows:
+    """What becomes of the encoded rows, from the formula: A (q - c) / 2^20, coarser if asked, cut at norm 1."""
+    applied = row_map(request.spec, request.party, sums)
+    assert applied is not None
+    q = naive_rows(columns_of(), ATTRIBUTES).astype(object)
+    z = [[int(v) for v in np.diag(applied.matrix).astype(object) * (row - applied.centre)] for row in q]
+    step = 1 << (20 + 15 - request.spec.fraction_bits)
+    whole = np.array([[(abs(v) // step) * (1 if v >= 0 else -1) for v in row] for row in z], np.int64)
+    limit = 4**request.spec.fraction_bits
+    cut = [row if (s := int(row @ row)) <= limit else np.trunc(row * (limit / s) ** 0.5) for row in whole]
+    return np.array(cut).astype(np.int64)
+
+
+def expected_sums(request: BlockRequest, noise: Noise) -> list[int]:
+    """Exact sums and the first noise that was drawn, of columns and of squares."""
+    assert request.plan.first_stage is not None
+    exact = column_sums(naive_rows(columns_of(), ATTRIBUTES), request.plan.first_stage.attributes)
+    return [int(s) for s in exact + np.concatenate(noise.drawn[:2])]
+
+
+@pytest.mark.parametrize("batch", [7, 60])
+def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(batch: int) -> None:
+    request, noise = asked("rmgm"), Noise()
+    stage = request.plan.first_stage
+    assert stage is not None
+    table = table_of(columns_of(), *ATTRIBUTES, batch=batch)
+    made = privatise(table, request, charge=charge_for(request, table), draw=noise)
+    assert noise.calls == [(stage.sigma, 4), (stage.square_sigma, 1), (request.plan.sigma, K * 4)]
+    assert made.sums is not None
+    assert list(made.sums) == expected_sums(request, noise)
+    signs = 1 - 2 * np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K].T.astype(np.int64)
+    off = made.integers - noise.drawn[2].reshape(K, 4) - signs @ mapped_rows(request, made.sums)
+    assert np.abs(off).max() <= N, "cutting rounds an entry by less than a step"
+
+
+def test_masked_rows_and_pad_are_the_rows_that_the_drawn_sums_map() -> None:
+    request, noise, pads = asked("moments"), Noise(), np.random.default_rng(1).integers(0, 2**63, (N, 4), np.uint64)
+    table = table_of(columns_of(), *ATTRIBUTES)
+
+    def pad(start: int, stop: int) -> Words:
+        return pads[start:stop]
+
+    masked = mask_rows(table, request, charge=charge_for(request, table), pad=pad, draw=noise)
+    assert masked.sums is not None
+    assert list(masked.sums) == expected_sums(request, noise)
+    assert len(noise.calls) == 2, "the block's noise comes after the exchange"
+    rows = (masked.words + pads).astype(np.int64)
+    assert np.abs(rows - mapped_rows(request, masked.sums)).max() <= 1
+    assert np.sum(rows**2, axis=1).max() <= 4**14
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_other_subjects_in_the_second_reading_are_refused_and_the_block_gets_no_noise(
+    mechanism: Literal["rmgm", "dgm"],
+) -> None:
+    request, noise, readings = asked(mechanism), Noise(), list[int]()
+    before, after = (reader_of(columns) for columns in (columns_of(), changed("subject")))
+
+    def read(names: Sequence[str]) -> Iterator[RawBatch]:
+        readings.append(len(names))
+        return (before if readings.count(len(names)) == 1 or len(names) == 1 else after)(names)
+
+    table = PrivateTable(read, "id", ATTRIBUTES)
+    charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
+    with pytest.raises(SubjectsChangedError):
+        privatise(table, request, charge=charge, draw=noise)
+    assert readings == [1, 4, 4]
+    assert len(noise.calls) == 2, "of the sums, which went nowhere"
+
+
+def test_other_subjects_in_the_first_reading_are_refused_and_no_noise_is_drawn() -> None:
+    request, noise = asked("rmgm"), Noise()
+    charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
+    with pytest.raises(SubjectsChangedError):
+        privatise(table_of(changed("subject"), *ATTRIBUTES, batch=11), request, charge=charge, draw=noise)
+    assert noise.calls == []
+
+
+def test_charge_of_the_second_stage_alone_does_not_let_anybody_read_rows() -> None:
+    request = asked("rmgm")
+    table = table_of(columns_of(), *ATTRIBUTES)
+    assert request.plan.first_stage is not None
+    second = replace(charge_for(request, table), rho_units=request.plan.charge.units * 3 // 4)
+    with pytest.raises(ValueError, match="does not cover"):
+        privatise(table, request, charge=second, draw=Noise())
+
+
+def test_progress_counts_the_rows_of_both_readings() -> None:
+    request, seen = asked("dgm"), list[int]()
+    table = table_of(columns_of(), *ATTRIBUTES, batch=25)
+    privatise(table, request, charge=charge_for(request, table), draw=Noise(), progress=seen.append)
+    assert seen == [25, 50, 60, 85, 110, 120]
+    assert request.readings * N == 120
