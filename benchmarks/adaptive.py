@@ -48,6 +48,7 @@ TERMS = Terms(
     k=None,
     row_norm=None,
     adjacency=Adjacency.REPLACE_ONE,
+    first_stage_share=None,  # the two stages are measured in `benchmarks.stages`
 )
 QUICK_TABLES = ("autompg", "concrete")
 DEFAULT, CONSTANT = "shrunken", "constant"

@@ -59,6 +59,7 @@ def release_spec(
             name=f"party{number}",
             dataset="table",
             attributes=tuple(NumericAttribute(name=name, lower=0, upper=1) for name in names[start:end]),
+            first_stage_share=None,  # the paper has one stage
         )
         for number, (start, end) in enumerate(pairwise(ends))
     )

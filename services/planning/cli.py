@@ -13,6 +13,7 @@ from rich.text import Text
 
 from commingle.services.errors import OutputError
 from commingle.services.results import three_digits
+from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import DEFAULT_MECHANISM, Study
@@ -120,7 +121,8 @@ def _uniform(options: dict[str, Any]) -> ReleaseDesign:
         adjacency=Adjacency.REPLACE_ONE,
         calibration=Calibration.ANALYTIC,
         shares=tuple(
-            PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties])) for i in range(parties)
+            PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties]), first_stage_share=AUTO)
+            for i in range(parties)
         ),
     )
 

@@ -48,7 +48,5 @@ def encode(table: Table, share: PartyDesign) -> Array:
     That is as its agent mixes them, but that maps which follow from sums are not applied (`assumed_maps`).
     """
     encoded = np.hstack([encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes])
-    if share.first_stage_share is not None:
-        return np.divide(encoded, SCALE)
     whitening = None if share.whitening is None else share.whitening.integer_map()
     return np.divide(bounded_rows(share.row_norm, whitening)(encoded), SCALE)

@@ -8,6 +8,7 @@ import click
 from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Terms
+from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import MECHANISMS, sketched_names
@@ -65,4 +66,5 @@ def terms_from(options: dict[str, Any]) -> Terms:
         k=options["k"],
         row_norm=options["row_norm"],
         adjacency=Adjacency(options["adjacency"]),
+        first_stage_share=None if options["one_stage"] else AUTO,
     )

@@ -12,8 +12,9 @@ from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
+from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.spec import MechanismName, ReleaseSpec
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
@@ -39,6 +40,7 @@ class Terms:
     k: int | None
     row_norm: float | None
     adjacency: Adjacency
+    first_stage_share: AskedShare = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,13 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
 
 def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
     shares = [
-        {"name": p.name, "dataset": DATASET, "attributes": p.attributes, "row_norm": terms.row_norm}
+        {
+            "name": p.name,
+            "dataset": DATASET,
+            "attributes": p.attributes,
+            "row_norm": terms.row_norm,
+            "first_stage_share": terms.first_stage_share,
+        }
         for p in dataset.parties
     ]
     try:

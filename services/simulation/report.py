@@ -34,6 +34,7 @@ def release_report(
         "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.adjacency,
         "row_norm": spec.parties[0].row_norm,
+        "first_stage_share": spec.parties[0].first_stage_share,
         "k": spec.k,
         "rows": outcome.release.prepared.rows,
         "id": outcome.release.id,

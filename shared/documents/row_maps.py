@@ -7,7 +7,7 @@ sums computes the same map, and everything else about both stages follows from t
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -20,6 +20,54 @@ from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.whitening import IntegerMap
 from commingle.shared.registry import mechanism_of
+
+AUTO: Literal["auto"] = "auto"
+MAPPED_ROW_NORM = 1.0
+"""Mapped rows are cut at it; what is cut is up to the map."""
+
+
+class AskedParty(Protocol):
+    """A party whose share may be left to the mechanism."""
+
+    @property
+    def attributes(self) -> Sequence[Attribute]: ...
+    @property
+    def row_norm(self) -> float | None: ...
+    @property
+    def whitening(self) -> Whitening | None: ...
+    @property
+    def first_stage_share(self) -> float | Literal["auto"] | None: ...
+
+
+class Asked(Protocol):
+    """What a share depends on besides."""
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def calibration(self) -> Calibration: ...
+    @property
+    def asked_parties(self) -> Sequence[AskedParty]: ...
+
+
+def chosen_share(asked: Asked, party: AskedParty) -> float | None:
+    """The share of a party: as it was asked for, or what suits the release where that was left open.
+
+    Nothing suits beside a row norm or a whitening, which say what a first stage would find out.
+    """
+    if party.first_stage_share != AUTO:
+        return party.first_stage_share
+    if party.row_norm is not None or party.whitening is not None:
+        return None
+    columns = sum(len(a.columns) for p in asked.asked_parties for a in p.attributes) / len(asked.asked_parties)
+    rho = calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta)
+    return mechanism_of(asked).first_stage_share(rho=rho, n=asked.n, columns=columns)
 
 
 class MappedParty(Protocol):

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
+from commingle.shared.documents.model import Count, Name, WireModel, explain
+from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_share
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
     MAX_COLUMNS,
@@ -25,19 +26,25 @@ from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import mechanism_of
 
+AskedShare = FirstStageShare | Literal["auto"] | None
 DEFAULT_MECHANISM = "rmgm"
 _REMEDY = "Correct the study file and propose it again."
 
 
 class StudyParty(WireModel):
-    """What one party is asked to contribute."""
+    """What one party is asked to contribute.
+
+    Attributes:
+        first_stage_share: of its rho for sums of its columns; null for none. Left out, it is what suits the mechanism,
+            n and epsilon, and none beside a row norm or a whitening.
+    """
 
     name: Name
     dataset: Name
     attributes: Annotated[tuple[Attribute, ...], Field(max_length=MAX_COLUMNS)]
     row_norm: float | None = None
     whitening: Whitening | None = None
-    first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
+    first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO
 
 
 class Study(WireModel):
@@ -53,6 +60,11 @@ class Study(WireModel):
     n: Annotated[Count, Field(ge=2)]
     lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
     parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
+
+    @property
+    def asked_parties(self) -> tuple[StudyParty, ...]:
+        """The parties, whose first stages may be left open."""
+        return self.parties
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ def build_spec(
             epsilon=study.epsilon,
             delta=study.delta,
             n=study.n,
-            parties=tuple(_party(party, members[party.name]) for party in study.parties),
+            parties=tuple(_party(party, study, members[party.name]) for party in study.parties),
             proposer=proposer,
         )
     except ValidationError as error:
@@ -107,14 +119,15 @@ def build_spec(
         raise SpecError(str(error), remedy=error.remedy) from None
 
 
-def _party(party: StudyParty, member: Member) -> PartySpec:
+def _party(party: StudyParty, study: Study, member: Member) -> PartySpec:
+    share = chosen_share(study, party)
     return PartySpec(
         name=party.name,
         signing_key=member.signing_key,
         sealing_key=member.sealing_key,
         dataset=party.dataset,
         attributes=party.attributes,
-        row_norm=1.0 if party.first_stage_share and party.row_norm is None else party.row_norm,
+        row_norm=party.row_norm if share is None else MAPPED_ROW_NORM,
         whitening=party.whitening,
-        first_stage_share=party.first_stage_share,
+        first_stage_share=share,
     )

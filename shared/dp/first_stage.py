@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,11 @@ MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
 _MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
-_LEAST_VARIANCE = SCALE**2 // 250
-LEAST_RADIUS_SQUARED, _LARGEST_RADIUS_SQUARED = Fraction(1, 4), Fraction(6)
-_RADIUS_SCALE = Fraction(1, 40_000)  # r is 1 where rho n^2 / columns^2 is 40,000
+_LEAST_VARIANCE = SCALE**2 // 25
+LEAST_RADIUS_SQUARED = Fraction(1, 4)
+_RADIUS_SQUARED_ENDS = Fraction(1, 2), Fraction(4)
+_UNIT_RADIUS = 80  # n sqrt(rho) / columns^1.5 where r is 1
+_ROOT_BITS = 32
 
 
 class Kind(StrEnum):
@@ -155,19 +157,34 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     return IntegerMap(np.diag(np.array(gains, np.int64)), centre)
 
 
+def is_worth_it(*, rho: float, n: int, columns: float, least: float) -> bool:
+    """Whether a release is better off with two stages, from public numbers: n sqrt(rho) is at least that much a column.
+
+    Below it noise hides the correlations, and rows that are cut about a noisy centre make even the means worse.
+
+    Args:
+        rho: of both stages, of one party.
+        n: subjects.
+        columns: of a party, on average.
+        least: what a mechanism's noise asks for.
+    """
+    return n * sqrt(rho) >= least * columns
+
+
 def radius_squared_for(*, rho: Rho, n: int, columns: Fraction) -> Fraction:
     """r^2 of `scaling`, from public numbers: rows are cut the less, the less noise there will be.
 
-    r^(16/3) is proportional to rho n^2 / columns^2, the inverse of the variance of the noise in a correlation.
+    Between its ends n sqrt(rho) / (80 columns^1.5): what cutting costs a fit falls as r grows, and what noise costs it
+    grows as columns (r^2 columns)^2 / (rho n^2), a term for each of so many slopes.
 
     Args:
-        rho: of both stages.
+        rho: of both stages, of one party.
         n: subjects.
         columns: of a party, on average.
     """
-    signal = _RADIUS_SCALE * Fraction(rho.units, RHO_UNITS) * n**2 / columns**2
-    root = Fraction(isqrt(isqrt(isqrt(int(signal**3 * 2**128)))), 2**16)
-    return min(max(root, LEAST_RADIUS_SQUARED), _LARGEST_RADIUS_SQUARED)
+    signal = Fraction(rho.units, RHO_UNITS) * n**2 / (_UNIT_RADIUS**2 * columns**3)
+    least, most = _RADIUS_SQUARED_ENDS
+    return min(max(Fraction(isqrt(int(signal * 4**_ROOT_BITS)), 2**_ROOT_BITS), least), most)
 
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:

@@ -22,6 +22,13 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             f"Columns of {', '.join(design.whitened)} are forecast as published: whitened mixtures of the attributes, "
             "each named after the attribute in its place."
         )
+    shares = {party.first_stage_share for party in design.parties} - {None}
+    if shares:
+        part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
+        said.append(
+            f"Two stages: {part} of a party's budget buys noisy sums of its own columns, and its rows are scaled and "
+            "cut as these suggest. The forecast counts what scaling brings, and about what cutting takes."
+        )
     if design.cut:
         said.append(
             f"Rows of {', '.join(design.cut)} are cut to a row norm. The forecast is about the cut rows and does not "

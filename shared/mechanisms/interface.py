@@ -13,7 +13,7 @@ from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import LEAST_RADIUS_SQUARED
+from commingle.shared.dp.first_stage import LEAST_RADIUS_SQUARED, is_worth_it
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.registry import load, sketched_names
@@ -106,6 +106,8 @@ class Mechanism(ABC):
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
         trust: whom a party relies on besides itself, sentences of the manifest.
+        share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
+            chosen by measuring (`benchmarks.stages`).
         earlier_trust: what manifests of earlier versions said in its place; they still verify.
         fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
     """
@@ -116,6 +118,8 @@ class Mechanism(ABC):
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
     trust: ClassVar[str] = TRUST_NOBODY
+    share: ClassVar[float] = 0.1
+    least_signal: ClassVar[float] = 20.0
     earlier_trust: ClassVar[tuple[str, ...]] = ()
     fit_address: ClassVar[str]
     planner_address: ClassVar[str]
@@ -147,6 +151,17 @@ class Mechanism(ABC):
             for party, sigma in zip(spec.parties, sigmas, strict=True)
         )
         return sum(losses, start=ZERO)
+
+    def first_stage_share(self, *, rho: float, n: int, columns: float) -> float | None:
+        """The share of rho that a study spends on first stages where it does not say; None for none.
+
+        Args:
+            rho: of both stages.
+            n: subjects.
+            columns: of a party, on average.
+        """
+        worth = is_worth_it(rho=rho, n=n, columns=columns, least=self.least_signal)
+        return self.share if worth else None
 
     def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:  # noqa: ARG002 - noisy rows need none
         """r^2 of the maps that first stages suggest: a mapped row's mean square is 1 / r^2 (`dp.first_stage.scaling`).

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.row_maps import MAPPED_ROW_NORM, chosen_share, first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study
+from commingle.shared.documents.study import AskedShare, Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import SCALE
@@ -21,18 +21,34 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyDesign:
-    """What one party contributes."""
+    """What one party contributes, as it is asked for; see `ReleaseDesign.parties`."""
 
     name: str
     attributes: tuple[Attribute, ...]
     row_norm: float | None = None
     whitening: Whitening | None = None
-    first_stage_share: float | None = None
+    first_stage_share: AskedShare = None
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """The columns as they are forecast: mixtures where rows are whitened, and encoded ones otherwise."""
         return party_columns(self.attributes, whitened=self.whitening is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedParty:
+    """What one party contributes to a release of certain n, epsilon and mechanism, the share of its first stage chosen.
+
+    Attributes:
+        row_norm: that of mapped rows where there is a first stage.
+    """
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    columns: tuple[EncodedColumn, ...]
+    row_norm: float | None
+    whitening: Whitening | None
+    first_stage_share: float | None
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
@@ -61,9 +77,25 @@ class ReleaseDesign:
     shares: tuple[PartyDesign, ...]
 
     @property
-    def parties(self) -> tuple[PartyDesign, ...]:
-        """The same shares, by the name that a spec has for them."""
+    def asked_parties(self) -> tuple[PartyDesign, ...]:
+        """The shares, by the name that a choice of first stages has for them."""
         return self.shares
+
+    @property
+    def parties(self) -> tuple[PlannedParty, ...]:
+        """The shares, with first stages as a study that leaves them open would have them."""
+        chosen = [(share, chosen_share(self, share)) for share in self.shares]
+        return tuple(
+            PlannedParty(
+                name=share.name,
+                attributes=share.attributes,
+                columns=share.columns,
+                row_norm=share.row_norm if first is None else MAPPED_ROW_NORM,
+                whitening=share.whitening,
+                first_stage_share=first,
+            )
+            for share, first in chosen
+        )
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -84,10 +116,10 @@ class ReleaseDesign:
     def cut(self) -> tuple[str, ...]:
         """Names of the parties whose encoded rows may be longer than their row norm.
 
-        Rows that a first stage maps are not among them: how many are cut depends on the sums.
+        Rows that are mapped are not among them.
         """
-        longest = {share.name: sum(g.radius_squared for g in share.geometries or ()) for share in self.shares}
-        return tuple(s.name for s in self.shares if s.row_norm is not None and s.row_norm**2 < longest[s.name])
+        longest = {party.name: sum(g.radius_squared for g in party.geometries or ()) for party in self.parties}
+        return tuple(p.name for p in self.parties if p.row_norm is not None and p.row_norm**2 < longest[p.name])
 
     @property
     def rows(self) -> int:
@@ -105,11 +137,11 @@ class ColumnLaw:
 
 def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
     """The design of a study or of a spec."""
-    shares = tuple(
+    shares = (
         PartyDesign(
             name=p.name,
             attributes=p.attributes,
-            row_norm=1.0 if p.first_stage_share and p.row_norm is None else p.row_norm,
+            row_norm=None if isinstance(p.first_stage_share, float) else p.row_norm,
             whitening=p.whitening,
             first_stage_share=p.first_stage_share,
         )
@@ -123,7 +155,7 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         delta=asked.delta,
         adjacency=asked.adjacency,
         calibration=asked.calibration,
-        shares=shares,
+        shares=tuple(shares),
     )
 
 
@@ -138,7 +170,7 @@ def noise_variance(design: ReleaseDesign) -> Array:
     """
     rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
     found: list[float] = []
-    for share in design.shares:
+    for share in design.parties:
         moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=design.adjacency)
         found += [moved / (SCALE**2 * 2 * rho * (1 - (share.first_stage_share or 0)))] * len(share.columns)
     return np.array(found)
@@ -159,7 +191,7 @@ def assumed_maps(design: ReleaseDesign, law: ColumnLaw) -> tuple[Array, Array]:
     gains, centres = np.ones(len(law.means)), np.zeros(len(law.means))
     start = 0
     countable = replace(design, n=min(design.n, MOST_SUBJECTS))
-    for share in design.shares:
+    for share in countable.parties:
         own = slice(start, start + len(share.columns))
         start = own.stop
         stage = first_stage_of(countable, share)

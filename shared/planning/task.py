@@ -188,8 +188,7 @@ def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
         mean = np.concatenate([_mean(a) for a in share.attributes])
         block = _block_diagonal([_covariance(a) for a in share.attributes])
         norm = float(np.sqrt(np.trace(block) + mean @ mean))
-        uncut = share.row_norm is None or share.first_stage_share is not None
-        gain = 1.0 if uncut else min(1.0, (share.row_norm or 0.0) / norm)
+        gain = 1.0 if share.row_norm is None else min(1.0, share.row_norm / norm)
         means.append(gain * mean)
         blocks.append(gain**2 * block)
     return np.concatenate(means), _block_diagonal(blocks)

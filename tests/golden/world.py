@@ -23,6 +23,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -173,8 +174,9 @@ def study(mechanism: str) -> Study:
                 attributes=ATTRIBUTES["lab"],
                 whitening=WHITENING if whiten else None,
                 row_norm=1.0 if whiten else None,
+                first_stage_share=AUTO if whiten else None,
             ),
-            StudyParty(name="insurer", dataset="claims", attributes=ATTRIBUTES["insurer"]),
+            StudyParty(name="insurer", dataset="claims", attributes=ATTRIBUTES["insurer"], first_stage_share=None),
         ),
     }
     return Study.model_validate(asked)

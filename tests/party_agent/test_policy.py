@@ -55,8 +55,13 @@ def spec_with(**changes: Any) -> ReleaseSpec:
         n=50,
         lifetime_hours=48,
         parties=(
-            StudyParty(name="own", dataset="main", attributes=(X, B)),
-            StudyParty(name="other", dataset="main", attributes=(NumericAttribute(name="y", lower=0, upper=1),)),
+            StudyParty(name="own", dataset="main", attributes=(X, B), first_stage_share=None),
+            StudyParty(
+                name="other",
+                dataset="main",
+                attributes=(NumericAttribute(name="y", lower=0, upper=1),),
+                first_stage_share=None,
+            ),
         ),
     )
     members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}

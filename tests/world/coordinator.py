@@ -206,7 +206,10 @@ class Hub:
             "epsilon": 1.0,
             "delta": 1e-5,
             "n": ROWS,
-            "parties": tuple({"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties),
+            "parties": tuple(
+                {"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name], "first_stage_share": None}
+                for p in parties
+            ),
         }
         members = {p.name: Member(p.key.verifying_key.raw.hex(), p.sealing_key) for p in parties}
         return build_spec(

@@ -66,6 +66,7 @@ def study(
             StudyParty(
                 name="clinic",
                 dataset="patients",
+                first_stage_share=None,
                 attributes=(
                     NumericAttribute(name="age", lower=20, upper=80, unit="years"),
                     NumericAttribute(name="bmi", lower=15, upper=45),
@@ -76,6 +77,7 @@ def study(
             StudyParty(
                 name="insurer",
                 dataset="claims",
+                first_stage_share=None,
                 attributes=(
                     BinaryAttribute(name="smoker", levels=("no", "yes")),
                     NumericAttribute(name="charges, yearly", lower=0, upper=200),

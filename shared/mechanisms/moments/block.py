@@ -45,6 +45,8 @@ class NoisyMoments(Mechanism):
     of_rows = False
     publishes = "noisy moments"
     trust = TRUST_MOMENTS
+    share = 0.15
+    least_signal = 1.0
     earlier_trust = (_TRUST_BEFORE,)
     fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
     planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"

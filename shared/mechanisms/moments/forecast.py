@@ -24,7 +24,7 @@ from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_varian
 from commingle.shared.mechanisms.moments.fit import ENOUGH
 from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
 from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
-from commingle.shared.planning.design import Array, PartyDesign, ReleaseDesign, assumed_maps
+from commingle.shared.planning.design import Array, PlannedParty, ReleaseDesign, assumed_maps
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
 
@@ -38,7 +38,7 @@ _SEED = 0
 class _Terms:
     """What the noise depends on besides rho."""
 
-    parties: tuple[PartyDesign, ...]
+    parties: tuple[PlannedParty, ...]
     adjacency: Adjacency
     fraction_bits: int = NoisyMoments.fraction_bits
 
@@ -69,7 +69,7 @@ class MomentsPlanner(Planner):
         n, q = design.n, len(task.b)
         spread = 1 / sqrt(2 * calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta))
         index = [0, *(1 + i for i in (*task.x, task.y))]
-        unit = _unit_variances(_Terms(design.shares, design.adjacency))[np.ix_(index, index)]
+        unit = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(index, index)]
         T = _undoing(design, task)
         noise = EntryNoise(unit * spread**2, T.T @ _centring(np.append(task.mean, task.mean_y)))
         c = np.append(-task.b, 1.0)

@@ -29,7 +29,7 @@ REPEATS = 150
 def noise_of(design: ReleaseDesign) -> Array:
     """(p, p) variances of the entries."""
     rho = calibrated_rho(Calibration.ANALYTIC, epsilon=design.epsilon, delta=design.delta)
-    return _unit_variances(_Terms(design.shares, design.adjacency)) / (2 * rho)
+    return _unit_variances(_Terms(design.parties, design.adjacency)) / (2 * rho)
 
 
 def moments_of_columns(columns: int, *, mean: float, seed: int) -> Array:
