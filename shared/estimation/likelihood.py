@@ -91,10 +91,12 @@ class WishartLikelihood(Likelihood):
         kappa, means = n / rows, gram[0] / gram[0, 0]
         total = (gram - gram[0, 0] * np.outer(means, means)) / (rows - 1)
         variances = np.diag(total)
+        spread = np.sqrt((np.outer(variances, variances) + total**2) / rows) / kappa
+        spread[0] = spread[:, 0] = np.sqrt(variances / gram[0, 0])  # of a mean over G_11 = about n
         return cls(
             key=_key(gram, V, np.array([rows, n])),
             rough=(total - V) / kappa + np.outer(means, means),
-            spread=np.sqrt((np.outer(variances, variances) + total**2) / rows) / kappa,
+            spread=spread,
             gram=gram,
             V=V,
             rows=rows,

@@ -138,16 +138,18 @@ def first_factor(likelihood: Likelihood) -> tuple[Array, Array]:
     Where all entries have noise e after scaling and variances have no prior of their own, every eigenvalue c of the
     rough covariance becomes the root r of r (r - c) = 2 a e^2 =: 1, and the curvature along T_kl is a (1 + r_k r_l).
     """
-    mean, a = np.clip(likelihood.rough[0, 1:], -1, 1), exponent(len(likelihood.rough) - 1)
+    means, a = likelihood.rough[0, 1:], exponent(len(likelihood.rough) - 1)
     spread = np.maximum(likelihood.spread, _LEAST_SPREAD * likelihood.spread.max())
+    mean = np.clip(means, -1, 1) / (1 + spread[0, 1:] ** 2 / _MEAN_VARIANCE)
     log = np.log(spread[1:, 1:] * math.sqrt(2 * a))
     scale = np.exp(log.mean(axis=1) - log.mean() / 2)  # scale_k scale_l is about the noise of entry kl
-    C = likelihood.rough[1:, 1:] - np.outer(mean, mean)
+    C = likelihood.rough[1:, 1:] - np.outer(means, means)
     values, vectors = np.linalg.eigh(C / np.outer(scale, scale))
     lifted = np.hypot(values, 2)
     roots = np.where(values > 0, (values + lifted) / 2, 2 / (lifted - np.minimum(values, 0)))
     F, unit = np.zeros_like(spread), np.ones_like(spread)
-    F[0, 0], F[1:, 0], F[1:, 1:] = 1.0, mean, scale[:, None] * vectors * np.sqrt(roots)
+    within = np.minimum(scale, math.sqrt(_VARIANCE))  # where noise is all there is, the prior knows the variance
+    F[0, 0], F[1:, 0], F[1:, 1:] = 1.0, mean, within[:, None] * vectors * np.sqrt(roots)
     weight = 1 / spread[0, 1:] ** 2 + mean**2 @ (1 / spread[1:, 1:] ** 2)
     unit[1:, 0] = 1 / np.sqrt(1 + weight @ F[1:, 1:] ** 2)
     unit[1:, 1:] = 1 / np.sqrt(a * (1 + np.outer(roots, roots)))

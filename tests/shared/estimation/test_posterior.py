@@ -12,7 +12,7 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation import posterior
 from commingle.shared.estimation.likelihood import EntryLikelihood, Likelihood, WishartLikelihood
-from commingle.shared.estimation.posterior import Objective, posterior_mode, regularised
+from commingle.shared.estimation.posterior import Objective, posterior_mode, regularised, search
 from commingle.shared.registry import mechanism_of
 from tests.shared.estimation.tables import Array, make_table, noiseless, rmgm
 from tests.shared.estimation.test_noisy_moments import noisy, release, symmetric, variances
@@ -85,7 +85,7 @@ def test_derivative_is_that_of_finite_differences(likelihood: Likelihood) -> Non
     np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-4 * float(np.abs(slope).max()))
 
 
-@pytest.mark.parametrize("likelihood", [entries(40.0), entries(400.0), rows(3.0)])
+@pytest.mark.parametrize("likelihood", [entries(40.0), entries(400.0), rows(3.0), rows(300.0)])
 def test_nothing_near_the_mode_is_likelier(likelihood: Likelihood) -> None:
     objective = Objective.of(likelihood)
     L = np.asarray(np.linalg.cholesky(posterior_mode(likelihood)))
@@ -100,6 +100,26 @@ def test_nothing_near_the_mode_is_likelier(likelihood: Likelihood) -> None:
     for size in (0.3, 0.03, 0.003):
         change: Array = np.tril(random.normal(0, size, (20, 6, 6)), -1) * np.diag(L)
         assert min(height(L + each) for each in change) > height(L) - 1e-6
+
+
+@pytest.mark.parametrize("noise", [30.0, 300.0, 3000.0])
+def test_means_of_rows_are_drawn_into_their_bounds_as_their_prior_says(noise: float) -> None:
+    likelihood = rows(noise)
+    released, variance = likelihood.rough[0, 1:], noise / N  # of a mean, but for what the rows scatter
+    # the other terms of the prior and the covariance that is believed move them by little
+    np.testing.assert_allclose(posterior_mode(likelihood)[0, 1:], released / (1 + 2 * variance), atol=0.1)
+
+
+@pytest.mark.parametrize("likelihood", [entries(300.0), entries(1e4), rows(30.0), rows(3000.0), rows(1e5)])
+def test_ten_steps_leave_little_to_gain_and_forty_nothing(likelihood: Likelihood) -> None:
+    def height(steps: int) -> float:
+        F: Array = np.asarray(np.linalg.cholesky(search(likelihood, steps=steps)))
+        prior, _ = posterior._prior(F)
+        return likelihood.loss(F @ F.T)[0] + prior - 2 * posterior.exponent(5) * float(np.log(np.diag(F)[1:]).sum())
+
+    least = height(1000)
+    assert height(10) < least + 0.5
+    assert height(40) < least + 0.01
 
 
 @pytest.mark.parametrize("build", [entries, rows])
