@@ -75,6 +75,7 @@ EXPERIMENTS = (
     Experiment(
         "second_moments", "prediction.md", _regressions(), None, ("--data", "{data}", "--out", "{out}/{name}.json")
     ),
+    Experiment("stages", "prediction.md", _regressions(), None, ("--data", "{data}", "--out", "{out}/{name}.json")),
     Experiment("whitening", "whitening.md", ("winequality_white",), None, _NUMBERS),
     Experiment("real_data", "results.md", (*_FOUR[:3], *_NHANES), None, _NUMBERS),
 )

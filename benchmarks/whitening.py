@@ -98,10 +98,10 @@ def specification(design: Design, variant: str, *, mechanism: _MechanismName, ep
     parties = []
     for number, share in enumerate(shares):
         attributes = tuple(design.schema[j] for j in share)
-        terms: dict[str, Any] = {}
+        terms: dict[str, Any] = {"first_stage_share": None}
         if variant in _WHITENED:
             whitening = _whitening(design.public, share, attributes, _WHITENED[variant] * sqrt(len(share)))
-            terms = {"whitening": whitening, "row_norm": 1.0}
+            terms |= {"whitening": whitening, "row_norm": 1.0}
         elif variant == "row norm":  # as long as the public rows are on average
             terms["row_norm"] = float(sqrt((encoded(design, design.public)[:, share] ** 2).sum(axis=1).mean()))
         parties.append(StudyParty(name=f"p{number}", dataset="d", attributes=attributes, **terms))

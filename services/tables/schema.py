@@ -47,7 +47,7 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool) -> Attribute |
     present, gaps = cells.drop_null(), cells.null_count > 0 and not target
     try:
         if is_numeric(cells) and not levels:
-            return _of_numbers(name, as_numbers(name, present), target=target, gaps=gaps)
+            return _of_numbers(name, present, target=target, gaps=gaps)
         kinds, counts = np.unique(as_text(name, present).to_numpy(zero_copy_only=False).astype(str), return_counts=True)
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
@@ -79,16 +79,18 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
     raise TableError(str(refused[0]), remedy=refused[0].remedy)
 
 
-def _of_numbers(name: str, present: NDArray[np.float64], *, target: bool, gaps: bool) -> Attribute | Unusable:
-    infinite = int(np.isinf(present).sum())
+def _of_numbers(name: str, present: Cells, *, target: bool, gaps: bool) -> Attribute | Unusable:
+    numbers = as_numbers(name, present)
+    infinite = int(np.isinf(numbers).sum())
     if infinite:
         raise TableError(f"column {name!r} holds {infinite} infinite values", remedy="Correct or remove them.")
-    kinds = np.unique(present)
+    kinds = np.unique(numbers)
     if len(kinds) < 2:  # noqa: PLR2004 - what does not vary
         return Unusable("it does not vary" if len(kinds) else "it holds no values")
     rule: Missing = "midpoint" if gaps else "error"
     if len(kinds) == 2 and not target:  # noqa: PLR2004 - two values are two levels
-        first, second = as_text(name, pa.array(kinds)).to_numpy(zero_copy_only=False).tolist()
+        # as the encoder reads them: in the column's own type
+        first, second = sorted((str(text) for text in as_text(name, present.unique()).to_pylist()), key=float)
         return BinaryAttribute(name=name, levels=(first, second), missing=rule)
     return NumericAttribute(name=name, lower=float(kinds[0]), upper=float(kinds[-1]), missing=rule)
 

@@ -73,6 +73,13 @@ def test_column_that_nobody_can_use_is_refused(values: "pa.Array[Any]", said: st
         draft("x", values, target=False, levels=False)
 
 
+def test_two_numbers_of_32_bits_are_levels_that_they_conform_to() -> None:
+    cells = pa.array([0.1, 0.7, 0.1], pa.float32())
+    attribute = draft("x", cells, target=False, levels=False)
+    assert attribute == BinaryAttribute(name="x", levels=("0.1", "0.7"))
+    assert conform(attribute, cells).to_pylist() == ["0.1", "0.7", "0.1"]
+
+
 def test_numbers_conform_to_levels_of_a_schema() -> None:
     attribute = BinaryAttribute(name="x", levels=("0", "1"))
     assert conform(attribute, numbers(1, 0, GAP)).to_pylist() == ["1", "0", None]
