@@ -67,6 +67,7 @@ EXPERIMENTS = (
     Experiment("central", "central.md", (*TABLES["central"], _FOLDS), 5, (*_FIGURES, "--no-peers")),
     Experiment("later", "regression.md", (*TABLES["later"], _FOLDS), None, _NUMBERS),
     Experiment("regression_choice", "regression.md", _SIXTEEN, 2, _NUMBERS),
+    Experiment("regression_goal", "regression.md", _regressions(), 2, _NUMBERS),
     Experiment("both_sums", "regression.md", _SIXTEEN, 1, _NUMBERS),
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),

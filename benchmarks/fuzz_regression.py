@@ -35,6 +35,7 @@ def targets(key: SigningKey) -> Mapping[str, Target]:
     """By name."""
     choices: tuple[dict[str, object], ...] = (
         {"method": "auto"},
+        {"method": "two_stage", "adjacency": "add_remove"},
         {"method": "dp_pmtolse", "public": _PUBLIC},
         {"method": "adassp", "row_norm": 0.5},
         {"adjacency": "add_remove", "bounds": {"age": (30.0, 70.0)}, "mapping": "per_row_with_label"},
@@ -61,6 +62,9 @@ def _plan(data: bytes) -> None:
 def _result(request: RegressionRequest) -> RegressionResult:
     plan = plan_regression(request, _ATTRIBUTES, _N)
     task = plan.task
+    published: dict[str, tuple[float, ...]] = {"gram": (1.0, 0.5)}
+    if task.stages is not None:
+        published = {"sigmas": task.stages.sigmas, "sums": (1.0,) * 5, "moments": (1.0,) * 9}
     return RegressionResult(
         party="clinic",
         request=request,
@@ -71,7 +75,7 @@ def _result(request: RegressionRequest) -> RegressionResult:
         features=task.features,
         n=_N,
         coefficients=coefficients_of((0.1, 0.5, -0.2), task.target, task.features),
-        published={"gram": (1.0, 0.5)},
+        published=published,
         privacy=plan.promise,
         created=datetime(2026, 1, 2, tzinfo=UTC),
         ledger_head="0" * 64,

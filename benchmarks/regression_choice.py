@@ -20,21 +20,27 @@ from pathlib import Path
 import click
 import numpy as np
 from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
 
 from benchmarks.tables import DATA, columns, entries
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS, ExactMethod
+from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.regression.outlook import RegressionDesign, assumed_moment, choose, predict
-from commingle.shared.documents.regression import RegressionMethod
+from commingle.party_agent.private.regression.sums import sums_loss
+from commingle.party_agent.private.regression.two_stage import adjacency_of
+from commingle.party_agent.regression.forecasts import RegressionDesign
+from commingle.party_agent.regression.outlook import assumed_moment, choose, predict
+from commingle.shared.documents.regression import RegressionMethod, measured_attributes
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 
 TUNING = ("concrete", "airfoil", "skillcraft", "winequality_white", "pol", "elevators", "protein", "gpu_sgemm")
 REPORTING = ("autompg", "parkinsons", "support2", "nhanes_bp", "bike", "kin40k", "keggundirected", "diabetes130")
-_NAMES: tuple[RegressionMethod, ...] = ("ssp", "adassp", "boosted_adassp", "dp_pmtolse")
+_NAMES: tuple[RegressionMethod, ...] = ("two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse")
 _PUBLIC_ROWS = 200
 _FOLDS = 10
 
@@ -79,23 +85,52 @@ def thetas(rows: Rows, privacy: Privacy, draw: Generator) -> dict[RegressionMeth
     found: dict[RegressionMethod, Floats] = {}
     for name in _NAMES:
         method = METHODS.get(name)
-        if isinstance(method, ExactMethod):
+        if name in STAGED:
+            found[name] = two_stage_theta(rows, privacy, draw)
+        elif isinstance(method, ExactMethod):
             found[name] = method.run(plain, privacy, noise).coefficients
         else:
             found[name] = WITH_PUBLIC_ROWS[name].run(mapped, public, privacy, noise).coefficients
     return found
 
 
+def two_stage_theta(rows: Rows, privacy: Privacy, draw: Generator) -> Floats:
+    """Coefficients of `two_stage`, with noise that a generator draws instead of the operating system."""
+
+    def noise(sigma: int, count: int) -> NDArray[np.int64]:
+        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+    q = quantise(np.column_stack([rows.x[:, 1:], rows.y]))
+    stages = planned_stages(len(q), q.shape[1], privacy)
+    return STAGED["two_stage"].run(q, stages, privacy, noise, intercept=True).coefficients
+
+
+def planned_stages(n: int, columns: int, privacy: Privacy) -> TwoStages:
+    """For so many columns, all numbers, the label among them."""
+    *features, label = numbers(columns)
+    rho, attributes = sums_loss(privacy).rho, measured_attributes(label, tuple(features))
+    return plan_two_stages(attributes, n=n, rho=rho, adjacency=adjacency_of(privacy))
+
+
+def numbers(count: int) -> tuple[NumericAttribute, ...]:
+    """Columns that are encoded already."""
+    return tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(count))
+
+
 def cell(rows: Rows, name: str, privacy: Privacy, measured: dict[RegressionMethod, float]) -> Cell:
     """What was measured beside what is forecast and chosen."""
     n, d, public = len(rows.y), rows.x.shape[1], rows.public
     seen = RegressionDesign(public.features, public.label, n, sqrt(d), 1.0, len(rows.public_y))
-    attributes = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(d - 1))
-    blind = RegressionDesign(assumed_moment(attributes, RowMap())[0], 1 / 3, n, sqrt(d), 1.0)
+    blind = unseen(n, d)
     outlooks = {name: predict(name, seen, privacy) for name in _NAMES}
     forecast = {name: o.error / o.signal for name, o in outlooks.items() if o is not None}
     chosen, without = choose(seen, privacy).method, choose(blind, privacy).method
     return Cell(name, n, d - 1, privacy.epsilon, measured, forecast, chosen, without)
+
+
+def unseen(n: int, d: int) -> RegressionDesign:
+    """What is assumed without public rows."""
+    return RegressionDesign(assumed_moment(numbers(d - 1), RowMap())[0], 1 / 3, n, sqrt(d), 1.0)
 
 
 def measure(shape: str, n: int, features: int, epsilon: float, *, repeats: int) -> Cell:

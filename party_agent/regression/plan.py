@@ -12,16 +12,21 @@ from commingle.party_agent.policy import Finding, Policy, outside_hours, over_ca
 from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,
+    STAGED,
     WITH_PUBLIC_ROWS,
     ExactMethod,
     FloatingMethod,
     PublicMethod,
+    StagedMethod,
 )
 from commingle.party_agent.private.regression.problem import Neighbours
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression
 from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.regression.outlook import Choice, Outlook, RegressionDesign, assumed_moment, choose, predict
+from commingle.party_agent.private.regression.sums import sums_loss
+from commingle.party_agent.private.regression.two_stage import adjacency_of
+from commingle.party_agent.regression.forecasts import RegressionDesign
+from commingle.party_agent.regression.outlook import Choice, Outlook, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import explain
@@ -31,13 +36,16 @@ from commingle.shared.documents.regression import (
     RegressionMethod,
     RegressionPrivacy,
     RegressionRequest,
+    measured_attributes,
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
+from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 
-_EVERY: Mapping[str, ExactMethod | FloatingMethod | PublicMethod] = {**METHODS, **WITH_PUBLIC_ROWS}
+Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod
+_EVERY: Mapping[str, Method] = {**STAGED, **METHODS, **WITH_PUBLIC_ROWS}
 _UNIFORM = 1 / 3
 _MOST_ROWS = 1 << 23
 _WORST_CONDITION = 1e8
@@ -145,10 +153,16 @@ def plan_regression(
     adjacency, rows = Neighbours(request.adjacency), rows_of(request)
     rough = Privacy(request.epsilon, request.delta, adjacency)
     design = _design(request, rows, features, public, n)
-    choice = choose(design, rough, among=among) if request.method == "auto" else Choice(request.method, "asked for")
+    able = [name for name in among if name not in STAGED or not request.maps_rows]
+    choice = choose(design, rough, among=able) if request.method == "auto" else Choice(request.method, "asked for")
     method = _EVERY[choice.method]
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")
+    if isinstance(method, StagedMethod) and request.maps_rows:
+        raise SpecError(
+            f"{method.name} maps rows itself",
+            remedy="Leave out --mapping, --row-norm and --label-bound, and narrow --bounds instead.",
+        )
     privacy = replace(rough, calibration=_calibration(method, request.calibration))
     task = PrivateRegression(
         method=method,
@@ -160,6 +174,7 @@ def plan_regression(
         label_bound=request.label_bound,
         public=public if isinstance(method, PublicMethod) else None,
         n=n,
+        stages=_stages(privacy, target, features, n) if isinstance(method, StagedMethod) else None,
     )
     return RegressionPlan(task, choice.method, choice.reason, predict(choice.method, design, rough))
 
@@ -169,7 +184,13 @@ def rows_of(request: RegressionRequest) -> RowMap:
     return RowMap(request.mapping, request.intercept, request.row_norm)
 
 
-def _calibration(method: ExactMethod | FloatingMethod | PublicMethod, asked: str | None) -> NoiseCalibration:
+def _stages(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
+    """Planned for what its calibration allows, so that whoever knows that loss can plan them again."""
+    rho = sums_loss(privacy).rho
+    return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=adjacency_of(privacy))
+
+
+def _calibration(method: Method, asked: str | None) -> NoiseCalibration:
     """What was asked for, or the one with the least noise. Raises ParameterError where it is not proved here."""
     offered = method.calibrations
     if asked is None:
@@ -206,8 +227,10 @@ def _design(
     if public is None or request.public is None:
         moment, shrunk = assumed_moment(features, rows)
         label = _UNIFORM * request.label_bound**2 * (shrunk if request.mapping == "per_row_with_label" else 1.0)
-        return RegressionDesign(moment, label, n, bound, request.label_bound)
-    return RegressionDesign(public.features, public.label, n, bound, request.label_bound, request.public.rows)
+        return RegressionDesign(moment, label, n, bound, request.label_bound, intercept=request.intercept)
+    return RegressionDesign(
+        public.features, public.label, n, bound, request.label_bound, request.public.rows, request.intercept
+    )
 
 
 @dataclass(frozen=True, slots=True)

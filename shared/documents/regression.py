@@ -5,8 +5,9 @@ ledger: the same request again is the same regression, and asking twice takes tw
 comes from a private row but through the noise that the charge paid for.
 """
 
+from fractions import Fraction
 from hashlib import sha256
-from math import isnan
+from math import isnan, isqrt
 from sys import float_info
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -31,9 +32,10 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 
 RegressionMethod = Literal[
-    "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
+    "two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
 ]
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
 AdjacencyName = Literal["replace_one", "add_remove"]
@@ -111,6 +113,11 @@ class RegressionRequest(ExtendedModel):
         return self
 
     @property
+    def maps_rows(self) -> bool:
+        """Whether it says how rows are divided or cut, which a method in two stages decides itself."""
+        return (self.mapping, self.row_norm, self.label_bound) != ("maximum", None, 1.0)
+
+    @property
     def id(self) -> str:
         """SHA-256 of the request's bytes, hex."""
         return sha256(encode(self)).hexdigest()
@@ -182,7 +189,8 @@ class RegressionResult(WireModel):
         method, calibration, reason: what was used, and why where `auto` was asked for.
         target, features: public schemas, in the order of the request.
         coefficients: the intercept first.
-        published: further privatised quantities that the same charge paid for.
+        published: further privatised quantities that the same charge paid for; of `two_stage` the noisy sums of both
+            stages, whole numbers, and the scales of their noise.
         ledger_head: of the party's chain when it signed.
     """
 
@@ -213,6 +221,18 @@ class RegressionResult(WireModel):
 def regression_columns(features: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
     """What each coefficient belongs to: the intercept, then the encoded columns of the features."""
     return (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0), *encoded_columns(features))
+
+
+def measured_attributes(target: Attribute, features: tuple[Attribute, ...]) -> tuple[MeasuredAttribute, ...]:
+    """Of a regression in two stages, the target last.
+
+    It weighs as much as the root of the number of columns of the features: each of these is measured once with it and
+    with as many others.
+    """
+    columns = sum(len(attribute.columns) for attribute in features)
+    weight = Fraction(isqrt(16 * columns), 4)
+    others = [MeasuredAttribute(Kind(feature.kind), len(feature.columns)) for feature in features]
+    return (*others, MeasuredAttribute(Kind(target.kind), len(target.columns), weight))
 
 
 def coefficients_of(

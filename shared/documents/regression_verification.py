@@ -16,12 +16,16 @@ from commingle.shared.documents.regression import (
     RegressionPrivacy,
     RegressionResult,
     coefficients_of,
+    measured_attributes,
     regression_columns,
 )
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
+from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.two_stages import plan_two_stages, two_stage_loss
 
 _BY_PROOF: Mapping[str, bool] = MappingProxyType({"adaops": True, "ops": True, "objpert": True, "subagg": False})
 """Methods that are (epsilon, delta)-DP by a proof of their own, and whether they are charged a delta."""
@@ -61,6 +65,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     _require_bounds(result)
     _require_units(result)
     _require_promise(result)
+    _require_stages(result)
     whose = "the party you named:" if trusted_party else "a key that calls itself"
     return VerifiedRegression(
         result,
@@ -70,6 +75,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
             "method, schemas and calibration are those of the request",
             "coefficients in original units follow from those in encoded units",
             "the guarantee follows from the loss that was charged",
+            *(("the noise and the cost of both stages follow from that loss",) if result.method == "two_stage" else ()),
         ),
     )
 
@@ -129,6 +135,30 @@ def _require_charge(privacy: RegressionPrivacy) -> None:
     charge, loss = privacy.loss, privacy.own_loss
     fair = loss.rho <= charge.rho and charge.rho.units <= _GROUP_OF_TWO * loss.rho.units and charge.delta >= loss.delta
     _require(privacy.under_adjacency is not None and fair, "the charge is not one of its loss under replace_one")
+
+
+def _require_stages(result: RegressionResult) -> None:
+    """Of `two_stage`: the noise is the least that the loss allows, and both stages cost no more than is stated."""
+    if result.method != "two_stage":
+        return
+    request, privacy = result.request, result.privacy
+    _require(not request.maps_rows, "it maps rows itself, and was asked for with a mapping")
+    attributes = measured_attributes(result.target, result.features)
+    adjacency = Adjacency.REPLACE_ONE if privacy.adjacency == "replace_one" else Adjacency.ZERO_OUT
+    try:
+        stages = plan_two_stages(attributes, n=result.n, rho=privacy.own_loss.rho, adjacency=adjacency)
+    except ParameterError:
+        stages = None
+    figures = {name: len(values) for name, values in result.published.items()}
+    d = sum(attribute.columns for attribute in attributes)
+    numbers = sum(attribute.kind == "numeric" for attribute in attributes)
+    whole = figures == {"sigmas": 3, "sums": d + numbers, "moments": d + d * (d + 1) // 2}
+    _require(whole, "it does not state the figures of both stages")
+    noise = stages is not None and result.published["sigmas"] == stages.sigmas
+    _require(noise, "the noise of its stages is not that of its loss")
+    if stages is not None:
+        paid = two_stage_loss(stages, Adjacency.REPLACE_ONE) <= privacy.loss.rho
+        _require(paid, "the charge is less than both stages cost under replace_one")
 
 
 def is_charged(result: RegressionResult, loss: Loss) -> bool:

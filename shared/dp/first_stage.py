@@ -28,7 +28,7 @@ MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
 _MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
-_LEAST_VARIANCE = SCALE**2 // 25
+_LEAST_VARIANCE, _LEAST_OF_LEVELS = SCALE**2 // 250, SCALE**2 // 25  # of numbers; of levels, which are rare then
 LEAST_RADIUS_SQUARED = Fraction(1, 4)
 _RADIUS_SQUARED_ENDS = Fraction(1, 2), Fraction(4)
 _UNIT_RADIUS = 80  # n sqrt(rho) / columns^1.5 where r is 1
@@ -45,10 +45,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAttribute:
-    """An attribute of so many encoded columns; one unless it is categorical."""
+    """An attribute of so many encoded columns; one unless it is categorical.
+
+    Attributes:
+        weight: of its squares in the norm of a mapped row; the more, the less noise it gets beside others.
+    """
 
     kind: Kind
     columns: int = 1
+    weight: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +136,9 @@ def expected_sums(stage: FirstStage, means: NDArray[np.float64], squares: NDArra
 def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
     """The map of a party's rows that follows from its noisy sums. Total: any sums give one that can be undone.
 
-    z = (x - m) / (sqrt(s) R) with means m, standard deviations s and R^2 = r^2 sum s: the mean square norm of a row is
-    1 / r^2. Where R^2 is no less than W^2, the sum over attributes of the largest 1/s, z = x / (sqrt(s) W) instead: no
-    row of the schema is longer than 1 then, and none is cut.
+    z = (x - m) sqrt(w / s) / R with means m, standard deviations s, weights w and R^2 = r^2 sum w s: the mean square
+    norm of a row is 1 / r^2. Where R^2 is no less than W^2, the sum over attributes of the largest w / s, z = x sqrt(w
+    / s) / W instead: no row of the schema is longer than 1 then, and none is cut.
 
     Args:
         stage: the noise in the sums.
@@ -142,17 +147,18 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     """
     totals = [int(total) for total in sums]
     squares = dict(zip(_numeric(stage.attributes), totals[stage.columns :], strict=True))
-    centres, deviations, longest, start = [], [], Fraction(0), 0
+    centres, deviations, weights, longest, start = [], [], [], Fraction(0), 0
     for attribute in stage.attributes:
         places = range(start, start + attribute.columns)
         found = [_column(stage, attribute.kind, totals[j], squares.get(j, 0)) for j in places]
         centres += [centre for centre, _ in found]
         deviations += [deviation for _, deviation in found]
-        longest += Fraction(SCALE, min(deviation for _, deviation in found))
+        weights += [attribute.weight] * attribute.columns
+        longest += attribute.weight * Fraction(SCALE, min(deviation for _, deviation in found))
         start = places.stop
-    cut = radius_squared * sum(deviations) / SCALE
+    cut = radius_squared * sum(w * s for w, s in zip(weights, deviations, strict=True)) / SCALE
     limit = min(cut, longest)
-    gains = [isqrt((SCALE << 2 * MATRIX_BITS) * limit.denominator // (s * limit.numerator)) for s in deviations]
+    gains = [isqrt(int((SCALE << 2 * MATRIX_BITS) * w / (s * limit))) for w, s in zip(weights, deviations, strict=True)]
     centre = np.array(centres, np.int64) if cut < longest else np.zeros(stage.columns, np.int64)
     return IntegerMap(np.diag(np.array(gains, np.int64)), centre)
 
@@ -210,4 +216,5 @@ def _column(stage: FirstStage, kind: Kind, total: int, squares: int) -> tuple[in
         squares, error = SCALE * total, (SCALE - 2 * centre) ** 2 * noise * n**2
     variance = (n * squares - total**2 + noise) // n**2
     uncertainty = isqrt((error + 2 * noise**2) // n**4)
-    return centre, isqrt(min(max(variance, uncertainty, _LEAST_VARIANCE), SCALE**2))
+    least = _LEAST_VARIANCE if kind is Kind.NUMERIC else _LEAST_OF_LEVELS
+    return centre, isqrt(min(max(variance, uncertainty, least), SCALE**2))

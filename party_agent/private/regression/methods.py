@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, exp
 from types import MappingProxyType
+from typing import Protocol
 
+import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression import floating, posterior, public_moment, sufficient
+from commingle.party_agent.private.regression import floating, posterior, public_moment, sufficient, two_stage
 from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Sample
@@ -16,6 +19,9 @@ from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.sums import WIDER, sums_loss
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import WIDER as WIDER_IN_STAGES
+from commingle.shared.dp.two_stages import TwoStages
 
 _GROUP_OF_TWO = 4
 _UP = 1 + 2.0**-40
@@ -81,6 +87,21 @@ class PublicMethod(Method):
     run: Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
 
+class StagedRun(Protocol):
+    """As `two_stage.two_stage`."""
+
+    def __call__(
+        self, q: NDArray[np.int64], stages: TwoStages, privacy: Privacy, draw: Sampler, *, intercept: bool
+    ) -> Estimate: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMethod(Method):
+    """On encoded rows, the label last, that it maps itself; exact noise, of stages planned for its loss."""
+
+    run: StagedRun
+
+
 METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
     {
         method.name: method
@@ -130,6 +151,15 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
     {
         "dp_pmtolse": PublicMethod(
             "dp_pmtolse", GAUSSIAN, public_moment.PMTOLSE_GUARANTEE, sums_loss, WIDER, public_moment.dp_pmtolse
+        )
+    }
+)
+
+
+STAGED: Mapping[str, StagedMethod] = MappingProxyType(
+    {
+        "two_stage": StagedMethod(
+            "two_stage", GAUSSIAN, two_stage.TWO_STAGE_GUARANTEE, sums_loss, WIDER_IN_STAGES, two_stage.two_stage
         )
     }
 )

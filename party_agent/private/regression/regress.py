@@ -4,25 +4,30 @@ Adversary: whoever reads the result, that is everybody. What they learn about on
 charge that was debited before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import Exact
-from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
+from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod, StagedMethod
+from commingle.party_agent.private.regression.problem import Estimate, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import TwoStages
+
+Encoded = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Features (m x d) and label (m) of some rows."""
 
 
 class ChargedLoss(CommittedCharge, Protocol):
@@ -42,9 +47,10 @@ class PrivateRegression:
         label_bound: the encoded target is cut to it.
         public: second moments of public rows so mapped; needed by `PublicMethod`.
         n: registered number of rows.
+        stages: planned for what the method costs; needed by `StagedMethod`.
     """
 
-    method: ExactMethod | FloatingMethod | PublicMethod
+    method: ExactMethod | FloatingMethod | PublicMethod | StagedMethod
     privacy: Privacy
     loss: Loss
     target: Attribute
@@ -53,6 +59,7 @@ class PrivateRegression:
     label_bound: float
     public: PublicMoments | None
     n: int
+    stages: TwoStages | None = None
 
     @property
     def row_bound(self) -> float:
@@ -89,38 +96,46 @@ def regress(
     """
     if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta:
         raise ValueError("the charge does not cover the regression")
-    sample = _sample(*_rows(table, task, charge, progress), task)
-    estimate = _run(task, sample, draw, generator)
+    encoded = list(_encoded(table, task, charge, progress))
+    if sum(len(labels) for _, labels in encoded) != task.n:
+        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+    if isinstance(task.method, StagedMethod):
+        q = np.vstack([np.column_stack(rows) for rows in encoded])
+        estimate = task.method.run(q, _stages(task), task.privacy, draw, intercept=task.rows.intercept)
+    else:
+        estimate = _run(task, task.method, _sample(encoded, task), draw, generator)
     if task.rows.intercept:
         return estimate
     return replace(estimate, coefficients=np.concatenate([[0.0], estimate.coefficients]))
 
 
-def _run(task: PrivateRegression, sample: Sample, draw: Sampler, generator: Callable[[], Generator]) -> Estimate:
-    if isinstance(task.method, FloatingMethod):
-        return task.method.run(sample, task.privacy, generator())
+def _run(
+    task: PrivateRegression,
+    method: ExactMethod | FloatingMethod | PublicMethod,
+    sample: Sample,
+    draw: Sampler,
+    generator: Callable[[], Generator],
+) -> Estimate:
+    if isinstance(method, FloatingMethod):
+        return method.run(sample, task.privacy, generator())
     measure = Exact(draw)
-    if isinstance(task.method, ExactMethod):
-        return task.method.run(sample, task.privacy, measure)
-    return task.method.run(sample, _public(task), task.privacy, measure)
+    if isinstance(method, ExactMethod):
+        return method.run(sample, task.privacy, measure)
+    return method.run(sample, _public(task), task.privacy, measure)
 
 
-def _rows(
+def _encoded(
     table: PrivateTable, task: PrivateRegression, charge: ChargedLoss, progress: Progress
-) -> tuple[Floats, Floats]:
-    rows, labels = [], []
+) -> Iterator[Encoded]:
+    """Features and label of each batch; not to be used before the last, which may raise SubjectsChangedError."""
     for batch in table.batches(charge.table, progress):
         features = np.hstack([batch.attributes[a.name] for a in task.features])
-        mapped, label = task.rows.apply(features, batch.attributes[task.target.name][:, 0])
-        rows.append(mapped)
-        labels.append(label)
-    x, y = np.concatenate(rows), np.concatenate(labels)
-    if len(y) != task.n:
-        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    return x, y
+        yield features, batch.attributes[task.target.name][:, 0]
 
 
-def _sample(x: Floats, y: Floats, task: PrivateRegression) -> Sample:
+def _sample(encoded: list[Encoded], task: PrivateRegression) -> Sample:
+    mapped = [task.rows.apply(*batch) for batch in encoded]
+    x, y = np.concatenate([rows for rows, _ in mapped]), np.concatenate([labels for _, labels in mapped])
     if isinstance(task.method, PublicMethod):
         labels = np.clip(y, -task.label_bound, task.label_bound)
         return transform(x, labels, _public(task), make=on_grid)
@@ -131,3 +146,9 @@ def _public(task: PrivateRegression) -> PublicMoments:
     if task.public is None:
         raise ValueError("this method needs public second moments")
     return task.public
+
+
+def _stages(task: PrivateRegression) -> TwoStages:
+    if task.stages is None:
+        raise ValueError("this method needs its stages planned")
+    return task.stages

@@ -25,7 +25,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
 )
 GENEROUS = Policy(regressions=RegressionPolicy(max_epsilon=3.0))
 EVERYTHING: frozenset[RegressionMethod] = frozenset(
-    {"ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"}
+    {"two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"}
 )
 
 

@@ -10,7 +10,7 @@ from commingle.party_agent.loop import Loop
 from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.regression import KIND
+from commingle.shared.documents.regression import KIND, RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
@@ -28,19 +28,24 @@ from tests.party_agent.releasing import dying_at
 from tests.world.consortium import Consortium, Noise, write_csv
 from tests.world.transport import no_fault, unreachable
 
+DRAWS_OF_TWO_STAGES = 5  # sums, squares; squares, products and sums of mapped rows
 POINTS = ("party.regression.debited", "party.regression.drawn", "party.committing", "party.regression.stored")
 
 
+@pytest.mark.parametrize("method", ["ssp", "two_stage"])
 @pytest.mark.parametrize("point", POINTS)
-def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(hospital: Consortium, point: str) -> None:
+def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(
+    hospital: Consortium, point: str, method: RegressionMethod
+) -> None:
+    asked = request(method=method)
     with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
-        Regressions(agent).ask(request())
+        Regressions(agent).ask(asked)
     with hospital.agent("clinic") as agent:
         (before,) = Regressions(agent).all()
         assert before.document is None  # what is stored is not shown before it is witnessed
-        stored = agent.ledger.signature(request().id, KIND)
+        stored = agent.ledger.signature(asked.id, KIND)
         assert (stored is not None) == (point == "party.regression.stored")
-        again = Regressions(agent).ask(request())
+        again = Regressions(agent).ask(asked)
         charge = only_charge(agent)
         assert charge.state is ChargeState.STORED
         assert charge.attempt == (1 if point == "party.regression.stored" else 2)
@@ -64,6 +69,24 @@ def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: 
         drawn = len(noise.calls)
         assert Regressions(agent).ask(request()).document == Regressions(agent).get(request().id).document is not None
         assert len(noise.calls) == drawn > 0
+
+
+@pytest.mark.parametrize("point", POINTS[:3])
+def test_both_stages_are_drawn_after_the_debit_and_again_after_a_crash(hospital: Consortium, point: str) -> None:
+    """In one step: never the second stage of one attempt on the sums of another."""
+    first, again, asked = Noise(), Noise(), request(method="two_stage")
+    states: list[ChargeState] = []
+    with hospital.agent("clinic", draw=first) as agent:
+        first.meanwhile = lambda: states.append(only_charge(agent).state)
+        with dying_at(point, nth=2 if point == "party.committing" else 1):
+            Regressions(agent).ask(asked)
+    assert set(states) <= {ChargeState.DEBITED}
+    assert len(first.calls) == (0 if point == "party.regression.debited" else DRAWS_OF_TWO_STAGES)
+    with hospital.agent("clinic", draw=again) as agent:
+        result = result_of(Regressions(agent).ask(asked))
+        assert agent.ledger.spent() == result.privacy.loss.rho
+    assert len(again.calls) == DRAWS_OF_TWO_STAGES
+    assert [sigma for sigma, _ in again.calls[:3]] == [int(sigma) for sigma in result.published["sigmas"]]
 
 
 def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_noise(hospital: Consortium) -> None:
@@ -263,4 +286,4 @@ def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: 
                 db.execute("UPDATE regressions SET method = NULL")
         result = result_of(Regressions(agent).ask(asked))
         assert only_charge(agent).loss == result.privacy.loss
-    assert result.method == "boosted_adassp"
+    assert result.method == "two_stage"

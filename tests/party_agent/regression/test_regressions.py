@@ -13,7 +13,7 @@ from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger import Debit
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.regression.methods import METHODS
+from commingle.party_agent.private.regression.methods import METHODS, STAGED
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
@@ -127,7 +127,7 @@ def test_day_of_regressions_is_counted_with_releases_and_ends(tmp_path: Path) ->
         Regressions(agent).ask(request(2))
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted({**METHODS, **STAGED}))
 def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path: Path, name: str) -> None:
     rules = RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True)
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
@@ -136,7 +136,7 @@ def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path:
         found = verify_regression(encode(done.document)).document
         assert found.privacy.loss == agent.ledger.lost() == done.charge.loss
         assert found.privacy.epsilon <= 1.0
-        assert found.privacy.exact_noise == (name in {"ssp", "adassp", "boosted_adassp"})
+        assert found.privacy.exact_noise == (name in {"two_stage", "ssp", "adassp", "boosted_adassp"})
         assert agent.ledger.lost().epsilon(agent.ledger.cap.delta) > 0
 
 
@@ -161,8 +161,26 @@ def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path)
 def test_auto_says_why_it_chose(hospital: Consortium) -> None:
     with hospital.agent("clinic") as agent:
         result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
-    assert result.method == "boosted_adassp"
+        divided = result_of(Regressions(agent).ask(request(2, method="auto", epsilon=0.1, row_norm=2.0)))
+    assert (result.method, divided.method) == ("two_stage", "boosted_adassp")  # which leaves rows as they are asked for
     assert result.reason.startswith("least predicted error at n = 3000, 3 columns and epsilon 0.1")
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
+def test_two_stages_find_the_slopes_and_their_document_verifies(hospital: Consortium, adjacency: str) -> None:
+    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
+        asked = request(method="two_stage", adjacency=adjacency, features=("age", "smoker", "blood"), epsilon=1.0)
+        done = Regressions(agent).ask(asked)
+        assert done.document is not None
+        found = verify_regression(encode(done.document)).document
+        assert verify_party_audit(audited(agent)).lost == done.charge.loss
+    assert {name: len(values) for name, values in found.published.items()} == {"sigmas": 3, "sums": 7, "moments": 20}
+    assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
+    own = found.privacy.own_loss.rho
+    assert done.charge.loss.rho.units == (own.units if adjacency == "replace_one" else -(-own.units * 201 // 80))
+    assert found.privacy.exact_noise
+    # OS entropy: 8 standard deviations of 0.25 about 19.6 (60 runs), which rows that are cut leave of 20
+    assert found.coefficients[2].original == pytest.approx(19.6, abs=2)
 
 
 def test_auto_takes_only_what_the_policy_allows(tmp_path: Path) -> None:
@@ -252,6 +270,10 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
         ({"features": ("height",)}, SpecError, "height"),
         ({"target": "blood"}, SpecError, "three levels"),
         ({"method": "dp_pmtolse"}, SpecError, "needs public rows"),
+        ({"method": "two_stage", "mapping": "per_row"}, SpecError, "maps rows itself"),
+        ({"method": "two_stage", "row_norm": 1.0}, SpecError, "maps rows itself"),
+        ({"method": "two_stage", "label_bound": 0.5}, SpecError, "maps rows itself"),
+        ({"method": "two_stage", "epsilon": 1e-7}, ParameterError, "too much noise"),
         ({"public": PublicSecondMoments(rows=9, features=((1.0,), (1.0,)), label=1.0)}, SpecError, "not 3 x 3"),
         ({"public": _SHRUNKEN}, SpecError, "no intercept of ones"),
         ({"calibration": "published"}, ParameterError, "not offered"),

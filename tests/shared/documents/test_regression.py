@@ -23,6 +23,7 @@ from commingle.shared.documents.regression import (
     RegressionResult,
     RowMapping,
     coefficients_of,
+    measured_attributes,
 )
 from commingle.shared.documents.regression_verification import is_charged, verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -30,6 +31,8 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.gaussian import gaussian_rho
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.two_stages import WIDER, plan_two_stages
 
 KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 TARGET = NumericAttribute(name="charges", lower=0, upper=100)
@@ -204,6 +207,58 @@ def test_result_under_add_remove_states_both_losses_and_is_accepted() -> None:
     ],
 )
 def test_adjacency_and_options_that_do_not_fit_together_are_refused_by_name(
+    forged: Callable[[], RegressionResult], said: str
+) -> None:
+    with pytest.raises(VerificationError, match=said):
+        verify_regression(signed(forged()))
+
+
+def staged(adjacency: Adjacency = Adjacency.REPLACE_ONE) -> RegressionResult:
+    """Five columns, of which two are numbers: the age and the charges."""
+    stages = plan_two_stages(measured_attributes(TARGET, FEATURES), n=RESULT.n, rho=RHO, adjacency=adjacency)
+    figures = {"sigmas": tuple(map(float, stages.sigmas)), "sums": (1.0,) * 7, "moments": (1.0,) * 20}
+    whole = RESULT if adjacency is Adjacency.REPLACE_ONE else ADD_REMOVE
+    return whole.model_copy(update={"method": "two_stage", "published": figures})
+
+
+def staged_with(**changes: object) -> Callable[[], RegressionResult]:
+    return lambda: staged().model_copy(update=changes)
+
+
+def published_with(name: str, *values: float) -> Callable[[], RegressionResult]:
+    return lambda: staged().model_copy(update={"published": {**staged().published, name: values}})
+
+
+def charged_in_stages(units: int) -> RegressionResult:
+    added = ADDED.model_copy(update={"rho_units": str(units)})
+    return staged(Adjacency.ZERO_OUT).model_copy(update={"privacy": added})
+
+
+def test_two_stages_with_the_noise_of_their_loss_are_accepted_under_either_adjacency() -> None:
+    found = verify_regression(signed(staged()))
+    assert found.document == staged()
+    assert "noise and the cost of both stages" in found.findings[-1]
+    charge = -(-RHO.units * WIDER.numerator // WIDER.denominator)
+    assert verify_regression(signed(charged_in_stages(charge))).document.privacy.own_loss.rho == RHO
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (staged_with(published={}), "figures of both stages"),
+        (published_with("sums", *[1.0] * 6), "figures of both stages"),
+        (published_with("moments", *[1.0] * 21), "figures of both stages"),
+        (published_with("more", 1.0), "figures of both stages"),
+        (published_with("sigmas", *(s - 1 for s in staged().published["sigmas"])), "noise of its stages"),
+        (staged_with(privacy=OLDER, calibration="zcdp"), "noise of its stages"),
+        (staged_with(n=1 << 24), "noise of its stages"),
+        (staged_with(request=ASKED.model_copy(update={"mapping": "per_row_with_label"})), "with a mapping"),
+        (staged_with(request=ASKED.model_copy(update={"row_norm": 1.0})), "with a mapping"),
+        (staged_with(request=ASKED.model_copy(update={"label_bound": 0.5})), "with a mapping"),
+        (lambda: charged_in_stages(2 * RHO.units), "less than both stages cost"),
+    ],
+)
+def test_two_stages_that_do_not_fit_their_loss_are_refused_by_name(
     forged: Callable[[], RegressionResult], said: str
 ) -> None:
     with pytest.raises(VerificationError, match=said):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -128,17 +129,19 @@ ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
     n=st.integers(1, 2**31),
     sigma=st.sampled_from([1, 2**20, 2**33]),
     radius=st.fractions(Fraction(1, 4), 6),
+    weight=st.sampled_from([Fraction(1), Fraction(16)]),
 )
 def test_any_sums_give_a_map_that_can_be_applied_and_undone(
-    sums: list[int], n: int, sigma: int, radius: Fraction
+    sums: list[int], n: int, sigma: int, radius: Fraction, weight: Fraction
 ) -> None:
     """Else a refusal would be a fact about noise and rows that nobody has paid for."""
-    stage = FirstStage(MIXED, n, sigma, min(sigma * SCALE, SIGMA_LIMIT))
+    attributes = (*MIXED[:3], MeasuredAttribute(Kind.NUMERIC, weight=weight))
+    stage = FirstStage(attributes, n, sigma, min(sigma * SCALE, SIGMA_LIMIT))
     made = scaling(stage, np.array(sums), radius_squared=radius)
     gains = np.diag(made.matrix)
     assert np.array_equal(np.diag(gains), made.matrix)
     assert 0 < gains.min() <= gains.max() <= ROW_SUM_LIMIT << 20
-    assert gains.max() <= 3 * gains.min() < CONDITION_LIMIT * gains.min()
+    assert gains.max() <= 5 * sqrt(weight) * gains.min() < CONDITION_LIMIT * gains.min()
     assert np.abs(made.centre).max() <= SCALE
     assert made.centre[1:4].min() >= 0
     ends = np.array([[SCALE] * 6, [-SCALE, 0, 0, 0, -SCALE, -SCALE]])
@@ -163,7 +166,11 @@ def test_mapped_and_cut_rows_are_no_farther_apart_than_two_row_norms(
 @given(data=st.data(), fraction_bits=st.sampled_from([14, 15]))
 def test_no_row_is_cut_where_the_radius_holds_all_of_them(data: st.DataObject, fraction_bits: int) -> None:
     """Columns at the ends of their bounds: s is 1, so r^2 = 2 is beyond the longest row."""
-    attributes = (BINARY, NUMBER, BINARY)
+    attributes = (
+        BINARY,
+        data.draw(st.sampled_from([NUMBER, MeasuredAttribute(Kind.NUMERIC, weight=Fraction(3))])),
+        BINARY,
+    )
     stage = FirstStage(attributes, 8, 1, 1)
     q = np.array(list(product((-SCALE, SCALE), repeat=3)))
     made = scaling(stage, column_sums(q, attributes), radius_squared=Fraction(2))
@@ -194,11 +201,27 @@ def test_exact_sums_centre_the_rows_and_give_them_the_norm_that_was_asked() -> N
     np.testing.assert_allclose(z.std(axis=0) / np.sqrt(s), z.std(axis=0)[0] / np.sqrt(s[0]), rtol=1e-3)
 
 
-def test_number_that_hardly_varies_is_scaled_as_one_of_deviation_a_fifth() -> None:
-    q = quantise(np.random.default_rng(0).uniform(-1, 1, (20_000, 2)) * [0.02, 0.8])
-    stage = FirstStage((NUMBER, NUMBER), len(q), 1, 1)
+def test_rare_level_is_scaled_as_one_of_deviation_a_fifth_and_a_narrow_number_as_it_is() -> None:
+    draw = np.random.default_rng(0)
+    numbers = quantise(draw.uniform(-1, 1, (20_000, 2)) * [0.15, 0.8])
+    rare = (draw.uniform(size=(20_000, 1)) < 0.01) * 2 * SCALE - SCALE
+    q = np.hstack([numbers, rare]).astype(np.int64)
+    stage = FirstStage((NUMBER, NUMBER, BINARY), len(q), 1, 1)
     gains = np.diag(scaling(stage, column_sums(q, stage.attributes), radius_squared=Fraction(1)).matrix)
-    assert gains[0] / gains[1] == pytest.approx((q[:, 1] / SCALE).std() ** 0.5 * 5**0.5, rel=1e-3)
+    narrow, wide = (numbers / SCALE).std(axis=0)
+    assert gains[:2] / gains[2] == pytest.approx(np.sqrt(0.2 / np.array([narrow, wide])), rel=1e-3)
+
+
+def test_heavier_attribute_is_spread_by_the_root_of_its_weight() -> None:
+    q, heavier = table(20_000), (*MIXED[:3], MeasuredAttribute(Kind.NUMERIC, weight=Fraction(4)))
+    plain, weighted = (
+        scaling(FirstStage(kinds, len(q), 1, 1), column_sums(q, kinds), radius_squared=Fraction(9, 4))
+        for kinds in (MIXED, heavier)
+    )
+    ratios = np.diag(weighted.matrix) / np.diag(plain.matrix)
+    assert ratios[-1] == pytest.approx(2 * ratios[0], rel=1e-4)
+    assert ratios[:-1] == pytest.approx(ratios[0], rel=1e-4)
+    assert ((weighted.rows(q) / SCALE) ** 2).sum(axis=1).mean() == pytest.approx(4 / 9, rel=1e-3)
 
 
 @given(hnp.arrays(np.int64, (5, 2), elements=STEPS), st.fractions(Fraction(1, 4), 6))

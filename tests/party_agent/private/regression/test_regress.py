@@ -11,17 +11,20 @@ from numpy.random import default_rng
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, WITH_PUBLIC_ROWS
+from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
 from commingle.party_agent.private.regression.problem import Floats, Neighbours
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression, regress
 from commingle.party_agent.private.regression.row_map import RowMap
+from commingle.party_agent.private.regression.sums import sums_loss
+from commingle.party_agent.private.regression.two_stage import adjacency_of
 from commingle.party_agent.private.table import PrivateTable
-from commingle.shared.documents.regression import RowMapping
+from commingle.shared.documents.regression import RowMapping, measured_attributes
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 from tests.party_agent.private.tables import column, table_of
 
 N = 500
@@ -55,7 +58,7 @@ def table() -> PrivateTable:
 
 
 def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
-    method = METHODS[name] if name in METHODS else WITH_PUBLIC_ROWS[name]
+    method = {**METHODS, **WITH_PUBLIC_ROWS, **STAGED}[name]
     privacy = Privacy(
         1.0, 1e-6, calibration=min(method.calibrations - {NoiseCalibration.ANALYTIC, NoiseCalibration.CLASSICAL})
     )
@@ -69,8 +72,14 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
         label_bound=1.0,
         public=None,
         n=N,
+        stages=stages_of(privacy) if name in STAGED else None,
     )
     return replace(whole, **changes)
+
+
+def stages_of(privacy: Privacy) -> TwoStages:
+    attributes = measured_attributes(Y, (X, Z))
+    return plan_two_stages(attributes, n=N, rho=sums_loss(privacy).rho, adjacency=adjacency_of(privacy))
 
 
 def paid(wanted: PrivateRegression, source: PrivateTable) -> Charge:
@@ -122,7 +131,7 @@ def test_charge_that_does_not_cover_the_loss_draws_nothing(lower: Loss) -> None:
         regress(source, wanted, charge=charge, draw=silence, generator=never)
 
 
-@pytest.mark.parametrize("name", ["ssp", "objpert"])
+@pytest.mark.parametrize("name", ["ssp", "objpert", "two_stage"])
 def test_other_subjects_draw_nothing(name: str) -> None:
     wanted = task(name)
     other = replace(paid(wanted, table()), table=TableDigest("0" * 64))
@@ -207,7 +216,8 @@ def test_charge_is_that_of_a_replaced_row_whatever_is_asked_for() -> None:
     pair = METHODS["objpert"].charge(printed)
     assert pair.rho == Loss.approximate(1.0).rho
     assert (1 + exp(0.5)) * 1e-6 <= pair.delta < (1 + exp(0.5)) * 1e-6 * (1 + 1e-9)
-    for name, method in METHODS.items():
+    assert STAGED["two_stage"].charge(privacy) == Loss(Rho(-(-201 * sums // 80)))
+    for name, method in {**METHODS, **STAGED}.items():
         replaced = replace(privacy, adjacency=Neighbours.REPLACE_ONE, calibration=min(method.calibrations))
         assert method.charge(replaced) == method.loss(replaced), name
 

@@ -1,0 +1,194 @@
+"""Expected errors of methods, in formulas: from n, second moments, bounds, epsilon and delta alone.
+
+First order in the noise, at features that explain half of the target's variance (docs/design/methods.md#outlook).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import erf, inf, sqrt
+from types import MappingProxyType
+
+import numpy as np
+
+from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.party_agent.private.regression.public_moment import tail
+from commingle.party_agent.private.regression.sufficient import ROUNDS
+from commingle.party_agent.private.regression.sums import norm_bound, sums_loss, sums_sensitivity
+from commingle.party_agent.private.regression.two_stage import adjacency_of
+from commingle.shared.documents.regression import RegressionMethod, measured_attributes
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
+from commingle.shared.estimation.posterior import exponent
+
+_EXPLAINED = 0.5
+_ITERATIONS = 20
+_LEAST = 1e-12  # of a label's mean square: whoever gives public moments may give any
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionDesign:
+    """What is known of rows and target before any is read.
+
+    Attributes:
+        moment: D x D second moment of a row, the intercept first where there is one.
+        label: mean square of the encoded target.
+        row_bound, label_bound: of the sample.
+        public_rows: rows `moment` was taken from; 0 where it was assumed.
+        intercept: whether the first column of `moment` is that of ones.
+    """
+
+    moment: Floats
+    label: float
+    n: int
+    row_bound: float
+    label_bound: float
+    public_rows: int = 0
+    intercept: bool = True
+
+    @property
+    def signal(self) -> float:
+        """Root mean square of what the features explain, in encoded units of the target."""
+        return sqrt(_EXPLAINED * self.label)
+
+
+def _values(design: RegressionDesign) -> Floats:
+    return np.linalg.eigvalsh(design.moment).astype(np.float64)
+
+
+def _coefficients(design: RegressionDesign, values: Floats) -> float:
+    """||theta||^2 where each principal direction explains as much as any other: v_j theta_j^2 = signal^2 / D."""
+    return design.signal**2 * float(np.mean(1 / values))
+
+
+def _noise(design: RegressionDesign, privacy: Privacy) -> tuple[float, float]:
+    """Standard deviations of the noise on the diagonal of X^T X, and in X^T y."""
+    gram = gaussian_multiplier(privacy, 1) * sums_sensitivity(design.row_bound, replaces=privacy.replaces)
+    return gram, gram * design.label_bound / design.row_bound
+
+
+def _squared(gram: float, cross: float, squared_coefficients: float, d: int) -> float:
+    """Mean square of an entry of noise_b - noise_A theta: off-diagonal entries have half the variance."""
+    return cross**2 + gram**2 * squared_coefficients * (1 + 1 / d) / 2
+
+
+def _ssp(design: RegressionDesign, privacy: Privacy) -> float:
+    """As adassp without its ridge, where the noise does not drown the least eigenvalue."""
+    gram, _ = _noise(design, privacy)
+    usable = design.n * float(_values(design)[0]) > gram * norm_bound(len(design.moment))
+    return _from_noisy_sums(design, privacy, ridge=0.0) if usable else inf
+
+
+def _adassp(design: RegressionDesign, privacy: Privacy) -> float:
+    """Of noisy sums with its lambda."""
+    return _from_noisy_sums(design, privacy, ridge=_ridge(design, _noise(design, privacy)[0]))
+
+
+def _from_noisy_sums(design: RegressionDesign, privacy: Privacy, *, ridge: float) -> float:
+    """E^2 = sum_j (sd^2 v_j + lambda^2 signal^2 / D) / (n v_j + lambda)^2, sd^2 of `_squared`."""
+    gram, cross = _noise(design, privacy)
+    values, d = _values(design), len(design.moment)
+    noise = _squared(gram, cross, _coefficients(design, values), d)
+    shrunk = ridge**2 * design.signal**2 / d
+    return sqrt(float(np.sum((noise * values + shrunk) / (design.n * values + ridge) ** 2)))
+
+
+def _ridge(design: RegressionDesign, gram: float) -> float:
+    """The lambda of adassp, at the expected least eigenvalue."""
+    return max(0.0, gram * norm_bound(len(design.moment)) - design.n * float(_values(design)[0]))
+
+
+def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
+    """Shrinkage m_j and variance w_j along every principal direction, round by round, from signal^2 / D and 0.
+
+    Residuals of deviation r, taken as Gaussian, pass g = erf(Y / (T r sqrt 2)) of themselves through the cut (Bussgang
+    1952), so a round leaves 1 - g n v_j / (n v_j + lambda) of either and adds adassp's noise, with g of that in X^T X.
+    """
+    gram, cross = _noise(design, privacy)
+    values, ridge, clip, d = _values(design), _ridge(design, gram), design.label_bound / ROUNDS, len(design.moment)
+    left, moved = np.full(d, design.signal**2 / d), np.zeros(d)
+    unexplained = design.label - design.signal**2
+    for _ in range(ROUNDS):
+        passed = erf(clip / sqrt(2 * (unexplained + float(np.sum(left + moved)))))
+        noise = _squared(passed * gram, cross / sqrt(ROUNDS), float(np.sum((left + moved) / values)), d)
+        kept = (1 - passed * design.n * values / (design.n * values + ridge)) ** 2
+        left, moved = kept * left, kept * moved + noise * values / (design.n * values + ridge) ** 2
+    return sqrt(float(np.sum(left + moved)))
+
+
+def _two_stage(design: RegressionDesign, privacy: Privacy) -> float:
+    """As from noisy sums of mapped rows, of which cutting leaves a share, with the ridge that the prior amounts to.
+
+    The map is that of first sums without noise, every column counted as a number.
+    """
+    means, centred = _centred(design)
+    try:
+        stages = _stages(design, privacy)
+    except ParameterError:
+        return inf
+    label = max(design.label, _LEAST)
+    squares = np.append(np.diag(centred) + means**2, label)
+    made = stages.map(np.rint(np.concatenate([np.append(means, 0.0) * SCALE, squares * SCALE**2]) * design.n))
+    inverse, centre = made.undo()
+    scales, count = 1 / np.diag(inverse), len(means)
+    spread = squares - np.append(means, 0.0) ** 2 + (np.append(means, 0.0) - centre) ** 2
+    square = float(spread @ scales**2)
+    rows = design.n * min(1.0, 1 / square)
+    sd, linear = stages.sigma / SCALE**2, stages.linear_sigma / SCALE
+    values = np.maximum(np.linalg.eigvalsh(centred * np.outer(scales[:-1], scales[:-1])), 0.0)
+    mapped = label * scales[-1] ** 2
+    bias = _attenuation(square, (1 - _EXPLAINED) * mapped) if float(scales @ scales) > 1 else 0.0
+    each, coefficients = _EXPLAINED * mapped / count, 0.0
+    for _ in range(_ITERATIONS):
+        noise = _squared(sd, sd / sqrt(2), coefficients, count)
+        ridge = exponent(count + 1) * noise / (rows * (1 - _EXPLAINED) * mapped)
+        coefficients = each * float(np.sum(values * (rows / (rows * values + ridge)) ** 2))
+    slopes = float(np.sum((noise * values + ridge**2 * each) / (rows * values + ridge) ** 2))
+    level = (linear / rows) ** 2 * (1 + coefficients) if design.intercept else 0.0
+    return sqrt(slopes + level + bias**2 * _EXPLAINED * mapped) / float(scales[-1])
+
+
+def _attenuation(square: float, residual: float) -> float:
+    """By how much slopes fall short where rows of that mean square norm are cut at 1, residuals' part of it as given.
+
+    A row is weighed down by its own residual: 2 v / (1 + 2 v) for v = residual / square, of the share that is cut.
+    """
+    share = 2 * residual / square
+    return share / (1 + share) / (1 + square**-3)
+
+
+def _stages(design: RegressionDesign, privacy: Privacy) -> TwoStages:
+    features = len(design.moment) - design.intercept
+    numbers = tuple(NumericAttribute(name=str(j), lower=-1, upper=1) for j in range(features + 1))
+    attributes = measured_attributes(numbers[-1], numbers[:-1])
+    rho = sums_loss(privacy).rho
+    return plan_two_stages(attributes, n=design.n, rho=rho, adjacency=adjacency_of(privacy))
+
+
+def _centred(design: RegressionDesign) -> tuple[Floats, Floats]:
+    """Means of the features, 0 where no intercept tells them, and their second moments about these."""
+    if not design.intercept:
+        return np.zeros(len(design.moment)), design.moment
+    means = design.moment[0, 1:]
+    return means, design.moment[1:, 1:] - np.outer(means, means)
+
+
+def _dp_pmtolse(design: RegressionDesign, privacy: Privacy) -> float:
+    """Transformed rows have moment I, radius^2 D t and labels radius^2 t: as ssp, in units of the label's deviation."""
+    t, d = tail(design.n), len(design.moment)
+    mapped = RegressionDesign(np.eye(d), 1.0, design.n, sqrt(d * t), sqrt(t), design.public_rows)
+    return sqrt(design.label) * _ssp(mapped, privacy)
+
+
+PREDICTED: Mapping[RegressionMethod, Callable[[RegressionDesign, Privacy], float]] = MappingProxyType(
+    {
+        "two_stage": _two_stage,
+        "adassp": _adassp,
+        "boosted_adassp": _boosted_adassp,
+        "dp_pmtolse": _dp_pmtolse,
+        "ssp": _ssp,
+    }
+)
+"""Of two with the same error the former is taken: adassp is ssp where noise is small, and safe where it is not."""
