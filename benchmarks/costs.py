@@ -135,7 +135,8 @@ def plans(columns: int) -> Bodies:
             yield "/v1/plans", f"{mechanism} of {parties}", {"study": study}
     table = (np.eye(columns + 1) * 0.3333333333333333).tolist()
     table[0][0] = 1.0
-    yield "/v1/plans", "a public table", {"study": study_of("moments", columns, 1), "second_moments": table}
+    public = {"second_moments": table, "public_rows": 1000}
+    yield "/v1/plans", "a public table", {"study": study_of("moments", columns, 1), **public}
     wide = {"matrix": np.eye(columns).tolist(), "centre": [0.0] * columns}
     whitened = study_of("rmgm", columns, 1)
     whitened["parties"][0] |= {"whitening": wide, "row_norm": 1.0}

@@ -2,8 +2,9 @@
 
 python -m benchmarks.experiments [NAME ...] [--data DIR] [--out DIR]
 
-Without names it lists them and says how many of the tables that they need are at hand (docs/tables.md). With names it
-runs those; what a page's own command writes into docs/ goes to --out instead, to be compared.
+Without names it lists them and the tables that they need, with licence, source and checksum, and says which are at hand
+(docs/tables.md: how to make them). With names it runs those; what a page's own command writes into docs/ goes to --out
+instead, to be compared.
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _SIXTEEN = (*TUNING, *REPORTING)
 _FOUR = ("bike_hour", "diabetes130", "gpu_sgemm", "winequality_white")
 _CLINICS = ("blood_pressure", "body_measures", "demographics", "insurance", "lifestyle")
 _NHANES = tuple(f"nhanes_{clinic}" for clinic in _CLINICS)
+_SAMPLED = ("airfoil", "insurance_numeric", "winequality_white", "bike_hour", "skillcraft", "nhanes_bp")
 _PLANNED = (*_FOUR, "kin40k", "protein", "tamielectric", "airfoil", "concrete", "insurance_numeric")
 
 
@@ -60,10 +62,10 @@ def _regressions(*, of_wang: bool = False) -> tuple[str, ...]:
 
 
 EXPERIMENTS = (
-    Experiment("wang2018", "wang2018.md", _regressions(of_wang=True), 4),
-    Experiment("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 3),
-    Experiment("wu2022", "wu2022.md", ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500"), 11),
-    Experiment("public_moment", "public_moment.md", ("winequality_white",), 1),
+    Experiment("wang2018", "wang2018.md", _regressions(of_wang=True), 6),
+    Experiment("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 4),
+    Experiment("wu2022", "wu2022.md", ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500"), 13),
+    Experiment("public_moment", "public_moment.md", ("winequality_white",), 2),
     Experiment("central", "central.md", (*TABLES["central"], _FOLDS), 5, (*_FIGURES, "--no-peers")),
     Experiment("later", "regression.md", (*TABLES["later"], _FOLDS), None, _NUMBERS),
     Experiment("regression_choice", "regression.md", _SIXTEEN, 2, _NUMBERS),
@@ -72,6 +74,7 @@ EXPERIMENTS = (
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
     Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
+    Experiment("planning_samples", "planning.md", _SAMPLED, 6, _NUMBERS),
     Experiment("adaptive", "prediction.md", _regressions(), None, _OUT),
     Experiment(
         "second_moments", "prediction.md", _regressions(), None, ("--data", "{data}", "--out", "{out}/{name}.json")
@@ -84,10 +87,10 @@ EXPERIMENTS = (
 
 
 def listing(data: Path) -> list[str]:
-    """A table of the experiments, and what is wrong with the tables that they need."""
+    """The experiments, and of the tables that they need whether they are at hand, licence, source and checksum."""
     wanted, known = dict.fromkeys(name for each in EXPERIMENTS for name in each.tables), recorded()
     found = {name: standing(data, known[name]) for name in wanted}
-    lines = heading("name", "page", "minutes", "tables at hand")
+    lines = heading("experiment", "page", "minutes", "tables at hand")
     for each in EXPERIMENTS:
         there = sum(found[name] == "at hand" for name in each.tables)
         minutes = "not timed" if each.minutes is None else f"{each.minutes:g}"
@@ -95,6 +98,10 @@ def listing(data: Path) -> list[str]:
     for state in ("missing", "other values"):
         affected = [name for name in wanted if found[name] == state]
         lines += ["", f"{state}: {', '.join(affected)}"] if affected else []
+    lines += ["", *heading("table", "here", "licence", "source", "SHA-256")]
+    for name, state in sorted(found.items()):
+        sources = dict.fromkeys("/".join(source.split("/")[:5]) for source in known[name]["sources"].split())
+        lines.append(row(name, state, known[name]["licence"], " ".join(sources), known[name]["sha256"]))
     return lines
 
 

@@ -17,6 +17,7 @@ from benchmarks.methods.mapping import (
     unstandardised,
 )
 from benchmarks.wang2018_data import FOLDS, Table
+from benchmarks.wang2018_methods import at_defaults
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
@@ -31,7 +32,7 @@ class Setting:
         clip_test: whether test rows are cut too.
         split_first: whether scales come from the training rows alone, or from all rows before the split.
         centre_label: whether the label's mean is taken off first, which the thesis's equations do not.
-        method: "adassp", "ssp", or "ridge" without privacy.
+        method: "adassp", "ssp", or "ridge" without privacy; "auto" is what the product takes, with its own noise.
     """
 
     into: Into = Into.MAXIMUM
@@ -94,8 +95,14 @@ FIGURES: Mapping[str, Mapping[str, Setting]] = {
         "maximum, c = 1.6": Setting(c=1.6),
         "per_row_with_label": Setting(Into.PER_ROW_WITH_LABEL),
     },
+    "At our defaults": {
+        "AdaSSP, row": _WANG,
+        "Commingle, row": replace(_WANG, method="auto"),
+        "AdaSSP, largest, c = 1.3": replace(_LARGEST, c=1.3),
+        "Commingle, largest, c = 1.3": replace(_LARGEST, c=1.3, method="auto"),
+    },
 }
-"""The thesis's figures by its numbers; its section 3.3.3 has none."""
+"""The thesis's figures by its numbers; its section 3.3.3 has none, and the last is ours."""
 GRID = tuple(
     Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
     for into, intercept, c, method, calibration in product(
@@ -111,12 +118,13 @@ class Prepared:
     """One fold under one setting.
 
     Attributes:
-        train: the sums X^T X and X^T y of the training rows, in d rows.
+        train: the training rows; `sums` has their X^T X and X^T y in d rows.
         label_mean: of the rows that the scales come from, whether or not it is taken off.
     """
 
     fold: int
     train: Sample
+    sums: Sample
     scales: Scales
     label_mean: float
     test_x: Floats
@@ -136,12 +144,12 @@ def prepared(table: Table, setting: Setting, fold: int) -> Prepared:
     mapped = map_rows(x, table.y, mapping=setting.into, scales=scales, intercept=setting.intercept)
     train = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=mapped.row_bound, label_bound=1.0)
     return Prepared(
-        fold, _with_its_sums(train), scales, float(table.y[seen].mean()), x[test], table.y[test], mapped.x[test]
+        fold, train, _with_its_sums(train), scales, float(table.y[seen].mean()), x[test], table.y[test], mapped.x[test]
     )
 
 
 def _with_its_sums(sample: Sample) -> Sample:
-    """X = Q R: R has X's Gram matrix, and Q^T y with it X^T y. All that the methods here read, and quick."""
+    """X = Q R: R has X's Gram matrix, and Q^T y with it X^T y. All that most methods here read, and quick."""
     q, r = np.linalg.qr(sample.x)
     return replace(sample, x=r.astype(np.float64), y=(q.T @ sample.y).astype(np.float64))
 
@@ -153,10 +161,12 @@ def all_folds(table: Table, setting: Setting, *, folds: int = FOLDS) -> list[Pre
 
 def coefficients(part: Prepared, setting: Setting, privacy: Privacy, draw: np.random.Generator) -> Floats:
     """Theta in the units of the mapped rows."""
+    if setting.method == "auto":
+        return at_defaults(part.train, privacy, draw)
     method = IN_PARTS.get(setting.method)
     if method is not None:
-        return method.run(part.train, privacy, FloatingPoint(draw)).coefficients
-    return np.linalg.lstsq(part.train.x, part.train.y)[0].astype(np.float64)
+        return method.run(part.sums, privacy, FloatingPoint(draw)).coefficients
+    return np.linalg.lstsq(part.sums.x, part.sums.y)[0].astype(np.float64)
 
 
 def in_units(theta: Floats, part: Prepared, setting: Setting) -> tuple[float, Floats]:

@@ -7,26 +7,35 @@ it has no guarantee. Output is Markdown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.random import Generator
+from scipy.optimize import brentq
 
 from benchmarks.methods.dp_olse import dp_olse, radii_from_public, radii_from_rows
-from benchmarks.methods.second_moment import TIGHT, TRIANGLE, dp_pmtolse
-from benchmarks.public_moment_designs import Rows, condition, synthetic, wine, wine_table
+from benchmarks.methods.second_moment import TIGHT, TRIANGLE, dp_pmtolse, noisy_second_moment
+from benchmarks.public_moment_designs import WINE_PUBLIC, Rows, condition, synthetic, wine, wine_table
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wang2018_panels import Panel, draw_panels
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.public_moment import dp_pmtolse as offered
+from commingle.shared.dp.calibration import rho_of_epsilon
 
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)
-METHODS = ("DP-OLSE, private radii", "DP-OLSE, public radii", "DP-PMTOLSE, published", "DP-PMTOLSE, tight")
+METHODS = (
+    *("DP-OLSE, private radii", "DP-OLSE, public radii"),
+    *("DP-PMTOLSE, published", "DP-PMTOLSE, tight", "DP-PMTOLSE, Commingle"),
+)
+_DELTA = 1e-6  # the product is asked for (epsilon, delta): its epsilon is what rho comes to
+_STABLE = 0.5
 _CONDITIONS = ("condition_before", "condition_after", "least_before", "least_after")
 _RHO = "\N{GREEK SMALL LETTER RHO}"
 WARNING = (
@@ -41,11 +50,14 @@ Samples = dict[Any, list[float]]
 def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool) -> dict[tuple[str, float], Floats]:
     """Coefficients of every method and rho; DP-OLSE only if `baseline`."""
     public, measure, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
+    [apart] = draw.spawn(1)  # the other methods' draws stay what they are without it
     whitened = transform(rows.x, rows.y, public, make=clip_sample)
     for rho in rhos:
         for name, distance in (("published", TRIANGLE), ("tight", TIGHT)):
             fit = dp_pmtolse(whitened, public, rho, measure, distance=distance)
             found[f"DP-PMTOLSE, {name}", rho] = fit.coefficients
+        ours = offered(whitened, public, privacy_of(2 * rho), FloatingPoint(apart))
+        found["DP-PMTOLSE, Commingle", rho] = ours.coefficients
     if baseline:
         for source, radii in (
             ("private", radii_from_rows(rows.x, rows.y)),
@@ -58,9 +70,17 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
     return found
 
 
+@cache
+def privacy_of(rho: float) -> Privacy:
+    """What the product is asked for so that its one measurement costs rho."""
+    epsilon = brentq(lambda e: rho_of_epsilon(e, _DELTA) - rho, 1e-3, 1e5, xtol=1e-9)
+    return Privacy(float(epsilon), _DELTA, Neighbours.REPLACE_ONE, NoiseCalibration.ZCDP)
+
+
 def over_rows(make: Maker, *, rhos: Sequence[float], sizes: Sequence[int], trials: int) -> list[dict[str, Any]]:
     """Error over the number of private rows (figures 1 and 4)."""
     errors: Samples = {}
+    lengths: list[float] = []
     for trial in range(trials):
         draw = np.random.default_rng([1, trial])
         rows = make(draw)
@@ -71,7 +91,8 @@ def over_rows(make: Maker, *, rhos: Sequence[float], sizes: Sequence[int], trial
                 errors.setdefault((rho, n, name), []).append(_error(beta, rows))
             for rho in rhos:
                 errors.setdefault((rho, n, "OLS"), []).append(_error(plain, rows))
-    return _records(errors, ("rho", "n", "method"))
+            lengths.append(float(np.linalg.norm(rows.truth)))
+    return [r | {"truth": float(np.mean(lengths))} for r in _records(errors, ("rho", "n", "method"))]
 
 
 def over_public_rows(
@@ -96,7 +117,8 @@ def _error(beta: Floats, rows: Rows) -> float:
 
 def _records(errors: Samples, heads: Sequence[str]) -> list[dict[str, Any]]:
     return [
-        dict(zip(heads, key, strict=True)) | {"median": float(np.median(v)), "mean": float(np.mean(v))}
+        dict(zip(heads, key, strict=True))
+        | {"median": float(np.median(v)), "mean": float(np.mean(v)), "sd": float(np.std(v))}
         for key, v in errors.items()
     ]
 
@@ -143,6 +165,41 @@ def _medians(values: Sequence[tuple[float, ...]]) -> dict[str, float]:
     return dict(zip(_CONDITIONS, np.median(values, axis=0).tolist(), strict=True))
 
 
+def stabilities(*, trials: int) -> list[dict[str, Any]]:
+    """||(X^T X / n)^-1|| ||G||, which theorem 3 wants to be at most 1/2: medians over draws of rows and of noise."""
+    cells = []
+    for n in (1_000, 3_000, 10_000, 25_000, 100_000):
+        found: dict[tuple[float, str], list[float]] = {}
+        for trial in range(trials):
+            draw = np.random.default_rng([6, trial])
+            rows = synthetic(draw, n=n, public=20)
+            public = PublicMoments.of(rows.public_x, rows.public_y)
+            radii = radii_from_public(public, n)
+            bounded = clip_sample(rows.x, rows.y, row_bound=radii.row, label_bound=radii.label)
+            for name, sample in (
+                ("DP-OLSE, public radii", bounded),
+                ("DP-PMTOLSE, published", transform(rows.x, rows.y, public, make=clip_sample)),
+            ):
+                moment = sample.x.T @ sample.x / n
+                for rho in (2.0, 10.0):
+                    noisy = noisy_second_moment(sample, rho, FloatingPoint(draw), distance=TRIANGLE)
+                    norm = float(np.linalg.norm(noisy - moment, 2)) / float(np.linalg.eigvalsh(moment)[0])
+                    found.setdefault((rho, name), []).append(norm)
+        for (rho, name), norms in found.items():
+            met = float(np.mean(np.array(norms) <= _STABLE))
+            cells.append({"n": n, "rho": rho, "method": name, "median": float(np.median(norms)), "met": met})
+    return cells
+
+
+def stable_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Median, and the share of draws that meet the condition."""
+    names = list(dict.fromkeys(c["method"] for c in cells))
+    found = {(c["n"], c["rho"], c["method"]): f"{c['median']:.2g} ({c['met']:.0%})" for c in cells}
+    heads = dict.fromkeys((c["n"], c["rho"]) for c in cells)
+    lines = heading("n", _RHO, *names)
+    return lines + [row(f"{n:,}", f"{rho:g}", *(found[n, rho, name] for name in names)) for n, rho in heads]
+
+
 def run(*, quick: bool, data: Path) -> dict[str, Any]:
     """Everything, as one JSON document."""
     trials = 5 if quick else 300
@@ -151,7 +208,7 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
     plain, growing = partial(synthetic, n=10_000, public=20), partial(synthetic, n=25_000, public=135)
     publics = PUBLIC_ROWS[::3] if quick else PUBLIC_ROWS
     figures = {
-        "1": over_rows(plain, rhos=(2, 10), sizes=range(3_000, 10_001, 1_000), trials=trials),
+        "1": over_rows(plain, rhos=(2, 10), sizes=(*range(3_000, 10_001, 1_000), 3_500), trials=trials),
         "2": over_public_rows(growing, rhos=(10, 15, 20, 25), sizes=(10_000,), publics=publics, trials=trials),
         "3": over_public_rows(growing, rhos=(10,), sizes=range(5_000, 25_001, 5_000), publics=publics, trials=trials),
     }
@@ -162,6 +219,7 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
         "trials": trials,
         "conditions": synthetic_conditions(trials=min(trials, 50)),
         "wine_conditions": [] if table is None else wine_conditions(table, trials=min(trials, 50)),
+        "stability": stabilities(trials=min(trials, 50)),
         "figures": figures,
     }
 
@@ -169,11 +227,11 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
 def wine_figures(table: tuple[Floats, Floats], *, publics: Sequence[int], trials: int) -> dict[str, Any]:
     """Figures 4 and 5 with rows divided by their norms, and figure 4 without."""
     normed, plain = (partial(wine, table, row_norm=row_norm) for row_norm in (True, False))
-    rhos, sizes = (5, 50, 500), (3_000, 3_500, 4_000, 4_649)
+    rhos, sizes = (5, 50, 500), (3_000, 3_500, 4_000, 4_649, 3_800, 4_200)
     return {
         "4": over_rows(normed, rhos=rhos, sizes=sizes, trials=trials),
-        "4, without row norm": over_rows(plain, rhos=rhos, sizes=sizes[-1:], trials=trials),
-        "5": over_public_rows(normed, rhos=(5, 10, 20, 30), sizes=sizes[-1:], publics=publics, trials=trials),
+        "4, without row norm": over_rows(plain, rhos=rhos, sizes=(len(table[1]) - WINE_PUBLIC,), trials=trials),
+        "5": over_public_rows(normed, rhos=(5, 10, 20, 30), sizes=(4_649,), publics=publics, trials=trials),
     }
 
 
@@ -187,13 +245,19 @@ def markdown(report: dict[str, Any]) -> str:
         cells = report["figures"].get(number, [])
         if not cells:
             continue
-        lines += ["", f"Figure {number}, median error:", "", *heading(_RHO, "n", "OLS", *METHODS)]
-        found = {(c["rho"], c["n"], c["method"]): c["median"] for c in cells}
-        for rho, n in dict.fromkeys((c["rho"], c["n"]) for c in cells):
-            lines.append(row(f"{rho:g}", f"{n:,}", *(f"{found[rho, n, m]:.3g}" for m in ("OLS", *METHODS))))
+        for kind in ("median", "mean ± standard deviation"):
+            lines += ["", f"Figure {number}, {kind} of the error:", "", *heading(_RHO, "n", "OLS", *METHODS)]
+            found = {(c["rho"], c["n"], c["method"]): _said(c, kind) for c in cells}
+            for n, rho in sorted({(c["n"], c["rho"]) for c in cells}):
+                lines.append(row(f"{rho:g}", f"{n:,}", *(found[rho, n, m] for m in ("OLS", *METHODS))))
+    lines += ["", *stable_lines(report["stability"])]
     if "4" not in report["figures"]:
         lines.append("\nWhite wine is not at hand: figures 4 and 5 left out.")
     return "\n".join(lines)
+
+
+def _said(cell: Mapping[str, Any], kind: str) -> str:
+    return f"{cell['median']:.3g}" if kind == "median" else f"{cell['mean']:.3g} ± {cell['sd']:.2g}"
 
 
 def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[str, Any]:
@@ -203,7 +267,7 @@ def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[s
         value = cell[series]
         name = heads[series] + (value if isinstance(value, str) else f"{value:,g}")
         found.setdefault(name, []).append((cell[over], cell["median"]))
-    return found
+    return {name: sorted(points) for name, points in found.items()}
 
 
 def draw(report: dict[str, Any], folder: Path) -> None:

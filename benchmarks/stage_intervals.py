@@ -72,7 +72,7 @@ def _held(fitted: Fit, exact: Fit) -> list[bool]:
         return []
     low, high = fitted.intervals[1:].T
     slopes = exact.coefficients[1:]
-    return ((low <= slopes) & (slopes <= high)).tolist()
+    return [bool(held) for held in (low <= slopes) & (slopes <= high)]
 
 
 def measure(rows: Rows, *, draws: int) -> Iterator[Covered]:
@@ -81,8 +81,8 @@ def measure(rows: Rows, *, draws: int) -> Iterator[Covered]:
     for mechanism in mechanisms:
         for epsilon in _EPSILONS:
             one, two = (hits(rows, mechanism, epsilon=epsilon, stages=s, draws=draws) for s in (1, 2))
-            shares = [float(np.mean(found)) if found else float("nan") for found in (one, two)]
-            yield Covered(rows.case.name, mechanism, epsilon, *shares, counted=(len(one), len(two)))
+            share = [float(np.mean(found)) if found else float("nan") for found in (one, two)]
+            yield Covered(rows.case.name, mechanism, epsilon, share[0], share[1], (len(one), len(two)))
 
 
 def markdown(found: Sequence[Covered]) -> str:

@@ -19,10 +19,11 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.reporting import heading, options, row, write_json
+from benchmarks.wang2018_bounds import bound_errors, draw_regions, rate_table
 from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
 from benchmarks.wang2018_efficiency import SIZES, efficiency
 from benchmarks.wang2018_his_code import HEADLINE, HIS_CODE
-from benchmarks.wang2018_methods import FIXED, PRIVATE, Fit, mapped_errors
+from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Fit, mapped_errors
 from benchmarks.wang2018_panels import Panel, draw_panels
 from commingle.party_agent.private.regression.problem import Floats
 
@@ -34,8 +35,8 @@ WARNING = (
     "SSP, AdaSSP and AdaOPS under-noise each part (2.65 to 5.5 times its delta), that of OPS up to 2.3 times at\n"
     "epsilon 1; no proof covers the noise of his code's SSP and AdaOPS, nor of the ObjPert that is halved only."
 )
-_COLUMNS = (*FIXED, *PRIVATE)
-_ALL: Mapping[str, Fit] = {**FIXED, **PRIVATE, **HIS_CODE}
+_COLUMNS = (*FIXED, *PRIVATE, *DEFAULTS)
+_ALL: Mapping[str, Fit] = {**FIXED, **PRIVATE, **DEFAULTS, **HIS_CODE}
 _COMPARED = sorted({*HIS_CODE, *(name.partition(",")[0] for name in HIS_CODE)})
 _HEADLINE: Mapping[str, Fit] = {name: _ALL[name] for name in _COMPARED if name.partition(",")[0] in HEADLINE}
 
@@ -64,7 +65,7 @@ def over_epsilon(table: Table, *, epsilons: Sequence[float], runs: int) -> dict[
     """Median ten-fold mean of every method over epsilon."""
     cells = []
     for epsilon in epsilons:
-        found = mapped_errors(table, epsilon, {**FIXED, **PRIVATE}, runs=runs)
+        found = mapped_errors(table, epsilon, {**FIXED, **PRIVATE, **DEFAULTS}, runs=runs)
         cells.append({"epsilon": epsilon, "mse": {name: summary(errors)["mse"] for name, errors in found.items()}})
     return {"table": table.name, "cells": cells}
 
@@ -91,6 +92,7 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
         "over_epsilon": [
             over_epsilon(table, epsilons=EPSILONS[2:5] if quick else EPSILONS, runs=runs) for table in shown
         ],
+        "bounds": bound_errors(trials=5 if quick else 50),
         "efficiency": efficiency(SIZES[::8] if quick else SIZES, (0.1, 1.0), trials=5 if quick else 200),
     }
 
@@ -130,7 +132,7 @@ def markdown(report: dict[str, Any]) -> str:
         errors = cell["mean_squared_error"]
         ratios = (f"{errors[name] / errors['OLS']:.3g}" for name in heads[1:])
         lines.append(row(f"{cell['n']:,}", f"{errors['OLS']:.3g}", *ratios))
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *rate_table(report["bounds"])])
 
 
 def variants(rows: list[dict[str, Any]]) -> list[str]:
@@ -178,7 +180,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
         lines = {m: [(c["epsilon"], c["mse"][m]) for c in found["cells"]] for m in _COLUMNS}
         least = min(y for _, y in lines["non_private"])
         most = 30 * max(y for _, y in lines["trivial"])
-        private = {m: lines[m] for m in PRIVATE}
+        private = {m: lines[m] for m in (*PRIVATE, *DEFAULTS)}
         fixed = {m: lines[m] for m in FIXED}
         panels.append(Panel(found["table"], "ε", "test MSE", private, fixed, y_limits=(0.7 * least, most)))
     draw_panels(folder / "wang2018_epsilon.png", panels)
@@ -201,6 +203,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
         ),
     ]
     draw_panels(folder / "wang2018_efficiency.png", both)
+    draw_regions(folder / "wang2018_regions.png")
 
 
 @click.command()

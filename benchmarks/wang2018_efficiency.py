@@ -1,4 +1,4 @@
-"""How near AdaSSP and AdaOPS come to least squares as n grows (Wang 2018, simulation).
+"""How near SSP, AdaSSP and AdaOPS come to least squares as n grows (Wang 2018, figure 3), and what is the default here.
 
 x ~ N(0, I_10), theta_0 ~ U[0, 1]^10, y = x theta_0 + N(0, 1); ||X|| and ||Y|| are the largest row norm and label of
 the draw, which reads private rows. Up to 2^16 rows are drawn one by one; above, X^T X from its Wishart law, X^T y given
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import chi, norm, wishart
 
-from benchmarks.wang2018_methods import product_fit, published
+from benchmarks.wang2018_methods import FROM_SUMS, PRIVATE, published
 from commingle.party_agent.private.regression.problem import Floats, Sample
 
 D = 10
@@ -44,8 +44,8 @@ def simulated(n: int, draw: Generator) -> tuple[Sample, Floats]:
 
 
 def efficiency(sizes: Sequence[int], epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
-    """Mean squared errors ||theta - theta_0||^2 of least squares and of both methods; delta = 1/n^2."""
-    fits = {"AdaSSP": product_fit("adassp"), "AdaOPS": product_fit("adaops")}
+    """Mean squared errors ||theta - theta_0||^2 of least squares and of the methods; delta = 1/n^2."""
+    fits = {"SSP": PRIVATE["SSP"], "AdaSSP": PRIVATE["AdaSSP"], "AdaOPS": PRIVATE["AdaOPS"], **FROM_SUMS}
     cells = []
     for n in sizes:
         squares: dict[str, list[float]] = {}

@@ -5,6 +5,7 @@ SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: doc
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
@@ -14,9 +15,11 @@ from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.methods import ExactMethod
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.regression.forecasts import RegressionDesign
+from commingle.party_agent.regression.outlook import choose
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 
@@ -43,6 +46,30 @@ FIXED: Mapping[str, Fit] = {
     "non_private": lambda sample, _privacy, _draw: ridge_fit(sample, 1.0),
 }
 PRIVATE: Mapping[str, Fit] = {name: product_fit(name.lower()) for name in ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")}
+
+
+def at_defaults(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+    """What `party regress` takes by itself, knowing bounds alone: method, noise and ridge; neighbours as asked."""
+    asked = proved(privacy)
+    moment = np.eye(sample.d) * sample.row_bound**2 / sample.d
+    design = RegressionDesign(moment, sample.label_bound**2 / 3, sample.n, sample.row_bound, sample.label_bound)
+    method = METHODS[choose(design, asked).method]
+    if not isinstance(method, ExactMethod):
+        raise TypeError(f"{method.name} is not a method that is taken by default")
+    return method.run(sample, asked, FloatingPoint(draw)).coefficients
+
+
+def proved(privacy: Privacy) -> Privacy:
+    """The same with the product's noise."""
+    return replace(privacy, calibration=NoiseCalibration.ANALYTIC)
+
+
+_ADASSP = product_fit("adassp")
+DEFAULTS: Mapping[str, Fit] = {"Commingle": at_defaults}
+FROM_SUMS: Mapping[str, Fit] = {
+    "Commingle's AdaSSP": lambda sample, privacy, draw: _ADASSP(sample, proved(privacy), draw)
+}
+"""What defaults come to at many rows, and reads the sums of a sample alone."""
 
 
 def mapped_errors(

@@ -7,18 +7,22 @@ product's own code makes. Fits of Commingle are the product's. The real tables a
 Output is Markdown. The full run takes some minutes on one core.
 """
 
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from scipy.stats import spearmanr
 
 from benchmarks import wu2022_real
 from benchmarks.release_law import drawn_moments, exact_moments, private_moments
 from benchmarks.reporting import heading, options, row, write_json
 from benchmarks.wu2022_methods import DELTA
 from benchmarks.wu2022_pictures import draw_eigenvalues, draw_synthetic
+from benchmarks.wu2022_rates import LARGE, rates
+from benchmarks.wu2022_rates import markdown as rate_table
 from benchmarks.wu2022_synthetic import cells, eigenvalues, example, our_weights
 from commingle.shared.dp.noise import rounded_gaussian
 
@@ -44,7 +48,9 @@ _REAL = (
     "RMGM-OLS best k",
     "Commingle constant",
     "Commingle shrunken",
+    "Commingle moments",
 )
+_SHOWN = ("bike_hour", "gpu_sgemm")  # figure 3b: the largest of the paper's tables that are whole
 
 
 def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
@@ -77,6 +83,12 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
         "seeds": seeds,
         "synthetic": synthetic,
         "eigenvalues": {"n": scatter_n, "epsilon": 1.0, "points": eigenvalues(scatter_n, 1.0, trials=4 * trials)},
+        "rates": rates(LARGE[::4] if quick else LARGE, 1.0, trials=5 if quick else 50),
+        "eigenvalues_real": {
+            name: wu2022_real.eigenvalues(wu2022_real.load(data, name), name, 1.0, trials=4 * trials)
+            for name in _SHOWN
+            if data.is_dir() and not quick
+        },
         "law_check": law_check(2_000, 10.0, releases=4) if quick else law_check(20_000, 10.0, releases=500),
         "real": [
             wu2022_real.measure(wu2022_real.load(data, name), name, seeds=seeds)
@@ -108,12 +120,25 @@ def markdown(report: dict[str, Any]) -> str:
             lines.append(row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *means, *ks))
     if not report["real"]:
         lines.append("\nThe real tables are not at hand: left out.")
+    lines += ["", "### Rates: median error, and the exponent since the row before", "", *rate_table(report["rates"])]
+    for name, points in report["eigenvalues_real"].items():
+        lines += ["", f"Figure 3b, {name}: {spread(points)}"]
     check = report["law_check"]
     lines += ["", f"Law of the release against {check['releases']} releases made, n = {check['n']}, k = {check['k']}:"]
     for kind in ("exact", "law"):
         pairs = zip(check[kind]["mean"], check[kind]["standard_error"], strict=True)
         lines.append(f"* {kind}: " + ", ".join(f"{mean:.4f} ± {error:.4f}" for mean, error in pairs))
     return "\n".join(lines)
+
+
+def spread(points: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Rank correlation of error and smallest eigenvalue, and what both methods' errors and eigenvalues are."""
+    said = []
+    for method, found in points.items():
+        least, error = np.array(found).T
+        middle = f"median error {np.median(error):.3g}, smallest |eigenvalue| {np.median(least):.3g}"
+        said.append(f"{method} {middle} (least {least.min():.2g}), rank correlation {spearmanr(least, error)[0]:.2f}")
+    return "; ".join(said)
 
 
 @click.command()
@@ -127,7 +152,8 @@ def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | No
         draw_synthetic(pictures / "wu2022_synthetic.png", report["synthetic"])
         shown = report["eigenvalues"]
         title = f"{len(shown['points']['DGM-OLS'])} releases of one table, n = {shown['n']:,}, ε = {shown['epsilon']:g}"
-        draw_eigenvalues(pictures / "wu2022_eigenvalues.png", shown["points"], title=title)
+        real = report["eigenvalues_real"]
+        draw_eigenvalues(pictures / "wu2022_eigenvalues.png", {title: shown["points"], **real})
 
 
 if __name__ == "__main__":

@@ -53,20 +53,20 @@ def draw_synthetic(path: Path, cells: Sequence[dict[str, Any]]) -> None:
     figure.savefig(path)
 
 
-def draw_eigenvalues(path: Path, points: Mapping[str, Sequence[tuple[float, float]]], *, title: str) -> None:
-    """The error of each release against the smallest |eigenvalue| of its Hessian."""
-    figure = Figure(figsize=(7.2, 4.4), dpi=130, layout="constrained")
-    ax = figure.subplots()
-    for method, found in points.items():
-        least, error = np.array(found).T
-        ax.scatter(least, error, s=14, color=_STYLES[method][0], alpha=0.6, linewidths=0, label=_NOTES[method])
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel("smallest |eigenvalue| of the Hessian", fontsize=9)
-    ax.set_ylabel(_ERROR, fontsize=10)
-    ax.set_title(title, fontsize=10, color=_INK)
-    ax.legend(frameon=False, fontsize=9)
-    _plain(ax)
+def draw_eigenvalues(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
+    """The error of each release against the smallest |eigenvalue| of its Hessian, a panel for each title."""
+    figure = Figure(figsize=(5.6 * len(panels) + 0.6, 4.4), dpi=130, layout="constrained")
+    for ax, (title, points) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for method, found in points.items():
+            least, error = np.array(found).T
+            ax.scatter(least, error, s=14, color=_STYLES[method][0], alpha=0.6, linewidths=0, label=_NOTES[method])
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("smallest |eigenvalue| of the Hessian", fontsize=9)
+        ax.set_ylabel(_ERROR, fontsize=10)
+        ax.set_title(title, fontsize=10, color=_INK)
+        ax.legend(frameon=False, fontsize=9)
+        _plain(ax)
     figure.savefig(path)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.moments_noise import entry_variance, noisy_moments
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -23,8 +24,9 @@ from benchmarks.release_law import (
     rmgm_gram,
 )
 from benchmarks.tables import columns
-from benchmarks.wu2022_methods import DELTA, GRID, dgm_ols, noise_variances, ols
+from benchmarks.wu2022_methods import DELTA, GRID, debiased_hessian, dgm_ols, hessian, noise_variances, ols
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.simulation.dataset import PartyShare
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -96,6 +98,35 @@ def our_errors(spec: ReleaseSpec, moments: SecondMoments, test: Array) -> dict[s
     return found
 
 
+def moments_error(S: Array, test: Array, *, sizes: list[int], epsilon: float, draw: np.random.Generator) -> float:
+    """Test MSE of `shrunken` on one `moments` release of the same parties; S is of encoded rows, intercept first."""
+    attributes = release_spec(round(S[0, 0]), sizes, epsilon).attributes
+    ends = np.cumsum([0, *sizes])
+    shares = [PartyShare(f"party{k}", attributes[start:end]) for k, (start, end) in enumerate(pairwise(ends))]
+    variance = entry_variance(shares, epsilon=epsilon, delta=DELTA)
+    prepared = PreparedMoments.of(noisy_moments(S, variance, attributes, draw), attributes)
+    b = fit_prepared(prepared, FitRequest(target="y", estimator="shrunken")).coefficients
+    return clamped_error(test, b[1:], b[0])
+
+
+def eigenvalues(values: Array, name: str, epsilon: float, *, trials: int) -> dict[str, list[tuple[float, float]]]:
+    """Figure 3b: (smallest |eigenvalue| of the Hessian, ||w_hat - w||), w of least squares on the same rows."""
+    sizes, n = party_sizes(values.shape[1], TABLES[name]), len(values) * 4 // 5
+    draw = np.random.default_rng([n, 78])
+    train = values[draw.permutation(len(values))[:n]]
+    S, noise = train.T @ train, noise_variances(sizes, epsilon)
+    plain, points = ols(S, n), {"DGM-OLS": list[tuple[float, float]](), "BGM-OLS": list[tuple[float, float]]()}
+    for _ in range(trials):
+        G = dgm_gram(S, noise, n, draw)
+        for method, H, found in (
+            ("DGM-OLS", debiased_hessian(G, noise, n), dgm_ols(G, noise, n)),
+            ("BGM-OLS", hessian(G, n), ols(G, n)),
+        ):
+            least, error = np.abs(np.linalg.eigvalsh(H)).min(), np.linalg.norm(found - plain)
+            points[method].append((float(f"{least:.4g}"), float(f"{error:.4g}")))  # no more than a picture shows
+    return points
+
+
 def measure(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
     """One table: mean test MSE of every method and epsilon over that many splits and releases."""
     sizes = party_sizes(values.shape[1], TABLES[name])
@@ -103,7 +134,7 @@ def measure(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
     specs = {epsilon: release_spec(n, sizes, epsilon) for epsilon in EPSILONS}
     errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in EPSILONS}
     for seed in range(seeds):
-        draw = np.random.default_rng([n, seed])
+        draw, apart = np.random.default_rng([n, seed]), np.random.default_rng([n, seed, 1])
         train, test = np.split(values[draw.permutation(len(values))], [n])
         S = train.T @ train
         encoded = private_moments(integer_rows(specs[EPSILONS[0]], 2 * train - 1))
@@ -113,6 +144,7 @@ def measure(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
         }
         for epsilon, spec in specs.items():
             ours = our_errors(spec, drawn_moments(spec, encoded, draw), test)
+            ours["Commingle moments"] = moments_error(encoded, test, sizes=sizes, epsilon=epsilon, draw=apart)
             errors[epsilon].append(
                 public | published_errors(S, n, test, sizes=sizes, epsilon=epsilon, draw=draw) | ours
             )

@@ -102,12 +102,20 @@ def our_errors(spec: ReleaseSpec, table: Table, S: Array, draw: np.random.Genera
     return {f"Commingle {name}": float(np.linalg.norm(found - table.weights)) for name, found in fits.items()}
 
 
+def attributes_of() -> tuple[NumericAttribute, ...]:
+    """Features and label."""
+    return tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in _NAMES)
+
+
+def shares_of() -> list[PartyShare]:
+    """The three parties, without row norm."""
+    ends = np.cumsum((0, *SIZES))
+    return [PartyShare(f"party{k}", attributes_of()[start:end]) for k, (start, end) in enumerate(pairwise(ends))]
+
+
 def moments_errors(table: Table, S: Array, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
     """||w_hat - w|| of `shrunken` on one `moments` release of the same parties, without row norm."""
-    attributes = tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in _NAMES)
-    ends = np.cumsum((0, *SIZES))
-    shares = [PartyShare(f"party{k}", attributes[start:end]) for k, (start, end) in enumerate(pairwise(ends))]
-    variance = entry_variance(shares, epsilon=epsilon, delta=DELTA)
+    attributes, variance = attributes_of(), entry_variance(shares_of(), epsilon=epsilon, delta=DELTA)
     n, sums = len(table.rows), table.rows.sum(axis=0)
     whole = np.block([[np.array([[n]]), sums[None, :]], [sums[:, None], S]])
     prepared = PreparedMoments.of(noisy_moments(whole, variance, attributes, draw), attributes)

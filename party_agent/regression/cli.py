@@ -14,6 +14,7 @@ from commingle.party_agent.compose import ask, home_option
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import public_moments
+from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.outlook import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, rows_of
@@ -244,6 +245,13 @@ def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
         f"{privacy['guarantee']}",
         soft_wrap=True,
     )
+    for stability in result["published"].get("stability", ()):
+        if stability < STABLE:
+            console.print(
+                f"Not stable: the noise may take up all but little of the least moment (stability {stability:.2g}, "
+                f"{STABLE:g} or more are wanted). Single coefficients may be far off.",
+                soft_wrap=True,
+            )
     if not privacy["exact_noise"]:
         console.print("Noise was drawn in floating point, which the proof does not cover.", soft_wrap=True)
     console.print(f"Regression {value['id']}" + (f", signed document in {out}" if out else ""), soft_wrap=True)

@@ -104,6 +104,12 @@ class PlanBody(RequestBody):
         description="A^T A / n of the encoded rows of a public table, the intercept first; it then says what is "
         "explained, and r_squared is not used",
     )
+    public_rows: int | None = Field(
+        None,
+        ge=2,
+        le=10**12,
+        description="rows of that table: the forecast then says what so few leave open; without it, moments are exact",
+    )
 
     def assumptions(self) -> Assumptions:
         """As the planner takes them."""
@@ -112,6 +118,7 @@ class PlanBody(RequestBody):
             target=self.target,
             features=None if self.features is None else tuple(self.features),
             second_moments=_matrix(self.second_moments),
+            public_rows=self.public_rows,
         )
 
 

@@ -133,9 +133,9 @@ def _assumptions(design: ReleaseDesign, options: dict[str, Any]) -> Assumptions:
         return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])
     if r_squared is not None:
         raise click.UsageError("--table says what the features explain: leave --r-squared out.")
-    from commingle.services.planning.public_table import second_moments  # noqa: PLC0415 - pyarrow loads slowly
+    from commingle.services.planning.public_table import assumed_of_table  # noqa: PLC0415 - pyarrow loads slowly
 
-    return Assumptions(target=options["target"], second_moments=second_moments(table, design))
+    return assumed_of_table(table, design, target=options["target"])
 
 
 def _show(plan: Plan, console: Console) -> None:
@@ -161,11 +161,18 @@ def _terms(f: Forecast) -> Table:
 
 def _curve(over: str, points: Sequence[Point], value: Callable[[Point], str]) -> Table:
     r2 = "R\N{SUPERSCRIPT TWO}"
-    given = ("k", f"{r2} of a fit", f"{r2} of the mean", "relative error", "useful")
+    ranged = any(p.r_squared_range for p in points)
+    given = ("k", f"{r2} of a fit", *("range",) * ranged, f"{r2} of the mean", "relative error", "useful")
     table = _table(f"Over {over}", *dict.fromkeys((over, *given)))
     for p in points:
         k = [] if over == "k" else ["-" if p.k is None else f"{p.k:,}"]
-        cells = (three_digits(p.r_squared), three_digits(p.r_squared_constant), three_digits(p.relative_error))
+        between = ["{:.2f} to {:.2f}".format(*p.r_squared_range)] if p.r_squared_range else []
+        cells = (
+            three_digits(p.r_squared),
+            *between,
+            three_digits(p.r_squared_constant),
+            three_digits(p.relative_error),
+        )
         table.add_row(value(p), *k, *cells, "yes" if p.useful else "no", style=None if p.useful else "dim")
     return table
 

@@ -31,12 +31,15 @@ def draw(path: Path, plan: Plan) -> None:
         _draw_panel(ax, title, points, here, f)
     axes[0].set_ylabel("expected R\N{SUPERSCRIPT TWO} on new people", fontsize=9)
     values = [v for _, points, _ in curves for p in points for v in (p.r_squared, p.r_squared_constant)]
-    room = 0.08 * (f.r_squared_assumed - max(_LOWEST, min(values)))
-    axes[0].set_ylim(max(_LOWEST, min(values)) - room, f.r_squared_assumed + room)
+    top = max(
+        [f.r_squared_assumed, *(p.r_squared_range[1] for _, points, _ in curves for p in points if p.r_squared_range)]
+    )
+    room = 0.08 * (top - max(_LOWEST, min(values)))
+    axes[0].set_ylim(max(_LOWEST, min(values)) - room, top + room)
     title = textwrap.fill(f.sentences[0], int(width * _LETTERS_PER_INCH))
     figure.suptitle(title, fontsize=10.5, fontweight="bold", color=_INK)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5 if plan.over_k else 3, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=6 if plan.over_k else 3, frameon=False, fontsize=9)
     figure.savefig(path)
 
 
@@ -54,6 +57,17 @@ def _draw_panel(ax: Axes, title: str, points: Sequence[Point], here: float, f: F
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.axhline(f.r_squared_assumed, color=_INK, linewidth=1, linestyle=":", label="without privacy (assumed)")
+    ranges = [p.r_squared_range or (p.r_squared, p.r_squared) for p in points]
+    if f.r_squared_range is not None:
+        ax.fill_between(
+            at,
+            [low for low, _ in ranges],
+            [high for _, high in ranges],
+            color=_BLUE,
+            alpha=0.15,
+            linewidth=0,
+            label="nine of ten tables",
+        )
     ax.plot(at, [p.r_squared for p in points], color=_BLUE, linewidth=2, label="fit of the release")
     mean = [p.r_squared_constant for p in points]
     ax.plot(at, mean, color=_ORANGE, linewidth=1.6, linestyle="--", label="predicting the private mean")

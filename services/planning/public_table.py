@@ -1,4 +1,4 @@
-"""Second moments of a public table that is thought to be like the private one."""
+"""What is assumed where a public table is thought to be like the private one."""
 
 from pathlib import Path
 
@@ -10,16 +10,13 @@ from commingle.services.tables.schema import conform
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import bounded_rows, encode_conforming
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign
-from commingle.shared.planning.task import uniform_law
+from commingle.shared.planning.task import Assumptions, uniform_law
 
 Array = NDArray[np.float64]
 
 
-def second_moments(path: Path, design: ReleaseDesign) -> Array:
-    """(p, p) A^T A / n of the table's rows as the parties would encode and clip them, the intercept first.
-
-    A column that does not vary there, such as that of a level which no row holds, varies by itself as if one row more
-    had been drawn from the schema: it is rare, not impossible.
+def assumed_of_table(path: Path, design: ReleaseDesign, *, target: str | None = None) -> Assumptions:
+    """Number and second moments of the table's rows as the parties would encode and clip them.
 
     Raises:
         TableError: it cannot be read, lacks an attribute, or holds what the attribute cannot.
@@ -29,14 +26,25 @@ def second_moments(path: Path, design: ReleaseDesign) -> Array:
         if attribute.name not in table.columns:
             raise no_such_column(attribute.name, table.columns, where=str(path))
     held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in design.attributes})
-    rows = np.column_stack([np.ones(held.n), *(encode(held, share) for share in design.shares)])
-    mean, covariance = uniform_law(design.shares)
-    still = np.flatnonzero(np.ptp(rows[:, 1:], axis=0) == 0)
-    moments: Array = rows.T @ rows / held.n
+    rows = np.hstack([encode(held, share) for share in design.shares])
+    return Assumptions(target=target, second_moments=second_moments(rows, design.shares), public_rows=held.n)
+
+
+def second_moments(rows: Array, shares: tuple[PartyDesign, ...]) -> Array:
+    """(p, p) A^T A / n of encoded rows (n, p - 1), the intercept first.
+
+    A column that does not vary there, such as that of a level which no row holds, varies by itself as if one row more
+    had been drawn from the schema: it is rare, not impossible.
+    """
+    n = len(rows)
+    held = np.column_stack([np.ones(n), rows])
+    mean, covariance = uniform_law(shares)
+    still = np.flatnonzero(np.ptp(rows, axis=0) == 0)
+    moments: Array = held.T @ held / n
     means = moments[0].copy()
-    means[1 + still] = (held.n * means[1 + still] + mean[still]) / (held.n + 1)
+    means[1 + still] = (n * means[1 + still] + mean[still]) / (n + 1)
     for i in still:
-        square = (held.n * moments[1 + i, 1 + i] + covariance[i, i] + mean[i] ** 2) / (held.n + 1)
+        square = (n * moments[1 + i, 1 + i] + covariance[i, i] + mean[i] ** 2) / (n + 1)
         moments[1 + i] = moments[:, 1 + i] = means[1 + i] * means
         moments[1 + i, 1 + i] = square
     return moments

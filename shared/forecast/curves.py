@@ -6,11 +6,19 @@ import numpy as np
 
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.forecast.forecast import forecast, is_useful, relative_error, with_best_k
+from commingle.shared.forecast.forecast import (
+    Question,
+    forecast_for,
+    is_useful,
+    question_of,
+    range_of,
+    relative_error,
+    with_best_k,
+)
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.words import advice
 from commingle.shared.planning.design import ReleaseDesign, design_of
-from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.planning.task import Assumptions
 from commingle.shared.registry import MECHANISMS, mechanism_of
 
 _POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
@@ -29,39 +37,40 @@ def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Pl
     """
     design = study if isinstance(study, ReleaseDesign) else design_of(study)
     assumed = assumed or Assumptions()
-    task = task_of(design, assumed)
-    others = [with_best_k(replace(design, mechanism=name, k=None), task) for name in MECHANISMS]
-    mechanisms = tuple(_point(other, task, at=other.epsilon) for other in others)
+    asked = question_of(design, assumed)
+    drawn = Question(asked.expected, ()) if len(design.columns) > _WIDE else asked  # two more would cost twice as much
+    others = [with_best_k(replace(design, mechanism=name, k=None), asked.expected) for name in MECHANISMS]
+    mechanisms = tuple(_point(other, drawn, at=other.epsilon) for other in others)
     return Plan(
-        forecast=forecast(design, assumed),
-        over_k=_over_k(design, task),
-        over_epsilon=_over_epsilon(design, task),
-        over_n=_over_n(design, task),
+        forecast=forecast_for(asked, design, assumed),
+        over_k=_over_k(design, drawn),
+        over_epsilon=_over_epsilon(design, drawn),
+        over_n=_over_n(design, drawn),
         mechanisms=mechanisms,
         advice=advice(mechanisms),
     )
 
 
-def _over_k(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
+def _over_k(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
     bounds = mechanism_of(design).planner.sketch_bounds(design)
     if bounds is None:
         return ()
     least, most = bounds
     values = _whole(least, max(most, design.k or 0), points=_points(design))
-    return tuple(_point(replace(design, k=k), task, at=k) for k in values)
+    return tuple(_point(replace(design, k=k), asked, at=k) for k in values)
 
 
-def _over_epsilon(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
+def _over_epsilon(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
     given = design.epsilon
     most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
     values = _spaced(low, high, points=_points(design))
-    return tuple(_point(with_best_k(replace(design, epsilon=e, k=None), task), task, at=e) for e in values)
+    return tuple(_chosen(replace(design, epsilon=e, k=None), asked, at=e) for e in values)
 
 
-def _over_n(design: ReleaseDesign, task: RegressionTask) -> tuple[Point, ...]:
+def _over_n(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
     values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES), points=_points(design))
-    return tuple(_point(with_best_k(replace(design, n=n, k=None), task), task, at=n) for n in values)
+    return tuple(_chosen(replace(design, n=n, k=None), asked, at=n) for n in values)
 
 
 def _points(design: ReleaseDesign) -> int:
@@ -78,13 +87,19 @@ def _spaced(low: float, high: float, *, points: int) -> list[float]:
     return values
 
 
-def _point(design: ReleaseDesign, task: RegressionTask, *, at: float) -> Point:
+def _chosen(design: ReleaseDesign, asked: Question, *, at: float) -> Point:
+    return _point(with_best_k(design, asked.expected), asked, at=at)
+
+
+def _point(design: ReleaseDesign, asked: Question, *, at: float) -> Point:
+    task = asked.expected
     found = mechanism_of(design).planner.predict(design, task)
     return Point(
         at=at,
         mechanism=design.mechanism,
         k=design.k,
         r_squared=found.r_squared,
+        r_squared_range=range_of(design, asked, found.r_squared),
         r_squared_constant=found.r_squared_constant,
         relative_error=relative_error(task, found),
         useful=is_useful(found),

@@ -1,6 +1,6 @@
 """The forecast of one design, and the k that it should have."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, hypot, isfinite, log10, sqrt
 
@@ -14,10 +14,25 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.prediction import Prediction
+from commingle.shared.planning.sampling import ends, expected, populations
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
 _LEAST_N, _MOST_N = 100, 10**12
 _HALVINGS = 12  # of ten decades: to half a per cent of a decade
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """One regression and how well it is known.
+
+    Attributes:
+        expected: what is likely of the population.
+        ends: of the populations that public rows may come from the two between which nine of ten lie, by what the
+            release that was asked for explains there; none where nothing is left open.
+    """
+
+    expected: RegressionTask
+    ends: tuple[RegressionTask, ...]
 
 
 @lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
@@ -37,7 +52,27 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
     assumed = assumed or Assumptions()
-    task = task_of(design, assumed)
+    return forecast_for(question_of(design, assumed), design, assumed)
+
+
+def question_of(design: ReleaseDesign, assumed: Assumptions) -> Question:
+    """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible.
+
+    Raises:
+        PlanningError: there is nothing to forecast.
+    """
+    task, rows = task_of(design, assumed), assumed.public_rows
+    if assumed.second_moments is None or rows is None:
+        return Question(task, ())
+    likely = expected(task, rows)
+    chosen = design if design.k is not None else with_best_k(design, likely)
+    possible = populations(task, rows)
+    return Question(likely, tuple(possible[i] for i in ends([_explained(chosen, each) for each in possible])))
+
+
+def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions) -> Forecast:
+    """The forecast where the question is known already."""
+    task = question.expected
     best = with_best_k(design, task)
     chosen = best if design.k is None else design
     found = mechanism_of(chosen).planner.predict(chosen, task)
@@ -51,8 +86,10 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
         target=task.target,
         target_named=assumed.target is not None,
         public_table=assumed.second_moments is not None,
+        public_rows=assumed.public_rows if question.ends else None,
         r_squared_assumed=task.r_squared,
         r_squared=found.r_squared,
+        r_squared_range=range_of(chosen, question, found.r_squared),
         r_squared_constant=found.r_squared_constant,
         relative_error=relative_error(task, found),
         reliable=found.reliable,
@@ -62,6 +99,16 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
         terms=_terms(task, found),
     )
     return replace(result, sentences=sentences(result, design))
+
+
+def range_of(design: ReleaseDesign, question: Question, likely: float) -> tuple[float, float] | None:
+    """Least and most of what is likely and what this release explains at the question's ends."""
+    found = [likely, *(_explained(design, task) for task in question.ends)]
+    return (min(found), max(found)) if question.ends else None
+
+
+def _explained(design: ReleaseDesign, task: RegressionTask) -> float:
+    return mechanism_of(design).planner.predict(design, task).r_squared
 
 
 def with_sketch(study: Study) -> Study:

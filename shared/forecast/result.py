@@ -32,6 +32,9 @@ class Forecast:
         n_needed: about the least n that is useful, k chosen anew; None if no n is.
         best_k: what the planner would choose; None where there is no sketch.
         public_table: whether the assumptions come from a public table.
+        public_rows: how many rows it has; None where its moments were taken as exact.
+        r_squared_range: where `r_squared` lies for nine of ten populations that such a table may come from; None where
+            the assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
         sentences: all of this in words.
     """
@@ -45,8 +48,10 @@ class Forecast:
     target: str
     target_named: bool
     public_table: bool
+    public_rows: int | None
     r_squared_assumed: float
     r_squared: float
+    r_squared_range: tuple[float, float] | None
     r_squared_constant: float
     relative_error: float | None
     reliable: bool
@@ -59,12 +64,16 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point of a curve, or one mechanism beside others: `at` is the value of what varies."""
+    """One point of a curve, or one mechanism beside others: `at` is the value of what varies.
+
+    `r_squared_range` belongs to the two populations at the ends of the forecast's; None also in plans of many columns.
+    """
 
     at: float
     mechanism: str
     k: int | None
     r_squared: float
+    r_squared_range: tuple[float, float] | None
     r_squared_constant: float
     relative_error: float | None
     useful: bool

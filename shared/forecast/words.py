@@ -66,12 +66,19 @@ def _most(points: Sequence[Point]) -> Point:
 
 
 def _r_squared(point: Point) -> str:
-    return f"R\N{SUPERSCRIPT TWO} {_two(point.r_squared)}"
+    return f"R\N{SUPERSCRIPT TWO} {_two(point.r_squared)}{_between(point)}"
+
+
+def _between(of: Forecast | Point) -> str:
+    """The range, where there is one to two digits."""
+    least, most = map(_two, of.r_squared_range or (of.r_squared, of.r_squared))
+    return "" if least == most else f" ({least} to {most})"
 
 
 def _verdict(f: Forecast) -> str:
     compared = f"without privacy {_two(f.r_squared_assumed)}, predicting the private mean {_two(f.r_squared_constant)}"
-    expected = f"a linear fit is expected to reach R\N{SUPERSCRIPT TWO} {_two(f.r_squared)} on new people ({compared})"
+    reached = f"R\N{SUPERSCRIPT TWO} {_two(f.r_squared)}{_between(f)}"
+    expected = f"a linear fit is expected to reach {reached} on new people ({compared})"
     if f.useful:
         return f"Useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}."
     return f"Not useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}, so predicting the mean is as good."
@@ -94,7 +101,17 @@ def _assumed(f: Forecast, *, whitened: bool) -> str:
     label = f"{f.target!r}" if f.target_named else f"{f.target!r} (the middle one of all possible labels)"
     if f.public_table:
         explained = f"features explain {f.r_squared_assumed:.0%} of {label}"
-        return f"Assumed: the private rows are like the public table, where {explained}."
+        if f.r_squared_range is None:
+            return f"Assumed: the private rows are like the public table, where {explained}."
+        unsure = (
+            " These are too few to be sure that a fit explains anything."
+            if f.useful and f.r_squared_range[0] <= 0
+            else ""
+        )
+        return (
+            f"Assumed: the private rows are like the {f.public_rows:,} public ones, from which one expects that beyond "
+            f"them {explained}. Brackets hold nine of ten populations that so few rows may come from.{unsure}"
+        )
     mixtures = ", whitened columns uncorrelated and as wide as their row norm allows" if whitened else ""
     return (
         f"Assumed: attributes are independent and uniform on their bounds or levels{mixtures}, and together explain "

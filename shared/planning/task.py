@@ -26,12 +26,14 @@ class Assumptions:
         features: names of attributes; None for all but the label.
         second_moments: (p, p) A^T A / n of encoded rows, the intercept first, of a public table with the same
             attributes; None for attributes that are independent and uniform on their bounds or levels.
+        public_rows: how many rows that table has; None for moments that are to be taken as exact.
     """
 
     r_squared: float = R_SQUARED
     target: str | None = None
     features: tuple[str, ...] | None = None
     second_moments: Array | None = None
+    public_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -89,6 +91,8 @@ def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
     columns = _columns(design)
     given = assumed.second_moments
     mean, covariance = uniform_law(design.shares) if given is None else table_law(given, columns=len(columns))
+    if assumed.public_rows is not None:
+        covariance = _apart(covariance, assumed.public_rows)
     law = ColumnLaw(mean, np.diag(covariance))
     x, y, target = _chosen(design, assumed, law)
     labels = tuple(columns[i].label for i in x)
@@ -152,6 +156,14 @@ def _chosen(design: ReleaseDesign, assumed: Assumptions, law: ColumnLaw) -> tupl
     _, y, target = sorted(labels)[len(labels) // 2]
     owners = [a.name for a in design.attributes for _ in a.columns]
     return tuple(i for i, owner in enumerate(owners) if owner in features - {target}), y, target
+
+
+def _apart(covariance: Array, rows: int) -> Array:
+    """The covariance; where columns follow from each other, as if one row more had shown each of them apart."""
+    deviation = np.sqrt(np.maximum(np.diag(covariance), _STILL))
+    if np.linalg.eigvalsh(covariance / np.outer(deviation, deviation))[0] >= _UNEXPLAINED:
+        return covariance
+    return np.asarray((rows * covariance + np.diag(np.diag(covariance))) / (rows + 1))
 
 
 def _require_determined(xx: Array, yy: float, labels: tuple[str, ...]) -> None:

@@ -72,8 +72,18 @@ def test_table_written_otherwise_is_at_hand_and_one_with_other_values_is_not(tmp
 
 def test_listing_without_the_data_names_what_is_missing(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["--data", str(tmp_path)], catch_exceptions=False)
-    assert "| public_moment | docs/public_moment.md | 1 | 0 of 1 |" in result.output
+    assert "| public_moment | docs/public_moment.md | 2 | 0 of 1 |" in result.output
     assert re.search(r"^missing: .*\bwinequality_white\b", result.output, re.MULTILINE)
+
+
+def test_listing_has_source_licence_and_checksum_of_every_table_that_an_experiment_needs(tmp_path: Path) -> None:
+    lines = CliRunner().invoke(main, ["--data", str(tmp_path)], catch_exceptions=False).output.splitlines()
+    known = recorded()
+    for name in {table for each in EXPERIMENTS for table in each.tables}:
+        [line] = [line for line in lines if line.startswith(f"| {name} |")]
+        assert f"| {known[name]['licence']} |" in line
+        assert known[name]["sha256"] in line
+        assert all(repository(source) in line for source in known[name]["sources"].split())
 
 
 def test_experiment_that_is_named_runs_with_its_arguments(tmp_path: Path) -> None:

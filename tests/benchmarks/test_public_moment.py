@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.public_moment import main, over_public_rows, over_rows, synthetic_conditions, wine_conditions
+from benchmarks.public_moment import (
+    main,
+    over_public_rows,
+    over_rows,
+    privacy_of,
+    synthetic_conditions,
+    wine_conditions,
+)
 from benchmarks.public_moment_designs import WINE_PUBLIC, condition, synthetic, wine, wine_table
 from benchmarks.tables import DATA
+from commingle.party_agent.private.regression.sums import sums_loss
 
 
 def test_synthetic_rows_have_the_condition_number_of_the_paper() -> None:
@@ -30,6 +38,11 @@ def test_transformed_fit_errs_less_than_the_baseline_with_the_same_noise_budget(
     make = partial(synthetic, n=10_000, public=20)
     cells = {c["method"]: c["median"] for c in over_rows(make, rhos=(10,), sizes=(10_000,), trials=5)}
     assert cells["OLS"] < cells["DP-PMTOLSE, published"] < cells["DP-OLSE, private radii"] / 2
+
+
+@pytest.mark.parametrize("rho", [0.5, 4.0, 1000.0])
+def test_product_is_asked_for_what_the_papers_fit_costs(rho: float) -> None:
+    assert float(sums_loss(privacy_of(rho)).rho) == pytest.approx(rho, rel=1e-6)
 
 
 def test_error_falls_once_public_rows_outnumber_columns() -> None:

@@ -7,18 +7,19 @@ from click.testing import CliRunner
 
 from benchmarks.tables import DATA
 from benchmarks.wang2018 import main, summary, table3_row, variants
+from benchmarks.wang2018_bounds import bound_errors, least_epsilon
 from benchmarks.wang2018_data import load, made_up, names
 from benchmarks.wang2018_efficiency import D, efficiency, simulated
 from benchmarks.wang2018_his_code import HIS_CODE, symmetric_noise
-from benchmarks.wang2018_methods import FIXED, PRIVATE, mapped_errors, published
+from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, mapped_errors, published
 from commingle.party_agent.private.regression.problem import clip_sample
 
 
 def test_every_method_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:
     table = made_up()
-    fits = {**FIXED, **PRIVATE, **HIS_CODE}
+    fits = {**FIXED, **PRIVATE, **DEFAULTS, **HIS_CODE}
     found = {name: summary(errors)["mse"] for name, errors in mapped_errors(table, 300.0, fits, runs=2).items()}
-    for name in (*PRIVATE, *HIS_CODE):
+    for name in (*PRIVATE, *DEFAULTS, *HIS_CODE):
         assert found[name] < (found["trivial"] + found["non_private"]) / 2, name
 
 
@@ -118,6 +119,22 @@ def test_adassp_comes_near_least_squares_at_many_rows() -> None:
     assert 0.7 < errors["AdaSSP, ε = 1"] / errors["OLS"] < 2
 
 
+def test_privacy_is_free_from_the_epsilon_of_figure_1_on() -> None:
+    """Both terms of both cases by hand, d = 10."""
+    assert least_epsilon(1e6, 10, 1.0, wide=False) == pytest.approx((10 / 1e6) ** 0.5)
+    assert least_epsilon(1e6, 10, 1.0, wide=True) == pytest.approx(10 / 1e3)
+    assert least_epsilon(1e6, 10, 1e-9, wide=False) == pytest.approx(10**-0.5)  # no condition helps: the other bound
+    assert least_epsilon(1e6, 10, 1e-9, wide=True) == pytest.approx(10**0.5)
+
+
+def test_error_of_ssp_falls_with_n_and_epsilon_as_its_bound_says() -> None:
+    # 20 trials of a mean of squares of ten entries: about 7 % a cell, and cells are 64 times apart in n
+    ssp = {(c["n"], c["epsilon"]): c["excess"]["SSP"] for c in bound_errors(trials=20)}
+    least, most = min(n for n, _ in ssp), max(n for n, _ in ssp)
+    assert np.log(ssp[most, 1.0] / ssp[least, 1.0]) / np.log(most / least) == pytest.approx(-1, abs=0.15)
+    assert np.log(ssp[most, 3.0] / ssp[most, 0.3]) / np.log(10) == pytest.approx(-2, abs=0.2)
+
+
 def test_quick_run_without_the_data_prints_tables_and_writes_json_and_pictures(tmp_path: Path) -> None:
     options = ["--quick", "--data", str(tmp_path / "absent"), "--json", str(tmp_path / "out.json")]
     result = CliRunner().invoke(main, [*options, "--pictures", str(tmp_path)], catch_exceptions=False)
@@ -125,8 +142,8 @@ def test_quick_run_without_the_data_prints_tables_and_writes_json_and_pictures(t
     assert "a made-up one instead" in result.output
     assert "read from private rows" in result.output
     report = json.loads((tmp_path / "out.json").read_text())
-    assert set(report["table3"][0]["methods"]) == {*FIXED, *PRIVATE, *HIS_CODE}
-    for name in ("wang2018_epsilon.png", "wang2018_efficiency.png"):
+    assert set(report["table3"][0]["methods"]) == {*FIXED, *PRIVATE, *DEFAULTS, *HIS_CODE}
+    for name in ("wang2018_epsilon.png", "wang2018_efficiency.png", "wang2018_regions.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 

@@ -4,11 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.stats import spearmanr
 
 from benchmarks import wu2022_real
 from benchmarks.wu2022 import main
 from benchmarks.wu2022_methods import RULES, dgm_ols, multiplier, noise_variances, ols
-from benchmarks.wu2022_synthetic import cells
+from benchmarks.wu2022_rates import EXPONENTS, expected_moments, rates
+from benchmarks.wu2022_synthetic import cells, make_table
 
 
 def test_published_noise_and_rules_of_k_follow_the_paper() -> None:
@@ -39,6 +41,31 @@ def test_defaults_at_a_million_subjects_and_epsilon_1_meet_the_goal() -> None:
     assert cell["methods"]["RMGM-OLS best k"]["mean"] > ours
     # over 100 tables a moments release was about 170 times better than the best k, which is for more trust
     assert cell["methods"]["RMGM-OLS best k"]["mean"] > 50 * cell["methods"]["Commingle moments"]["mean"]
+
+
+def test_expected_moments_are_those_of_many_rows() -> None:
+    table = make_table(400_000, np.random.default_rng(1))
+    # entries have standard errors of at most 0.0005
+    assert table.rows.T @ table.rows / 400_000 == pytest.approx(expected_moments(table.weights), abs=0.003)
+
+
+def test_errors_fall_like_the_theorems_say_once_n_is_large() -> None:
+    # over 50 releases the exponents between these were -0.46, -0.29 and -0.97
+    fewer, more = rates((10**11, 10**12), 1.0, trials=12)
+    exponents = {name: np.log10(more["median"][name] / fewer["median"][name]) for name in fewer["median"]}
+    assert exponents["DGM-OLS"] == pytest.approx(EXPONENTS["DGM-OLS"], abs=0.2)
+    assert EXPONENTS["RMGM-OLS k=n^(2/3)"] - 0.02 < exponents["RMGM-OLS k=n^(2/3)"] < -0.2
+    assert exponents["Commingle moments"] == pytest.approx(-1, abs=0.25)
+
+
+def test_dgm_errs_most_where_its_hessian_is_nearly_singular_on_real_rows_too() -> None:
+    draw = np.random.default_rng(5)
+    x = draw.uniform(0, 1, (4000, 8))
+    values = np.column_stack([x, x.mean(axis=1)])
+    points = wu2022_real.eigenvalues(values, "bike_hour", 1.0, trials=100)
+    least, error = np.array(points["DGM-OLS"]).T
+    assert spearmanr(least, error)[0] < -0.5
+    assert min(eigenvalue for eigenvalue, _ in points["BGM-OLS"]) > 10
 
 
 def test_real_table_is_released_and_fitted_by_every_method() -> None:

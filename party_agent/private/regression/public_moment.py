@@ -14,10 +14,11 @@ import numpy as np
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.party_agent.private.regression.sums import noisy_sums, solve, sums_loss
+from commingle.party_agent.private.regression.sums import gram_noise, noisy_sums, norm_bound, solve, sums_loss
 from commingle.shared.dp.errors import ParameterError
 
 ETA = 0.05
+STABLE = 2.0
 SampleMaker = Callable[..., Sample]
 """`problem.on_grid` for the product, `problem.clip_sample` for benchmarks."""
 
@@ -86,14 +87,29 @@ PMTOLSE_GUARANTEE = (
 )
 
 
+def stability(gram: Floats, deviation: float) -> float:
+    """How often the noise in X^T X fits into what is left of its least eigenvalue: STABLE or more are wanted.
+
+    The noise, of that deviation on the diagonal, exceeds deviation norm_bound(d) 5 % of the time at most, and by Weyl
+    takes no more off the least eigenvalue. STABLE is the condition ||(X^T X)^-1|| ||noise|| <= 1/2 of the paper's
+    theorem 3, with constants in place of O(). Post-processing of the noisy X^T X.
+    """
+    norm = deviation * norm_bound(len(gram))
+    return float(np.linalg.eigvalsh(gram)[0]) / norm - 1
+
+
 def dp_pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:
     """Coefficients sigma_B Sigma_B^-1/2 (X~^T X~ + noise)^-1 (X~^T y~ + noise).
 
     Privacy: add_remove or replace_one; `sums_loss(privacy)`. `sample` is made by `transform` with the same public
-    moments; published moments are those of the transformed rows, per row.
+    moments; published moments are those of the transformed rows, per row, and `stability`.
     """
     gram, cross = noisy_sums(sample, privacy, measure)
     beta = sqrt(public.label) * public.root(-0.5) @ solve(gram, cross)
     n = max(sample.n, 1)
-    published = {"second_moment": (gram / n).ravel().tolist(), "cross_moment": (cross / n).tolist()}
+    published: dict[str, float | list[float]] = {
+        "second_moment": (gram / n).ravel().tolist(),
+        "cross_moment": (cross / n).tolist(),
+        "stability": stability(gram, gram_noise(sample, privacy)),
+    }
     return Estimate(beta.astype(np.float64), sums_loss(privacy), published)

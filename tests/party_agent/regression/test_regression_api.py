@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from commingle.__main__ import main
 from commingle.party_agent.cli import party
 from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.tokens import create_token
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, VerificationError
@@ -193,6 +194,13 @@ def test_public_rows_go_into_the_request_as_moments(hospital: Consortium, tmp_pa
     assert said["request"]["public"]["rows"] == 100
     assert said["request"]["public"]["features"][0][0] == 1.0
     assert said["result"]["method"] == "dp_pmtolse"
+    (stability,) = said["result"]["published"]["stability"]
+    shown = run("regressions", "--home", hospital.homes["clinic"].root, said["id"])
+    assert ("Not stable" in shown.stdout) is (stability < STABLE)
+    fewer = regress(
+        hospital, "--public", public, "--method", "dp_pmtolse", "--features", "age,smoker", "--epsilon", 0.1
+    )
+    assert "Not stable" in fewer.stdout
 
 
 @pytest.mark.parametrize("row_norm", ["0", "-1", "nan", "inf", "1e300"])

@@ -342,9 +342,23 @@ def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None
     assert (said["public_table"], said["r_squared_assumed"]) == (True, pytest.approx(0.25))
 
 
+@pytest.mark.parametrize("rows", [2, 60, 10**12])
+def test_plan_says_how_much_so_few_public_rows_leave_open(http: httpx.Client, rows: int) -> None:
+    moments = np.diag([1.0, 0.1, 0.1, 0.1, 0.1])
+    moments[1, 3] = moments[3, 1] = 0.05
+    body = {"study": STUDY, "target": "insurer-0", "second_moments": moments.tolist(), "public_rows": rows}
+    said = http.post("/v1/plans", json=body).json()["forecast"]
+    least, most = said["r_squared_range"]
+    assert said["public_rows"] == rows
+    assert least <= said["r_squared"] <= most
+    assert (most - least < 0.001) is (rows == 10**12)
+
+
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
+        ({"public_rows": 1}, "request"),
+        ({"public_rows": 10**13}, "request"),
         ({"study": {**STUDY, "epsilon": 0}}, "privacy-parameter"),
         ({"study": {**STUDY, "k": 0}}, "planning"),
         ({"study": {**STUDY, "parties": []}}, "request"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commingle.services.planning.public_table import second_moments
+from commingle.services.planning.public_table import assumed_of_table
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.planning.design import design_of
@@ -95,6 +95,25 @@ def _error_of_age(forecast: dict[str, Any]) -> float:
     return {t["term"]: float(t["original"]) for t in forecast["terms"]}["age"]
 
 
+def test_small_public_table_gives_a_range_in_words_json_and_picture(
+    command: Command, study: Path, table: Path, tmp_path: Path
+) -> None:
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(table.read_text().splitlines()[:41]))
+    asked = (study, "--table", few, "--target", "charges", "--mechanism", "moments")
+    code, out, _ = command(*asked, "--out", tmp_path / "plan")
+    made = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    least, most = made["forecast"]["r_squared_range"]
+    assert code == 0
+    assert least < made["forecast"]["r_squared"] < most
+    assert f"({least:.2f} to {most:.2f}) on new people" in out.replace("\n", " ")
+    assert "like the 40 public ones" in out.replace("\n", " ")
+    assert "range" in out
+    assert all(p["r_squared_range"][0] <= p["r_squared"] <= p["r_squared_range"][1] for p in made["over_epsilon"])
+    exact = command.json(*asked)
+    assert exact["forecast"]["public_rows"] == 40
+
+
 def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) -> None:
     """Second moments of z = 2 (x - 0.1) of ages, clipped to 0.3: of the integers that an agent would mix."""
     document = json.loads(study.read_text())
@@ -111,7 +130,8 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
         return shrunk
 
     expected = np.array([clip(q) for q in whitened]) / 2**15
-    moments = second_moments(table, design)
+    moments = assumed_of_table(table, design).second_moments
+    assert moments is not None
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 
 
