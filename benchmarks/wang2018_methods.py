@@ -6,6 +6,7 @@ SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: doc
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 from numpy.random import Generator
@@ -20,6 +21,7 @@ from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
 from commingle.party_agent.regression.forecasts import RegressionDesign
 from commingle.party_agent.regression.outlook import choose
+from commingle.shared.documents.regression import RegressionMethod
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 
@@ -48,12 +50,16 @@ FIXED: Mapping[str, Fit] = {
 PRIVATE: Mapping[str, Fit] = {name: product_fit(name.lower()) for name in ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")}
 
 
+_OF_MAPPED: tuple[RegressionMethod, ...] = tuple(name for name in get_args(RegressionMethod) if name in METHODS)
+"""Methods for rows that are mapped to the unit ball, as the paper's are: two stages map rows themselves."""
+
+
 def at_defaults(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
     """What `party regress` takes by itself, knowing bounds alone: method, noise and ridge; neighbours as asked."""
     asked = proved(privacy)
     moment = np.eye(sample.d) * sample.row_bound**2 / sample.d
     design = RegressionDesign(moment, sample.label_bound**2 / 3, sample.n, sample.row_bound, sample.label_bound)
-    method = METHODS[choose(design, asked).method]
+    method = METHODS[choose(design, asked, among=_OF_MAPPED).method]
     if not isinstance(method, ExactMethod):
         raise TypeError(f"{method.name} is not a method that is taken by default")
     return method.run(sample, asked, FloatingPoint(draw)).coefficients
