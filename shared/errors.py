@@ -4,6 +4,7 @@ CommingleError                  a fault with a stable code, a message for people
 ├── DataError                   rows that do not fit their schema, wherever they are encoded
 ├── MissingExtraError           an optional library is not installed
 ├── shared.dp.errors            PrivacyError and what derives from it
+├── shared.ring.errors          RingError and what derives from it
 ├── shared.documents.errors     ProtocolError and what derives from it
 ├── shared.planning.errors      PlanningError
 ├── shared.estimation.errors    EstimationError and what derives from it

@@ -40,6 +40,7 @@ DATABASE = {"alembic", "sqlalchemy"}
 NEVER = {
     "charset_normalizer",
     "matplotlib",
+    "numba",
     "numpy.f2py.crackfortran",
     "pandas",
     "pydantic.v1",

@@ -1,0 +1,124 @@
+"""What an evaluator sends back, and what the owner reads in it (docs/proofs/linear-encryption.md, 3 and 4).
+
+In this order, and none may be left out: a fresh encryption of zero hides the second half, the evaluator's Gaussian
+noise makes what is opened private, a flood hides the errors, and then the primes that are not needed any more are
+dropped. Of the first half only the coefficients that hold inner products are sent.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.ring.encryption import SecretKey, key_half
+from commingle.shared.ring.errors import CiphertextError, DomainError
+from commingle.shared.ring.evaluation import InnerProducts
+from commingle.shared.ring.layout import Layout, format_residues, parse_residues
+from commingle.shared.ring.parameters import MESSAGE_LIMIT
+from commingle.shared.ring.randomness import Entropy, errors, floods, ternary
+from commingle.shared.ring.residues import (
+    Residues,
+    divide,
+    integers,
+    products,
+    residues,
+    sums,
+    to_coefficients,
+    to_slots,
+)
+
+
+def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
+    """The reply, column by column of the evaluator, each of `Layout.reply_shape`. Made once, and stored.
+
+    Args:
+        found: with all blocks added.
+        public_key: the owner's, as received.
+        noise: the evaluator's discrete Gaussian noise, (owner's columns, evaluator's columns), drawn after its debit.
+        entropy: private; only tests give others than the operating system's.
+
+    Raises:
+        CiphertextError: the public key is not residues of its size.
+        DomainError: blocks are missing, a reply was made before, or the noise has another shape.
+    """
+    layout, ring = found.layout, found.layout.parameters
+    if noise.shape != (layout.columns, found.columns):
+        raise DomainError(f"noise of shape {(layout.columns, found.columns)} is asked for")
+    received = parse_residues(public_key, layout.key_shape, ring.primes)
+    key = np.stack([key_half(layout), received], axis=1)
+    first, second = found.take()
+    primes = np.array(ring.primes, np.uint64)[:, None, None]
+    return (
+        _reply_column(
+            layout,
+            key,
+            first=first[:, :, b],
+            second=(second[:, :, b] % primes).astype(np.uint32),
+            noise=noise[:, b],
+            entropy=entropy,
+        )
+        for b in range(found.columns)
+    )
+
+
+def _reply_column(
+    layout: Layout, key: Residues, *, first: Residues, second: Residues, noise: NDArray[np.int64], entropy: Entropy
+) -> bytes:
+    """One column: first halves at its places, second halves in slots; key is the hashed and the owner's half."""
+    ring, primes = layout.parameters, layout.parameters.primes
+    blind = ternary(layout.groups * ring.degree, entropy).reshape(layout.groups, ring.degree)
+    blind_slots = to_slots(residues(blind, primes), primes)
+    error = residues(errors(blind.shape, ring.error_bound, entropy), primes)
+    fresh = sums(second, products(key[:, :1], blind_slots, primes), primes)
+    second = sums(to_coefficients(fresh, primes), error, primes)
+    zero = _at_places(layout, to_coefficients(products(key[:, 1:], blind_slots, primes), primes))
+    hidden = integers(sums(first, zero, primes), primes)
+    flooded = [
+        (word + flood + ring.delta * int(drawn)) % ring.modulus
+        for word, flood, drawn in zip(hidden, floods(len(hidden), ring.flood_bits, entropy), noise, strict=True)
+    ]
+    return format_residues(np.hstack([_flat(divide(second, primes, ring.kept)), _switched(layout, flooded)]))
+
+
+def open_reply(key: SecretKey, layout: Layout, received: bytes, *, largest: int) -> NDArray[np.int64]:
+    """What the reply for one of the evaluator's columns holds: (owner's columns,), inner products plus noise.
+
+    Args:
+        key: of this layout.
+        layout: the owner's.
+        received: one of what the evaluator's `make_reply` gave.
+        largest: what no inner product within bounds exceeds with its noise, below 2^63. A crafted reply opens parts of
+            the key, and this limits how much of it (the proof's 5.2): it is refused before anything is published.
+
+    Raises:
+        CiphertextError: not residues of this size, or a number beyond the largest. The release ends.
+    """
+    ring, primes = layout.parameters, layout.parameters.primes[: layout.parameters.kept]
+    words = parse_residues(received, layout.reply_shape, primes)
+    second = words[:, : -layout.columns].reshape(ring.kept, layout.groups, ring.degree)
+    masks = to_coefficients(products(to_slots(second, primes), key.slots[: ring.kept, None], primes), primes)
+    pairs = zip(integers(words[:, -layout.columns :], primes), integers(_at_places(layout, masks), primes), strict=True)
+    half, modulus = 1 << (ring.scale_bits - 1), ring.kept_modulus
+    opened = [((word - mask + modulus // 2) % modulus - modulus // 2 + half) >> ring.scale_bits for word, mask in pairs]
+    if any(abs(number) > min(largest, MESSAGE_LIMIT - 1) for number in opened):
+        raise CiphertextError(
+            "a reply opens beyond its bound",
+            remedy="The evaluator made it wrongly, or for another key. End the release.",
+        )
+    return np.array(opened, np.int64)
+
+
+def _at_places(layout: Layout, coefficients: Residues) -> Residues:
+    """Of (primes, groups, N) what belongs to the owner's columns: (primes, columns)."""
+    return _flat(coefficients[..., list(layout.places)])[:, : layout.columns]
+
+
+def _flat(polynomials: Residues) -> Residues:
+    return polynomials.reshape(len(polynomials), -1)
+
+
+def _switched(layout: Layout, words: list[int]) -> Residues:
+    """Integers modulo q over the dropped primes, rounded, modulo those that are kept: (kept, count)."""
+    ring = layout.parameters
+    divided = [(word + ring.dropped // 2) // ring.dropped for word in words]
+    return np.array([[word % prime for word in divided] for prime in ring.primes[: ring.kept]], np.uint32)
