@@ -6,7 +6,7 @@ from commingle.services.fit.result import Fit
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute
 from commingle.shared.estimation.covariance import covariance, residual
-from commingle.shared.estimation.diagnostics import diagnose
+from commingle.shared.estimation.diagnostics import cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     ConfidenceError,
@@ -71,7 +71,10 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         rows=prepared.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
-        warnings=method.cautions(system, signal, name, diagnostics, determined=determined),
+        warnings=(
+            *method.cautions(system, signal, name, diagnostics, determined=determined),
+            *(cut_rows(prepared.cut) if errors != "none" else ()),
+        ),
         schema=tuple(prepared.attributes[name] for name in features),
     )
 

@@ -16,12 +16,14 @@ from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, plan_first_stage, scaling
+from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
 from commingle.shared.registry import mechanism_of
 
 AUTO: Literal["auto"] = "auto"
+_ROUNDING = 1e-6  # of gains, which are rounded down
 MAPPED_ROW_NORM = 1.0
 """Mapped rows are cut at it; what is cut is up to the map."""
 
@@ -144,3 +146,18 @@ def row_map(spec: MappedRelease, party: MappedParty, sums: Sequence[int] | None)
     per_party = Fraction(sum(columns), len(spec.parties))
     radius = mechanism_of(spec).radius_squared(rho=target_rho(spec), n=spec.n, columns=per_party)
     return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
+
+
+def may_cut(party: AskedParty, applied: IntegerMap | None) -> bool:
+    """Whether a row within the schema can be longer than the party's row norm once it is mapped."""
+    if party.row_norm is None:
+        return False
+    if applied is None:
+        return party.row_norm**2 < sum(a.geometry.radius_squared for a in party.attributes)
+    gains, centre = np.abs(applied.matrix) / (1 << MATRIX_BITS), np.abs(applied.centre) / SCALE
+    if not centre.any() and np.array_equal(gains, np.diag(np.diag(gains))):
+        starts = np.cumsum([0, *(len(a.columns) for a in party.attributes)])[:-1]
+        longest = float(np.maximum.reduceat(np.diag(gains), starts) @ np.maximum.reduceat(np.diag(gains), starts))
+    else:
+        longest = float(np.sum((gains @ (1 + centre)) ** 2))
+    return longest > party.row_norm**2 * (1 + _ROUNDING)

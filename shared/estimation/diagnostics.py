@@ -1,6 +1,7 @@
 """Numbers that say how far to trust a fit, and what any reader must be told of them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -87,6 +88,17 @@ def _finite(value: float) -> float | None:
 def biased(estimator: str) -> str:
     """Why an estimator has no standard errors."""
     return f"{estimator} is for prediction: it is biased on purpose and has no standard errors."
+
+
+def cut_rows(parties: Sequence[str]) -> list[str]:
+    """That intervals do not count what cutting rows bends, where any were."""
+    if not parties:
+        return []
+    said = (
+        f"Rows of {', '.join(parties)} were cut at a norm before noise was added: intervals are around the fit of the "
+        "cut rows, and do not count how far that is from the fit of whole rows (docs/coverage.md)."
+    )
+    return [said]
 
 
 def useless(system: System, d: Diagnostics) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.row_maps import row_map
+from commingle.shared.documents.row_maps import may_cut, row_map
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
@@ -36,6 +36,7 @@ class PreparedMoments:
         rows: of the published matrix; n where it has none.
         n: subjects.
         mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
+        cut: parties whose rows may have been cut to a norm.
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
     """
@@ -53,6 +54,7 @@ class PreparedMoments:
     n: int
     mixing: Array
     entry_variance: Array | None = None
+    cut: tuple[str, ...] = ()
 
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS) -> Self:
@@ -71,7 +73,9 @@ class PreparedMoments:
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
         maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
-        return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
+        cut = tuple(p.name for p, applied in zip(spec.parties, maps, strict=True) if may_cut(p, applied))
+        mapped = prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
+        return replace(mapped, cut=cut)
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:

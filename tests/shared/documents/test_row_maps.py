@@ -1,0 +1,79 @@
+"""When a row of the schema can be longer than its norm once it is mapped, and which sums a map takes."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.row_maps import AUTO, chosen_share, may_cut, row_map
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
+from commingle.shared.dp.fixed_point import SCALE
+from tests.world.consortium import consortium_of
+
+NUMBER = NumericAttribute(name="x", lower=0, upper=1)
+LEVELS = CategoricalAttribute(name="c", levels=("r", "s", "t", "u"))
+BINARY = BinaryAttribute(name="b", levels=("no", "yes"))
+KINDS = (MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.CATEGORICAL, 3), MeasuredAttribute(Kind.BINARY))
+
+
+def party(**choices: object) -> StudyParty:
+    return StudyParty.model_validate({"name": "p", "dataset": "d", "attributes": (NUMBER, LEVELS, BINARY), **choices})
+
+
+@pytest.mark.parametrize(("row_norm", "cut"), [(None, False), (1.7, True), (1.74, False)])
+def test_encoded_rows_can_be_cut_below_the_root_of_their_attributes(row_norm: float | None, cut: bool) -> None:
+    assert may_cut(party(row_norm=row_norm), None) is cut
+
+
+@pytest.mark.parametrize(("radius_squared", "cut"), [(Fraction(1, 4), True), (Fraction(6), False)])
+def test_rows_that_a_first_stage_maps_can_be_cut_unless_its_radius_holds_all_of_them(
+    radius_squared: Fraction, cut: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    levels = np.eye(4, dtype=np.int64)[draw.integers(0, 4, 500)][:, 1:] * SCALE
+    q = np.column_stack([draw.integers(-SCALE, SCALE + 1, 500), levels, draw.choice([-SCALE, SCALE], 500)])
+    stage = FirstStage(KINDS, len(q), 1, 1)
+    applied = scaling(stage, column_sums(q, KINDS), radius_squared=radius_squared)
+    assert may_cut(party(row_norm=1.0), applied) is cut
+
+
+@pytest.mark.parametrize(("scale", "cut"), [(0.4, False), (0.8, True)])
+def test_whitened_rows_can_be_cut_where_the_matrix_reaches_beyond_the_norm(scale: float, cut: bool) -> None:
+    whitening = Whitening(centre=(0.25, 0.0), matrix=((scale, 0.1), (0.0, scale)))
+    two = party(attributes=(NUMBER, BINARY), whitening=whitening, row_norm=1.0)
+    assert may_cut(two, whitening.integer_map()) is cut
+
+
+@pytest.mark.parametrize(
+    ("choices", "share"),
+    [
+        ({}, 0.1),
+        ({"first_stage_share": None}, None),
+        ({"first_stage_share": 0.3}, 0.3),
+        ({"row_norm": 1.2}, None),
+    ],
+)
+def test_share_is_as_written_or_what_suits_the_mechanism_beside_no_row_norm(
+    choices: dict[str, object], share: float | None
+) -> None:
+    study = Study(study="s", k=50, epsilon=1.0, delta=1e-5, n=10_000, parties=(party(**choices),))
+    assert chosen_share(study, study.parties[0]) == share
+
+
+def test_few_subjects_get_one_stage() -> None:
+    study = Study(study="s", k=50, epsilon=1.0, delta=1e-5, n=100, parties=(party(),))
+    assert study.parties[0].first_stage_share == AUTO
+    assert chosen_share(study, study.parties[0]) is None
+
+
+@pytest.mark.parametrize("sums", [None, (1, 2)])
+def test_sums_that_are_not_those_of_the_first_stage_give_no_map(
+    tmp_path_factory: pytest.TempPathFactory, sums: object
+) -> None:
+    spec = consortium_of(tmp_path_factory.mktemp("c"), "clinic").spec(first_stage_share=0.2)
+    with pytest.raises(SpecError, match="sums of clinic"):
+        row_map(spec, spec.parties[0], sums)
