@@ -71,9 +71,7 @@ def test_few_subjects_get_one_stage() -> None:
 
 
 @pytest.mark.parametrize("sums", [None, (1, 2)])
-def test_sums_that_are_not_those_of_the_first_stage_give_no_map(
-    tmp_path_factory: pytest.TempPathFactory, sums: object
-) -> None:
-    spec = consortium_of(tmp_path_factory.mktemp("c"), "clinic").spec(first_stage_share=0.2)
+def test_sums_that_are_not_those_of_the_first_stage_give_no_map(tmp_path: Path, sums: tuple[int, ...] | None) -> None:
+    spec = consortium_of(tmp_path, "clinic").spec(first_stage_share=0.2)
     with pytest.raises(SpecError, match="sums of clinic"):
         row_map(spec, spec.parties[0], sums)
