@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.manifest import Manifest, SecondMoments
+from commingle.shared.documents.manifest import Manifest, PrivacyStatement, SecondMoments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -158,8 +158,7 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     same = (
         claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)
         and claimed.trust in {computed.trust, *mechanism_of(document).earlier_trust}
-        and [p.party for p in claimed.per_party] == [p.party for p in computed.per_party]
-        and len(claimed.scopes) == len(computed.scopes)
+        and _stated(claimed) == _stated(computed)
     )
     pairs = [
         (getattr(getattr(a, unit), field), getattr(getattr(b, unit), field))
@@ -170,6 +169,12 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     agree = all(isclose(a, b, rel_tol=_TOLERANCE) for a, b in pairs)
     _require(same and agree, "the manifest's privacy statement does not follow from the spec")
     return spec
+
+
+def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool]:
+    """Of whom and of what a statement gives losses: figures in other places would say other things."""
+    parties = [(party.party, party.first_stage is None) for party in privacy.per_party]
+    return parties, privacy.per_subject_outsiders is None
 
 
 def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[str]:
@@ -249,6 +254,7 @@ def _findings(
     parties = spec.document.parties
     whose = "the trusted coordinator" if trusted else "a coordinator you have not pinned"
     signers = [(called(p.name, pinned=p.name in pinned), p.verifying_key.fingerprint) for p in parties]
+    scaled = [called(p.name, pinned=p.name in pinned) for p in parties if p.mapped_by_sums]
     return (
         f"manifest signed by {whose}, key {manifest.signer}",
         f"spec proposed by key {spec.signer}",
@@ -256,7 +262,7 @@ def _findings(
         "every party's columns in the matrix are the integers it signed",
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
-        *(f"{p.name} scaled its columns as the sums that it signed suggest" for p in parties if p.mapped_by_sums),
+        *(f"{who} signed the sums by which its columns are undone" for who in scaled),
         *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust),
     )
 

@@ -9,10 +9,13 @@ import pytest
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.release.plan import plan_block
@@ -20,6 +23,7 @@ from tests.party_agent.exchanging import crash_at
 from tests.party_agent.releasing import spent
 from tests.party_agent.test_exchange import exact, rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
+from tests.world.documents import signed_document
 
 PAIR = ("clinic", "insurer")
 
@@ -48,7 +52,7 @@ def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undo
             consortium.step(name, draw=exact)
     found = published(consortium, release)
     assert found.columns == ("(intercept)", "scaled[age]", "scaled[bmi]", "scaled[charges]")
-    assert "clinic scaled its columns as the sums that it signed suggest" in found.published.findings
+    assert "a key that calls itself clinic signed the sums by which its columns are undone" in found.published.findings
     undone = []
     for name in PAIR:
         x, sums = rows_by_subject(consortium.table(name)), statement_of(consortium, release, name).sums
@@ -118,3 +122,43 @@ def test_block_without_the_sums_that_the_spec_calls_for_is_refused(
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.describes(statement)
     assert not plan.describes(statement.model_copy(update=change))
+
+
+def restated(consortium: Consortium, found: Release, privacy: PrivacyStatement) -> bytes:
+    """The manifest of a release, signed again by its coordinator with another privacy statement."""
+    said = found.published.manifest.model_copy(update={"privacy": privacy})
+    return encode(signed_document(said, "manifest", consortium.coordinator.key))
+
+
+def restatement(privacy: PrivacyStatement, *, outsiders: bool) -> PrivacyStatement:
+    """The same figures in the same order, each a place further where that makes a loss look smaller."""
+    one, other = privacy.per_party
+    bare = one.model_copy(update={"first_stage": None})
+    if outsiders:
+        moved = other.model_copy(update={"loss": one.first_stage, "first_stage": other.loss})
+        return privacy.model_copy(update={"per_party": (bare, moved)})
+    moved = other.model_copy(update={"loss": one.first_stage})
+    losses = {"per_subject": other.loss, "per_subject_outsiders": privacy.per_subject}
+    return privacy.model_copy(update={"per_party": (bare, moved), **losses})
+
+
+@pytest.mark.parametrize("calibration", [Calibration.ANALYTIC, Calibration.ZCDP])
+def test_manifest_with_the_loss_of_a_first_stage_in_another_place_is_refused(
+    tmp_path: Path, calibration: Calibration
+) -> None:
+    consortium = consortium_of(tmp_path, *PAIR)
+    spec = consortium.spec(mechanism="rmgm", first_stage_share=0.25)
+    clinic, insurer = spec.parties
+    parties = (clinic, insurer.model_copy(update={"first_stage_share": None, "row_norm": None}))
+    consortium.enrol_everybody()
+    changed = spec.model_copy(update={"parties": parties, "calibration": calibration})
+    release = consortium.coordinator.propose(changed)
+    for _ in range(5):
+        for name in PAIR:
+            consortium.step(name)
+    found = published(consortium, release)
+    privacy = restatement(found.privacy, outsiders=found.privacy.per_subject_outsiders is not None)
+    assert privacy.scopes == found.privacy.scopes
+    manifest = restated(consortium, found, privacy)
+    with pytest.raises(VerificationError, match="privacy statement does not follow"):
+        Release.of(ReleaseFiles(manifest, found.files.matrix, found.files.moments))
