@@ -20,6 +20,7 @@ from commingle.coordinator.exchanges import agreed_transcript
 from commingle.coordinator.store.rows import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import BlockError
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     BlockStatement,
@@ -27,6 +28,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
     open_block_statement,
 )
+from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.release.block import check_block, largest_body
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import StoreBlock
@@ -65,6 +67,9 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
                 "the block does not come from the exchange that every party countersigned",
                 remedy="Propose a new release.",
             )
+        mask = found.shares[party].mask
+        if mask is not None and decode(MaskStatement, mask.payload_bytes).sums != statement.document.sums:
+            raise BlockError("the block's sums are not those of the party's mask", remedy="Propose a new release.")
     plan = plan_block(spec.document, share)
     if not plan.describes(statement.document):
         raise BlockError(

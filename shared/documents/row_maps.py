@@ -15,6 +15,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, plan_first_stage, scaling
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.gaussian import calibrated_rho
@@ -53,6 +54,8 @@ class Asked(Protocol):
     @property
     def delta(self) -> float: ...
     @property
+    def adjacency(self) -> Adjacency: ...
+    @property
     def calibration(self) -> Calibration: ...
     @property
     def asked_parties(self) -> Sequence[AskedParty]: ...
@@ -61,7 +64,8 @@ class Asked(Protocol):
 def chosen_share(asked: Asked, party: AskedParty) -> float | None:
     """The share of a party: as it was asked for, or what suits the release where that was left open.
 
-    Nothing suits beside a row norm or a whitening, which say what a first stage would find out.
+    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor where sums or their
+    noise would leave exact arithmetic.
     """
     if party.first_stage_share != AUTO:
         return party.first_stage_share
@@ -69,7 +73,15 @@ def chosen_share(asked: Asked, party: AskedParty) -> float | None:
         return None
     columns = sum(len(a.columns) for p in asked.asked_parties for a in p.attributes) / len(asked.asked_parties)
     rho = calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta)
-    return mechanism_of(asked).first_stage_share(rho=rho, n=asked.n, columns=columns)
+    share = mechanism_of(asked).first_stage_share(rho=rho, n=asked.n, columns=columns)
+    if share is None:
+        return None
+    first = Rho(int(Fraction(share) * int(rho * RHO_UNITS)))
+    try:
+        plan_first_stage(_measured(party.attributes), n=asked.n, rho=first, adjacency=asked.adjacency)
+    except ParameterError:
+        return None
+    return share
 
 
 class MappedParty(Protocol):
@@ -124,9 +136,12 @@ def first_stage_of(spec: MappedRelease, party: MappedParty) -> FirstStage | None
     """
     if party.first_stage_share is None:
         return None
-    measured = [MeasuredAttribute(Kind(a.kind), len(a.columns)) for a in party.attributes]
     first, _ = stage_targets(spec, party)
-    return plan_first_stage(measured, n=spec.n, rho=first, adjacency=spec.adjacency)
+    return plan_first_stage(_measured(party.attributes), n=spec.n, rho=first, adjacency=spec.adjacency)
+
+
+def _measured(attributes: Sequence[Attribute]) -> list[MeasuredAttribute]:
+    return [MeasuredAttribute(Kind(a.kind), len(a.columns)) for a in attributes]
 
 
 def row_map(spec: MappedRelease, party: MappedParty, sums: Sequence[int] | None) -> IntegerMap | None:

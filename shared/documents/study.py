@@ -127,7 +127,7 @@ def _party(party: StudyParty, study: Study, member: Member) -> PartySpec:
         sealing_key=member.sealing_key,
         dataset=party.dataset,
         attributes=party.attributes,
-        row_norm=party.row_norm if share is None else MAPPED_ROW_NORM,
+        row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
         whitening=party.whitening,
         first_stage_share=share,
     )

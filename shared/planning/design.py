@@ -1,6 +1,7 @@
 """What is public about a release before it exists: the part of a study or a spec that a forecast depends on."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,18 +85,7 @@ class ReleaseDesign:
     @property
     def parties(self) -> tuple[PlannedParty, ...]:
         """The shares, with first stages as a study that leaves them open would have them."""
-        chosen = [(share, chosen_share(self, share)) for share in self.shares]
-        return tuple(
-            PlannedParty(
-                name=share.name,
-                attributes=share.attributes,
-                columns=share.columns,
-                row_norm=share.row_norm if first is None else MAPPED_ROW_NORM,
-                whitening=share.whitening,
-                first_stage_share=first,
-            )
-            for share, first in chosen
-        )
+        return _planned(self)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -133,6 +123,22 @@ class ColumnLaw:
 
     means: Array
     variances: Array
+
+
+@lru_cache(maxsize=64)  # asked for by every part of a forecast
+def _planned(design: ReleaseDesign) -> tuple[PlannedParty, ...]:
+    chosen = [(share, chosen_share(design, share)) for share in design.shares]
+    return tuple(
+        PlannedParty(
+            name=share.name,
+            attributes=share.attributes,
+            columns=share.columns,
+            row_norm=share.row_norm if first is None else MAPPED_ROW_NORM,
+            whitening=share.whitening,
+            first_stage_share=first,
+        )
+        for share, first in chosen
+    )
 
 
 def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:

@@ -75,3 +75,8 @@ def test_sums_that_are_not_those_of_the_first_stage_give_no_map(tmp_path: Path, 
     spec = consortium_of(tmp_path, "clinic").spec(first_stage_share=0.2)
     with pytest.raises(SpecError, match="sums of clinic"):
         row_map(spec, spec.parties[0], sums)
+
+
+def test_more_subjects_than_sums_can_count_get_one_stage() -> None:
+    study = Study(study="s", k=50, epsilon=1.0, delta=1e-5, n=1 << 32, parties=(party(),))
+    assert chosen_share(study, study.parties[0]) is None

@@ -8,6 +8,7 @@ from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.statements import Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
@@ -91,6 +92,9 @@ def open_mask(exchange: Exchange, envelope: Envelope, party: str) -> Verified[Ma
     require_about(mask, party=party, spec=exchange.spec.digest)
     if set(mask.document.keys) != set(exchange.parties):
         raise DocumentError(f"the mask of {party} is not sealed to every party", remedy="Propose a new release.")
+    stage = first_stage_of(exchange.spec.document, exchange.spec.document.party(party))
+    if len(mask.document.sums or ()) != (0 if stage is None else stage.size):
+        raise DocumentError(f"the mask of {party} has not the sums of its first stage", remedy="Propose a new release.")
     return mask
 
 
