@@ -29,9 +29,7 @@ MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
 _MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
 _LEAST_VARIANCE, _LEAST_OF_LEVELS = SCALE**2 // 250, SCALE**2 // 25  # of numbers; of levels, which are rare then
-LEAST_RADIUS_SQUARED = Fraction(1, 4)
-_RADIUS_SQUARED_ENDS = Fraction(1, 2), Fraction(4)
-_UNIT_RADIUS = 80  # n sqrt(rho) / columns^1.5 where r is 1
+_MOST_RADIUS_SQUARED = Fraction(4)
 _ROOT_BITS = 32
 
 
@@ -177,20 +175,38 @@ def is_worth_it(*, rho: float, n: int, columns: float, least: float) -> bool:
     return n * sqrt(rho) >= least * columns
 
 
-def radius_squared_for(*, rho: Rho, n: int, columns: Fraction) -> Fraction:
+@dataclass(frozen=True, slots=True)
+class RadiusRule:
+    """Where rows are cut, by how noise enters; chosen by measuring.
+
+    Attributes:
+        unit: n sqrt(rho) / columns^1.5 where r is 1.
+        least: the least r^2.
+    """
+
+    unit: int
+    least: Fraction
+
+
+MOMENTS_ARE_NOISY = RadiusRule(unit=80, least=Fraction(1, 2))
+ROWS_ARE_NOISY = RadiusRule(unit=2000, least=Fraction(1, 4))
+
+
+def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
     """r^2 of `scaling`, from public numbers: rows are cut the less, the less noise there will be.
 
-    Between its ends n sqrt(rho) / (80 columns^1.5): what cutting costs a fit falls as r grows, and what noise costs it
-    grows as columns (r^2 columns)^2 / (rho n^2), a term for each of so many slopes.
+    Between its ends n sqrt(rho) / (unit columns^1.5): what cutting costs a fit falls as r grows, and what noise costs
+    it grows as columns (r^2 columns)^2 / (rho n^2), a term for each of so many slopes.
 
     Args:
+        rule: of what is noisy.
         rho: of both stages, of one party.
         n: subjects.
         columns: of a party, on average.
     """
-    signal = Fraction(rho.units, RHO_UNITS) * n**2 / (_UNIT_RADIUS**2 * columns**3)
-    least, most = _RADIUS_SQUARED_ENDS
-    return min(max(Fraction(isqrt(int(signal * 4**_ROOT_BITS)), 2**_ROOT_BITS), least), most)
+    signal = Fraction(rho.units, RHO_UNITS) * n**2 / (rule.unit**2 * columns**3)
+    found = Fraction(isqrt(int(signal * 4**_ROOT_BITS)), 2**_ROOT_BITS)
+    return min(max(found, rule.least), _MOST_RADIUS_SQUARED)
 
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from commingle.shared.dp.accounting import Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
+    MOMENTS_ARE_NOISY,
     FirstStage,
     MeasuredAttribute,
     column_sums,
@@ -119,7 +120,7 @@ def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho
     share = Rho(int(rho.units * SHARE))
     first = plan_first_stage(attributes, n=n, rho=share, adjacency=adjacency)
     sigma = least_sigma(squared_sensitivity=_squared_sensitivity(adjacency), rho=rho - share)
-    radius_squared = radius_squared_for(rho=rho, n=n, columns=Fraction(columns))
+    radius_squared = radius_squared_for(MOMENTS_ARE_NOISY, rho=rho, n=n, columns=Fraction(columns))
     return TwoStages(first, sigma, radius_squared)
 
 

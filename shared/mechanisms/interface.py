@@ -13,7 +13,7 @@ from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import LEAST_RADIUS_SQUARED, is_worth_it
+from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.registry import load, sketched_names
@@ -108,6 +108,7 @@ class Mechanism(ABC):
         trust: whom a party relies on besides itself, sentences of the manifest.
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
             chosen by measuring (`benchmarks.stages`).
+        radius: where mapped rows are cut.
         earlier_trust: what manifests of earlier versions said in its place; they still verify.
         fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
     """
@@ -120,6 +121,7 @@ class Mechanism(ABC):
     trust: ClassVar[str] = TRUST_NOBODY
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0
+    radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
     earlier_trust: ClassVar[tuple[str, ...]] = ()
     fit_address: ClassVar[str]
     planner_address: ClassVar[str]
@@ -163,7 +165,7 @@ class Mechanism(ABC):
         worth = is_worth_it(rho=rho, n=n, columns=columns, least=self.least_signal)
         return self.share if worth else None
 
-    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:  # noqa: ARG002 - noisy rows need none
+    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
         """r^2 of the maps that first stages suggest: a mapped row's mean square is 1 / r^2 (`dp.first_stage.scaling`).
 
         Args:
@@ -171,7 +173,7 @@ class Mechanism(ABC):
             n: subjects.
             columns: of a party, on average.
         """
-        return LEAST_RADIUS_SQUARED
+        return radius_squared_for(self.radius, rho=rho, n=n, columns=columns)
 
     @abstractmethod
     def step(self, spec: ReleaseSpec) -> float:

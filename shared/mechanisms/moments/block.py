@@ -6,7 +6,6 @@ S_hat[i, j] = M[i, j] + M[j, i]^T mod 2^64. The intercept, encoded 2^f, is a par
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
-from commingle.shared.dp.first_stage import radius_squared_for
+from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicRelease
@@ -47,6 +46,7 @@ class NoisyMoments(Mechanism):
     trust = TRUST_MOMENTS
     share = 0.15
     least_signal = 1.0
+    radius = MOMENTS_ARE_NOISY
     earlier_trust = (_TRUST_BEFORE,)
     fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
     planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"
@@ -69,10 +69,6 @@ class NoisyMoments(Mechanism):
     def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
         """Less than the sum: cross entries reach outsiders with the noise of two parties."""
         return min(super().outsider_loss(spec, sigmas, adjacency), outsider_loss(spec, sigmas, adjacency))
-
-    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
-        """The larger, the less noise there will be in a correlation."""
-        return radius_squared_for(rho=rho, n=n, columns=columns)
 
     def step(self, spec: ReleaseSpec) -> float:
         """4^-f."""

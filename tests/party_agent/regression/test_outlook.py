@@ -122,9 +122,8 @@ def test_where_stages_are_not_allowed_large_n_epsilon_takes_adassp_and_small_boo
 
 def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_more_than_columns() -> None:
     privacy = Privacy(1.0, 1e-6)
-    narrow = design(100_000, narrow=0.05, public_rows=200)
-    assert choose(narrow, privacy, among=AT_ONCE).method == "dp_pmtolse"
-    assert choose(narrow, privacy).method == "dp_pmtolse"
+    assert choose(design(100_000, narrow=0.05, public_rows=200), privacy, among=AT_ONCE).method == "dp_pmtolse"
+    assert choose(design(100_000, narrow=0.03, public_rows=200), privacy).method == "dp_pmtolse"
     assert choose(design(100_000, narrow=0.2, public_rows=200), privacy).method == "two_stage"
     assert choose(design(100_000, narrow=0.05, public_rows=4), privacy, among=AT_ONCE).method == "boosted_adassp"
     assert choose(design(100_000, public_rows=200), privacy, among=AT_ONCE).method == "adassp"

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
+    MOMENTS_ARE_NOISY,
+    ROWS_ARE_NOISY,
     FirstStage,
     Kind,
     MeasuredAttribute,
@@ -251,13 +253,18 @@ def test_sums_add_over_batches() -> None:
 
 
 def test_radius_grows_with_what_there_is_to_spend_between_its_ends() -> None:
-    found = [radius_squared_for(rho=Rho(1 << 58), n=n, columns=Fraction(5)) for n in (2, 1000, 10_000, 20_000, 10**9)]
+    found = [
+        radius_squared_for(MOMENTS_ARE_NOISY, rho=Rho(1 << 58), n=n, columns=Fraction(5))
+        for n in (2, 1000, 10_000, 20_000, 10**9)
+    ]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (Fraction(1, 2), Fraction(4))
     # of rho 1/16: n sqrt(rho) / columns^1.5 is 80, three times as much, and 80 again with more columns
     for n, columns, expected in ((320, 1, 1.0), (960, 1, 3.0), (2560, 4, 1.0)):
-        radius = radius_squared_for(rho=Rho(1 << 60), n=n, columns=Fraction(columns))
+        radius = radius_squared_for(MOMENTS_ARE_NOISY, rho=Rho(1 << 60), n=n, columns=Fraction(columns))
         assert float(radius) == pytest.approx(expected, rel=1e-6)
+    rows = [radius_squared_for(ROWS_ARE_NOISY, rho=Rho(1 << 60), n=n, columns=Fraction(1)) for n in (8, 8000, 10**9)]
+    assert rows == [Fraction(1, 4), pytest.approx(1), Fraction(4)], "noisy rows need 25 times as much"
 
 
 def test_first_stage_is_not_bought_where_noise_exceeds_every_correlation() -> None:
