@@ -61,6 +61,7 @@ def _regressions(*, of_wang: bool = False) -> tuple[str, ...]:
     return (*chosen, _FOLDS) if of_wang else tuple(chosen)
 
 
+_CUT = ("bike_hour", "elevators", "concrete", "winequality_white", "skillcraft", "support2", "airfoil")
 EXPERIMENTS = (
     Experiment("wang2018", "wang2018.md", _regressions(of_wang=True), 6),
     Experiment("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 4),
@@ -72,6 +73,7 @@ EXPERIMENTS = (
     Experiment("regression_goal", "regression.md", _regressions(), 2, _NUMBERS),
     Experiment("both_sums", "regression.md", _SIXTEEN, 1, _NUMBERS),
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
+    Experiment("stage_intervals", "coverage.md", _CUT, None, _NUMBERS),
     Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
     Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
     Experiment("planning_samples", "planning.md", _SAMPLED, 6, _NUMBERS),

@@ -23,7 +23,7 @@ from benchmarks.stages import Mechanism, Rows, release, study
 from benchmarks.tables import DATA, entries
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 
-TABLES = ("bike_hour", "elevators", "concrete", "winequality_white", "diabetes130", "gpu_sgemm", "support2", "airfoil")
+TABLES = ("bike_hour", "elevators", "concrete", "winequality_white", "skillcraft", "support2", "airfoil")
 _EPSILONS = (1.0, 3.0, 10.0)
 _FEATURES = 4
 
