@@ -1,11 +1,15 @@
 """Releases of two stages over the real coordinator: published, verified, undone; a crash leaves one draw of each."""
 
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from commingle.party_agent.decision_cli import _show_proposal
+from commingle.party_agent.views import proposal_view
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
@@ -17,6 +21,7 @@ from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.exchanging import crash_at
@@ -162,3 +167,20 @@ def test_manifest_with_the_loss_of_a_first_stage_in_another_place_is_refused(
     manifest = restated(consortium, found, privacy)
     with pytest.raises(VerificationError, match="privacy statement does not follow"):
         Release.of(ReleaseFiles(manifest, found.files.matrix, found.files.moments))
+
+
+def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *PAIR)
+    release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
+    consortium.step("clinic")
+    with consortium.agent("clinic") as agent:
+        view = proposal_view(agent.proposals.get(release), party="clinic")
+    spec = consortium.coordinator.found(release).document
+    plan = plan_block(spec, spec.party("clinic"))
+    assert plan.first_stage is not None
+    assert view["first_stage"]["sums"] == 4, "two columns and their squares"
+    assert view["first_stage"]["rho"] == float(first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
+    assert 0 < view["first_stage"]["epsilon"] < view["cost"]["epsilon"]
+    shown = StringIO()
+    _show_proposal(Console(file=shown, width=200), view)
+    assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()
