@@ -5,7 +5,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
 
 from commingle.shared.documents.row_maps import MAPPED_ROW_NORM, chosen_share, first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
@@ -218,6 +217,8 @@ def _left_by_cutting(squares: Array) -> float:
 
     E min(X, t) = P(k + 1, k t) + t (1 - P(k, k t)) with shape k = (sum)^2 / (2 sum of squares).
     """
+    from scipy.special import gammainc  # noqa: PLC0415 - loads slowly, and agents and coordinators start without it
+
     total = float(squares.sum())
     k, t = total**2 / (2 * float(squares @ squares)), 1 / total
     return float(np.sqrt(gammainc(k + 1, k * t) + t * (1 - gammainc(k, k * t))))

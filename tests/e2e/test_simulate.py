@@ -26,6 +26,7 @@ RELEASE_KEYS = {
     "rho_subject_outsiders",
     "epsilon_subject_outsiders",
     "adjacency",
+    "first_stage_share",
     "row_norm",
     "k",
     "rows",
