@@ -44,18 +44,21 @@ class BlockRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrivateBlock:
-    """What leaves: a block (rows x columns integers), and the noisy sums of a first stage. Both are private."""
+    """What leaves once it is stored: a block (rows x columns integers), and a first stage's noisy sums.
+
+    Neither is shown before: an attempt that is interrupted is drawn again, and one draw of each may be seen.
+    """
 
     integers: NDArray[np.int64] = field(repr=False)
-    sums: Sums | None
+    sums: Sums | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedRows:
-    """U (n x d words), and the noisy sums of a first stage, which are private."""
+    """U (n x d words), and a first stage's noisy sums; as `PrivateBlock`, not shown before they are stored."""
 
     words: Words = field(repr=False)
-    sums: Sums | None
+    sums: Sums | None = field(repr=False)
 
 
 def privatise(

@@ -29,21 +29,8 @@ MAPPED_ROW_NORM = 1.0
 """Mapped rows are cut at it; what is cut is up to the map."""
 
 
-class AskedParty(Protocol):
-    """A party whose share may be left to the mechanism."""
-
-    @property
-    def attributes(self) -> Sequence[Attribute]: ...
-    @property
-    def row_norm(self) -> float | None: ...
-    @property
-    def whitening(self) -> Whitening | None: ...
-    @property
-    def first_stage_share(self) -> float | Literal["auto"] | None: ...
-
-
-class Asked(Protocol):
-    """What a share depends on besides."""
+class Terms(Protocol):
+    """Of a release, asked for or proposed."""
 
     @property
     def mechanism(self) -> str: ...
@@ -57,6 +44,24 @@ class Asked(Protocol):
     def adjacency(self) -> Adjacency: ...
     @property
     def calibration(self) -> Calibration: ...
+
+
+class AskedParty(Protocol):
+    """A party whose share may be left to the mechanism."""
+
+    @property
+    def attributes(self) -> Sequence[Attribute]: ...
+    @property
+    def row_norm(self) -> float | None: ...
+    @property
+    def whitening(self) -> Whitening | None: ...
+    @property
+    def first_stage_share(self) -> float | Literal["auto"] | None: ...
+
+
+class Asked(Terms, Protocol):
+    """What a share depends on besides."""
+
     @property
     def asked_parties(self) -> Sequence[AskedParty]: ...
 
@@ -97,21 +102,9 @@ class MappedParty(Protocol):
     def first_stage_share(self) -> float | None: ...
 
 
-class MappedRelease(Protocol):
+class MappedRelease(Terms, Protocol):
     """What maps depend on of a release."""
 
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def adjacency(self) -> Adjacency: ...
-    @property
-    def calibration(self) -> Calibration: ...
     @property
     def parties(self) -> Sequence[MappedParty]: ...
 

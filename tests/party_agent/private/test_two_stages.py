@@ -58,6 +58,7 @@ def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(batch:
     assert noise.calls == [(stage.sigma, 4), (stage.square_sigma, 1), (request.plan.sigma, K * 4)]
     assert made.sums is not None
     assert list(made.sums) == expected_sums(request, noise)
+    assert repr(made) == "PrivateBlock()", "an attempt may be drawn again: nothing of it is shown"
     signs = 1 - 2 * np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K].T.astype(np.int64)
     off = made.integers - noise.drawn[2].reshape(K, 4) - signs @ mapped_rows(request, made.sums)
     assert np.abs(off).max() <= N, "cutting rounds an entry by less than a step"
@@ -73,6 +74,7 @@ def test_masked_rows_and_pad_are_the_rows_that_the_drawn_sums_map() -> None:
     masked = mask_rows(table, request, charge=charge_for(request, table), pad=pad, draw=noise)
     assert masked.sums is not None
     assert list(masked.sums) == expected_sums(request, noise)
+    assert repr(masked) == "MaskedRows()"
     assert len(noise.calls) == 2, "the block's noise comes after the exchange"
     rows = (masked.words + pads).astype(np.int64)
     assert np.abs(rows - mapped_rows(request, masked.sums)).max() <= 1
