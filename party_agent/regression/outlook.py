@@ -80,15 +80,16 @@ def choose(
         )
     errors = {name: PREDICTED[name](design, privacy) for name in able}
     compared = {name: error * (_TAILS if name == "dp_pmtolse" else 1.0) for name, error in errors.items()}
-    best = min(compared, key=lambda name: compared[name])
+    least = best = min(compared, key=lambda name: compared[name])
     preferred = "two_stage" in able and not design.public_rows
     if preferred and errors["two_stage"] <= _POOR * design.signal:
         best = "two_stage"
+    ground = "least predicted error" if best == least else "predicted error below half of the signal"
     errors_said = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
     basis = f"{design.public_rows} public rows" if design.public_rows else "values spread evenly over their bounds"
     return Choice(
         best,
-        f"least predicted error at n = {design.n}, {len(design.moment)} columns and epsilon {privacy.epsilon:g}, "
+        f"{ground} at n = {design.n}, {len(design.moment)} columns and epsilon {privacy.epsilon:g}, "
         f"by {basis}; error over signal: {errors_said}{_PREFERENCE if preferred else ''}",
     )
 

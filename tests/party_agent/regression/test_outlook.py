@@ -185,9 +185,12 @@ def test_choice_is_the_best_of_what_is_allowed() -> None:
 
 def test_choice_reads_nothing_but_public_numbers_and_says_them() -> None:
     reason = choose(design(1_000_000), Privacy(1.0, 1e-6)).reason
-    assert reason.startswith("least predicted error at n = 1000000, 4 columns and epsilon 1, by values spread evenly")
+    said = "at n = 1000000, 4 columns and epsilon 1, by values spread evenly"
+    assert reason.startswith(f"predicted error below half of the signal {said}"), "adassp is predicted to err less"
     assert "ssp 0.0" in reason
     assert reason.endswith("two_stage is taken wherever it is below 0.5")
+    least = choose(design(1_000_000), Privacy(1.0, 1e-6), among=AT_ONCE).reason
+    assert least.startswith(f"least predicted error {said}")
 
 
 def test_too_few_rows_are_told_in_words() -> None:

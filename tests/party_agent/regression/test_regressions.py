@@ -163,7 +163,7 @@ def test_auto_says_why_it_chose(hospital: Consortium) -> None:
         result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
         divided = result_of(Regressions(agent).ask(request(2, method="auto", epsilon=0.1, row_norm=2.0)))
     assert (result.method, divided.method) == ("two_stage", "boosted_adassp")  # which leaves rows as they are asked for
-    assert result.reason.startswith("least predicted error at n = 3000, 3 columns and epsilon 0.1")
+    assert result.reason.startswith("predicted error below half of the signal at n = 3000, 3 columns and epsilon 0.1")
 
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
