@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
 from commingle.party_agent.private.digest import TableDigest
-from commingle.shared.dp.calibration import epsilon_of_rho
+from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.dp.noise import rounded_gaussian
 
 DELTA = 1e-5
@@ -46,4 +46,4 @@ def epsilon_bound(without: NDArray[np.float64], within: NDArray[np.float64], *, 
     true_rate = beta.ppf(alpha, hits, runs - hits + 1)
     false_rate = beta.ppf(1 - alpha, alarms + 1, runs - alarms)
     separation = max(float(norm.ppf(true_rate) - norm.ppf(false_rate)), 0.0)
-    return epsilon_of_rho(separation**2 / 2, DELTA)
+    return gaussian_epsilon(separation**2 / 2, DELTA)

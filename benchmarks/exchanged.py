@@ -1,7 +1,7 @@
-"""A whole exchange of a moments release in this process: every step of every party and of the dealer, timed.
+"""A whole exchange of a moments release in this process: every step of every party, timed.
 
-What is signed, sealed and checked is what agents and coordinator sign, seal and check; there is no network and no disk,
-and no noise is added here, so that the products can be compared with exact ones.
+What is signed, sent and checked is what agents and coordinator sign, send and check; there is no network and no disk.
+Noise is the caller's, so that products can be compared with exact ones.
 """
 
 import os
@@ -9,122 +9,181 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from hashlib import sha256
 from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, open_spec
-from commingle.shared.mechanisms.moments.block import open_matrix
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import Hand, deal, open_package
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening, open_matrix
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.ring import Pad, Rows, Words, rows_of, subtracted
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.products import (
+    Received,
+    Rows,
+    encrypted_columns,
+    open_part,
+    reply_part,
+)
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.matrix import assemble
+from commingle.shared.release.plan import plan_block
+from commingle.shared.ring.randomness import SEED_BYTES
 
-Integers = NDArray[np.int64]
-Masking: TypeAlias = Callable[[Pad], Rows]
-"""A party's masked rows under its pad."""
+Integers: TypeAlias = NDArray[np.int64]
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class Exchanging:
-    """Everybody's state after all have approved; `products` or `parts` runs the rest, once.
+    """Everybody's state after all have approved.
 
     Attributes:
+        keys: for signing, of the coordinator and of every party.
+        seeds: of the key under which each party encrypts.
         seconds: by step, of all parties together.
+        bodies, columns: what each party encrypts, and its statement of it.
+        parts, replies: by evaluator what it replies to each owner, and its statement of it.
     """
 
     exchange: Exchange
     keys: Mapping[str, SigningKey]
-    round_keys: Mapping[str, RoundKey]
+    seeds: Mapping[str, bytes]
     seconds: dict[str, float] = field(default_factory=dict)
-    _hands: dict[str, Hand] = field(default_factory=dict)
-    _masks: dict[str, Envelope] = field(default_factory=dict)
-    _bodies: dict[str, bytes] = field(default_factory=dict)
+    rows: dict[str, Integers] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    columns: dict[str, Envelope] = field(default_factory=dict)
+    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    replies: dict[str, Envelope] = field(default_factory=dict)
 
     def products(self, matrices: Sequence[Integers]) -> Integers:
         """All X_i^T X_j of the parties' matrices, in the spec's order, as one matrix."""
-        spec = self.exchange.spec.document
-        parts = self.parts([partial(subtracted, rows_of(rows)) for rows in matrices])
-        with self._timed("open"):
-            blocks = [submission(shares, hidden, np.zeros(shares.shape, np.int64)) for shares, hidden in parts]
-            return open_matrix(spec, assemble(spec, blocks))[1:, 1:]
-
-    def parts(self, masked: Sequence[Masking]) -> list[tuple[Words, Words]]:
-        """Every party's shares and mask: its block but for the noise."""
         parties = self.exchange.parties
-        with self._timed("deal"):
-            dealt = deal(self.exchange, entropy=os.urandom)
-            signed = seal(dealt.statement, kind="deal", key=self.keys["dealer"])
-        with self._timed("mask"):
-            for name, masking in zip(parties, masked, strict=True):
-                self._mask(name, masking, signed, dealt.packages[name])
-        with self._timed("agree"):
-            seen = {name: self._transcript(name, signed.digest) for name in parties}
-            votes = {name: self._countersigned(name, seen[name]) for name in parties}
+        with self._timed("encrypt"):
+            for name, rows in zip(parties, matrices, strict=True):
+                self.encrypt(name, rows)
+        with self._timed("reply"):
+            for name in parties:
+                self.reply(name, no_noise)
         with self._timed("submit"):
-            return [self._parts(name, seen[name], votes) for name in parties]
+            blocks = [self.submit(name, no_noise) for name in parties]
+        spec = self.exchange.spec.document
+        return open_matrix(spec, assemble(spec, blocks))[1:, 1:]
 
     @property
     def bytes_sent(self) -> int:
-        """Masks up once, and down once to every other party; the rest does not grow with n."""
-        return sum(map(len, self._bodies.values())) * len(self.exchange.parties)
+        """Up once, and down to whom each is for; blocks and statements, which do not grow with n, are left out."""
+        return traffic(self.exchange)
 
-    def _mask(self, name: str, masking: Masking, signed: Envelope, package: bytes) -> None:
-        statement = open_deal(self.exchange, signed, self.keys["dealer"].verifying_key)
-        hand = open_package(self.exchange, statement, package, party=name, key=self.round_keys[name])
-        sealer = MaskSealer(self.exchange, party=name, secret=MaskSecret.draw(os.urandom))
-        self._hands[name] = hand
-        self._bodies[name] = b"".join(sealer.body(masking(hand.pad)))
-        self._masks[name] = seal(sealer.statement(signed.digest), kind="mask", key=self.keys[name])
+    def encrypt(self, name: str, rows: Integers) -> None:
+        """That party's columns, signed."""
+        self.rows[name] = rows
+        self.bodies[name] = b"".join(
+            encrypted_columns(
+                self.exchange, party=name, seed=self.seeds[name], rows=self.rows_of(name), entropy=os.urandom
+            )
+        )
+        statement = ColumnsStatement(
+            spec=self.exchange.spec.digest,
+            party=name,
+            approvals=self.exchange.approved,
+            body_sha256=sha256(self.bodies[name]).hexdigest(),
+        )
+        self.columns[name] = seal(statement, kind="columns", key=self.keys[name])
 
-    def _read(self, recipient: str) -> tuple[dict[str, Verified[MaskStatement]], dict[str, Rows]]:
-        """All masks as their recipient reads them, checked; an agent does it before it countersigns and once more."""
-        statements, rows = dict[str, Verified[MaskStatement]](), dict[str, Rows]()
-        for sender, body in self._bodies.items():
-            statement = open_mask(self.exchange, self._masks[sender], sender)
-            secret = open_secret(self.exchange, statement, recipient=recipient, key=self.round_keys[recipient])
-            reader = MaskReader(self.exchange, party=sender, secret=secret, read=partial(piece, body))
-            check_commitment(self.exchange, statement, reader, secret=secret)
-            statements[sender], rows[sender] = statement, reader
-        return statements, rows
+    def reply(self, name: str, draw: Sampler) -> None:
+        """That party's reply to those before it, with what is drawn inside, signed."""
+        spec, self.parts[name] = self.exchange.spec.document, {}
+        for owner in self.exchange.owners(name):
+            count = self.exchange.columns(owner)
+            noise = cross_noise(spec, spec.party(name), count, sigma=self.sigma(name), draw=draw)
+            signed = open_columns(self.exchange, self.columns[owner], owner).document.body_sha256
+            self.parts[name][owner] = b"".join(
+                reply_part(
+                    self.exchange,
+                    owner=owner,
+                    received=Received([self.bodies[owner]], sender=owner, signed=signed),
+                    rows=self.rows_of(name),
+                    noise=noise,
+                    entropy=os.urandom,
+                )
+            )
+        parts = self.parts[name]
+        statement = ReplyStatement(
+            spec=self.exchange.spec.digest,
+            party=name,
+            columns=columns_digest(self.exchange, self.columns),
+            body_sha256=sha256(b"".join(parts.values())).hexdigest(),
+            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+        )
+        self.replies[name] = seal(statement, kind="reply", key=self.keys[name])
 
-    def _transcript(self, name: str, deal_digest: str) -> str:
-        return transcript(self.exchange, deal=deal_digest, masks=self._read(name)[0])
+    def open(self, owner: str, evaluator: str) -> Integers:
+        """What that owner finds in that evaluator's part."""
+        spec = self.exchange.spec.document
+        statement = open_reply_statement(self.exchange, self.replies[evaluator], evaluator).document
+        body = Received([self.parts[evaluator][owner]], sender=evaluator, signed=statement.parts[owner])
+        return open_part(
+            self.exchange,
+            owner=owner,
+            evaluator=evaluator,
+            seed=self.seeds[owner],
+            received=body,
+            largest=largest_opening(spec, spec.party(evaluator), sigma=self.sigma(evaluator)),
+        )
 
-    def _countersigned(self, name: str, seen: str) -> Envelope:
-        statement = countersignature(self.exchange, party=name, transcript=seen)
-        return seal(statement, kind="countersignature", key=self.keys[name])
+    def submit(self, name: str, draw: Sampler) -> Integers:
+        """That party's block."""
+        transcript(self.exchange, columns=self.columns, replies=self.replies)
+        return submission(
+            self.exchange,
+            party=name,
+            moments=own_moments(self.exchange, party=name, rows=self.rows_of(name)),
+            opened={evaluator: self.open(name, evaluator) for evaluator in self.exchange.evaluators(name)},
+            sigma=self.sigma(name),
+            draw=draw,
+        )
 
-    def _parts(self, name: str, seen: str, votes: Mapping[str, Envelope]) -> tuple[Words, Words]:
-        rows = self._read(name)[1]
-        agreement = agreed(self.exchange, transcript=seen, countersignatures=votes)
-        shares = share(self.exchange, party=name, hand=self._hands[name], masked=rows)
-        return shares, mask(self.exchange, party=name, key=self.round_keys[name], agreement=agreement)
+    def rows_of(self, name: str) -> Rows:
+        """As the exchange asks for them."""
+        return lambda start, stop: self.rows[name][start:stop].astype(np.int16)
+
+    def sigma(self, name: str) -> int:
+        """The planned noise of that party's block."""
+        spec = self.exchange.spec.document
+        return plan_block(spec, spec.party(name)).sigma
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
         start = perf_counter()
         yield
         self.seconds[step] = perf_counter() - start
+
+
+def no_noise(_: int, count: int) -> Integers:
+    """A sampler of nothing."""
+    return np.zeros(count, np.int64)
+
+
+def traffic(exchange: Exchange) -> int:
+    """Bytes of all columns and replies, up once, and down to whom each is for."""
+    columns = sum(exchange.columns_size(name) * (1 + len(exchange.evaluators(name))) for name in exchange.parties)
+    return columns + 2 * sum(exchange.reply_size(name) for name in exchange.parties)
 
 
 def approved(
@@ -138,8 +197,7 @@ def approved(
 ) -> Exchanging:
     """A release of that many numeric columns at each party that all have approved; keys are made of `entropy`."""
     names = [f"party-{number}" for number in range(parties)]
-    keys = {name: SigningKey(entropy(32)) for name in ("dealer", *names)}
-    round_keys = {name: RoundKey(entropy(32)) for name in names}
+    keys = {name: SigningKey(entropy(32)) for name in ("coordinator", *names)}
     spec = ReleaseSpec(
         study="benchmark",
         created=_CREATED,
@@ -147,20 +205,19 @@ def approved(
         mechanism="moments",
         fraction_bits=14,
         seed="00" * 32,
+        calibration=Calibration.ANALYTIC,
         epsilon=epsilon,
         delta=1e-5,
         n=n,
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
-        proposer=keys["dealer"].fingerprint,
+        proposer=keys["coordinator"].fingerprint,
     )
-    opened = open_spec(seal(spec, kind="spec", key=keys["dealer"]), [keys["dealer"].verifying_key])
+    opened = open_spec(seal(spec, kind="spec", key=keys["coordinator"]), [keys["coordinator"].verifying_key])
     approvals = {}
     for name in names:
-        document = Approval(
-            spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32, round_key=round_keys[name].public
-        )
+        document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
         approvals[name] = seal(document, kind="approval", key=keys[name])
-    return Exchanging(Exchange.of(opened, approvals), keys, round_keys)
+    return Exchanging(Exchange.of(opened, approvals), keys, {name: entropy(SEED_BYTES) for name in names})
 
 
 def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> PartySpec:
@@ -169,8 +226,3 @@ def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> 
     return PartySpec(
         name=name, signing_key=raw, sealing_key=raw, dataset="data", attributes=attributes, row_norm=row_norm
     )
-
-
-def piece(body: bytes, offset: int, size: int) -> bytes:
-    """What a reader of that body gets."""
-    return body[offset : offset + size]

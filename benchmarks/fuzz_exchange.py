@@ -1,176 +1,183 @@
-"""Fuzzing of what dealer and parties of a moments release send each other, each with valid documents to start from.
+"""Fuzzing of what parties of a moments release send each other, each with valid documents to start from.
 
-Damage is done as a dealer or party who means harm would do it, before signing and sealing; to masked rows and to the
-coordinator's answers on the way. Inputs are the same on every run; HPKE's ephemeral keys, which the operating system
-draws, are not, so sealed boxes are made where they are opened.
+Damage is done as a party who means harm would do it, before signing, and to encrypted columns, replies and the
+coordinator's answers on the way, too. Inputs are the same on every run.
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 
 import httpx
 import numpy as np
 
-from benchmarks.exchanged import approved, piece
+from benchmarks.exchanged import approved, no_noise
 from benchmarks.fuzz_target import Target, signed, unforged
-from commingle.shared.documents.dsse import Verified, seal
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import DeviationError, ExchangeError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import open_spec
-from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import open_package
 from commingle.shared.mechanisms.moments.exchange.documents import (
-    DealPackage,
-    DealStatement,
-    MaskStatement,
-    open_deal,
-    open_mask,
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
-)
-from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
-from commingle.shared.mechanisms.moments.exchange.sealing import seal_to
+from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.runtime.remote import model_of
-from commingle.shared.wire import ReleaseDetails, SealedPackage
+from commingle.shared.wire import ReleaseDetails
 
 _N, _COLUMNS = 12, 2
-_ZEROS = "0" * 64
-_BOX = "0" * 224  # as long as a sealed secret
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A party's masked rows as it sent them."""
-
-    words: Words
-    secret: MaskSecret
-    body: bytes
-    statement: Verified[MaskStatement]
+_LARGEST = 1 << 40
 
 
 class Exchanged:
-    """A release that two parties have approved, dealt, and masked by both."""
+    """A release of two parties with its columns and replies: the first owns, the other evaluates."""
 
     def __init__(self) -> None:
-        world = approved(_N, _COLUMNS, 2, entropy=np.random.default_rng(0).bytes)
-        self.exchange, self.keys, self.round_keys = world.exchange, world.keys, world.round_keys
-        self.first, self.second = self.exchange.parties
-        parties = dict.fromkeys(self.exchange.parties, _ZEROS)
-        self.deal = DealStatement(spec=self.exchange.spec.digest, approvals=self.exchange.approved, packages=parties)
-        self.sent = {name: self._send(name, seed) for seed, name in enumerate(self.exchange.parties)}
-        self.transcript = transcript(self.exchange, deal=_ZEROS, masks=self._masks())
+        random = np.random.default_rng(0)
+        world = approved(_N, _COLUMNS, 2, entropy=random.bytes)
+        self.exchange, self.keys, self.seeds, self.entropy = world.exchange, world.keys, world.seeds, random.bytes
+        self.owner, self.evaluator = self.exchange.parties
+        self.rows = random.integers(-(1 << 14), (1 << 14) + 1, (_N, _COLUMNS), np.int16)
+        made = encrypted_columns(
+            self.exchange,
+            party=self.owner,
+            seed=self.seeds[self.owner],
+            rows=lambda start, stop: self.rows[start:stop],
+            entropy=self.entropy,
+        )
+        self.ciphertexts = b"".join(made)
+        self.columns = {name: self._columns(name) for name in self.exchange.parties}
+        self.part = self._reply(self.ciphertexts, signed_under=self.ciphertexts)
+        self.replies = {name: self._reply_statement(name) for name in self.exchange.parties}
 
     def targets(self) -> Mapping[str, Target]:
         """By name."""
-        share = b64encode(np.arange(_COLUMNS * _COLUMNS, dtype="<u8").tobytes()).decode()
-        package = DealPackage(pad=_ZEROS, seeds={}, shares={self.first: share})
-        mask = self.sent[self.first].statement.document.model_copy(
-            update={"keys": dict.fromkeys(self.exchange.parties, _BOX)}
-        )
-        vote = countersignature(self.exchange, party=self.first, transcript=self.transcript)
         return {
-            "deal": Target([encode(self.deal)], self._open_deal),
-            "package": Target([encode(package)], self._open_package),
-            "mask": Target([encode(mask)], self._open_mask),
-            "masked rows": Target([self.sent[self.first].body], self._read_rows),
-            "countersignature": Target([encode(vote)], self._agree),
-            "answers": Target(self._answers(), self._join),
+            "columns": Target([encode(self.columns[self.owner])], self._open_columns),
+            "ciphertexts": Target([self.ciphertexts], self._evaluate),
+            "reply": Target([encode(self.replies[self.evaluator])], self._open_reply),
+            "part of a reply": Target([self.part], self._open_part),
+            "answers": Target([self._answer()], self._join),
         }
 
-    def _send(self, party: str, seed: int) -> Sent:
-        entropy = np.random.default_rng(seed).bytes
-        words = np.frombuffer(entropy(_N * _COLUMNS * 8), np.uint64).reshape(_N, _COLUMNS)
-        secret = MaskSecret.draw(entropy)
-        sealer = MaskSealer(self.exchange, party=party, secret=secret)
-        body = b"".join(sealer.body(rows_of(words)))
-        envelope = seal(sealer.statement(_ZEROS), kind="mask", key=self.keys[party])
-        return Sent(words, secret, body, open_mask(self.exchange, envelope, party))
+    def _columns(self, party: str) -> ColumnsStatement:
+        body = self.ciphertexts if party == self.owner else b""
+        return ColumnsStatement(
+            spec=self.exchange.spec.digest,
+            party=party,
+            approvals=self.exchange.approved,
+            body_sha256=sha256(body).hexdigest(),
+        )
 
-    def _masks(self) -> dict[str, Verified[MaskStatement]]:
-        return {name: sent.statement for name, sent in self.sent.items()}
+    def _reply_statement(self, party: str) -> ReplyStatement:
+        parts = {self.owner: self.part} if party == self.evaluator else {}
+        return ReplyStatement(
+            spec=self.exchange.spec.digest,
+            party=party,
+            columns=columns_digest(self.exchange, self._sealed("columns")),
+            body_sha256=sha256(b"".join(parts.values())).hexdigest(),
+            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+        )
 
-    def _open_deal(self, data: bytes) -> None:
-        dealer, key = self.keys["dealer"], self.round_keys[self.second]
-        deal = open_deal(self.exchange, signed(data, "deal", dealer), dealer.verifying_key)
-        with suppress(CommingleError):  # its digests name no package
-            open_package(self.exchange, deal, b"", party=self.second, key=key)
+    def _sealed(self, kind: str) -> dict[str, Envelope]:
+        documents = self.columns if kind == "columns" else self.replies
+        return {name: seal(document, kind=kind, key=self.keys[name]) for name, document in documents.items()}
 
-    def _open_package(self, data: bytes) -> None:
-        dealer, key = self.keys["dealer"], self.round_keys[self.second]
-        box = seal_to(key.public, data, self.exchange.info("deal", self.second, key.public))
-        packages = {self.first: _ZEROS, self.second: sha256(box).hexdigest()}
-        envelope = seal(self.deal.model_copy(update={"packages": packages}), kind="deal", key=dealer)
-        deal = open_deal(self.exchange, envelope, dealer.verifying_key)
-        open_package(self.exchange, deal, box, party=self.second, key=key)
+    def _reply(self, received: bytes, *, signed_under: bytes) -> bytes:
+        made = reply_part(
+            self.exchange,
+            owner=self.owner,
+            received=Received([received], sender=self.owner, signed=sha256(signed_under).hexdigest()),
+            rows=lambda start, stop: self.rows[start:stop],
+            noise=no_noise(0, _COLUMNS**2).reshape(_COLUMNS, _COLUMNS),
+            entropy=self.entropy,
+        )
+        return b"".join(made)
 
-    def _open_mask(self, data: bytes) -> None:
-        mask = open_mask(self.exchange, signed(data, "mask", self.keys[self.first]), self.first)
-        with suppress(CommingleError):  # its boxes are nobody's
-            open_secret(self.exchange, mask, recipient=self.second, key=self.round_keys[self.second])
-        transcript(self.exchange, deal=_ZEROS, masks={**self._masks(), self.first: mask})
+    def _open(self, received: bytes, *, signed_under: bytes) -> list[list[int]]:
+        opened = open_part(
+            self.exchange,
+            owner=self.owner,
+            evaluator=self.evaluator,
+            seed=self.seeds[self.owner],
+            received=Received([received], sender=self.evaluator, signed=sha256(signed_under).hexdigest()),
+            largest=_LARGEST,
+        )
+        return [[int(number) for number in row] for row in opened]
 
-    def _read_rows(self, data: bytes) -> None:
-        sent = self.sent[self.first]
-        reader = MaskReader(self.exchange, party=self.first, secret=sent.secret, read=partial(piece, data))
-        check_commitment(self.exchange, sent.statement, reader, secret=sent.secret)
-        unforged(reader(0, _N).tolist(), sent.words.tolist())
+    def _open_columns(self, data: bytes) -> None:
+        envelope = signed(data, "columns", self.keys[self.owner])
+        open_columns(self.exchange, envelope, self.owner)
+        columns_digest(self.exchange, {**self._sealed("columns"), self.owner: envelope})
 
-    def _agree(self, data: bytes) -> None:
-        own = countersignature(self.exchange, party=self.second, transcript=self.transcript)
-        votes = {
-            self.first: signed(data, "countersignature", self.keys[self.first]),
-            self.second: seal(own, kind="countersignature", key=self.keys[self.second]),
-        }
-        agreed(self.exchange, transcript=self.transcript, countersignatures=votes)
+    def _open_reply(self, data: bytes) -> None:
+        envelope = signed(data, "reply", self.keys[self.evaluator])
+        open_reply_statement(self.exchange, envelope, self.evaluator)
+        replies = {**self._sealed("reply"), self.evaluator: envelope}
+        transcript(self.exchange, columns=self._sealed("columns"), replies=replies)
 
-    def _answers(self) -> list[bytes]:
-        """A release and a hand, as a coordinator shows them."""
-        spec, deal = self.exchange.spec, seal(self.deal, kind="deal", key=self.keys["dealer"])
+    def _evaluate(self, data: bytes) -> None:
+        """Signed by who damaged it: refused by name, or replied to. Altered on the way: refused."""
+        try:
+            reply = self._reply(data, signed_under=data)
+        except DeviationError as error:
+            unforged(error.party, self.owner)
+        else:
+            unforged(len(reply), self.exchange.part_size(self.owner, self.evaluator))
+        try:
+            self._reply(data, signed_under=self.ciphertexts)
+        except DeviationError:
+            raise AssertionError("a party is blamed for bytes that it did not sign") from None
+        unforged(data, self.ciphertexts)
+
+    def _open_part(self, data: bytes) -> None:
+        """As `_evaluate`; what opens is within its bound."""
+        try:
+            opened = self._open(data, signed_under=data)
+        except DeviationError as error:
+            unforged(error.party, self.evaluator)
+        else:
+            unforged(max(abs(number) for row in opened for number in row) <= _LARGEST, right=True)
+        try:
+            opened = self._open(data, signed_under=self.part)
+        except DeviationError:
+            raise AssertionError("a party is blamed for bytes that it did not sign") from None
+        unforged(opened, (self.rows.T.astype(np.int64) @ self.rows).tolist())
+
+    def _answer(self) -> bytes:
+        """A release as a coordinator shows it."""
+        spec = self.exchange.spec
         asked = spec.document.model_dump(mode="json", include={"study", "mechanism", "created", "expires", "n", "k"})
-        parties = [{"name": party.name, "approved": True, "uploaded": False} for party in spec.document.parties]
         view = {
             **asked,
             "epsilon": spec.document.epsilon,
             "delta": spec.document.delta,
-            "parties": parties,
+            "parties": [{"name": party.name, "approved": True, "uploaded": False} for party in spec.document.parties],
             "id": spec.digest,
             "state": "approved",
             "spec": spec.envelope.model_dump(),
             "approvals": {name: found.envelope.model_dump() for name, found in self.exchange.approvals.items()},
             "blocks": {},
             "rejections": {},
-            "exchange": {"dealt": True, "masks": {}, "countersignatures": {}},
+            "exchange": {
+                "columns": {name: envelope.model_dump() for name, envelope in self._sealed("columns").items()},
+                "replies": {name: envelope.model_dump() for name, envelope in self._sealed("reply").items()},
+            },
         }
-        hand = {"statement": deal.model_dump(), "package": b64encode(b"box").decode()}
-        return [json.dumps(document, default=list).encode() for document in (view, hand)]
+        return json.dumps(view, default=list).encode()
 
     def _join(self, data: bytes) -> None:
         """As an agent does with what its coordinator answers."""
         answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://hub"))
-        dealer, found = self.keys["dealer"].verifying_key, list[CommingleError]()
-        try:
-            view = model_of(ReleaseDetails, answer)
-            if view.spec is not None:
-                Exchange.of(open_spec(view.spec, [dealer]), view.approvals)
-            for sender in self.exchange.parties:
-                if (mask := view.signed("mask").get(sender)) is not None:
-                    open_mask(self.exchange, mask, sender)
-        except CommingleError as error:
-            found.append(error)
-        try:
-            open_deal(self.exchange, model_of(SealedPackage, answer).statement, dealer)
-        except CommingleError as error:
-            found.append(error)
-        if len(found) == 2:  # neither one nor the other
-            raise found[0]
+        view = model_of(ReleaseDetails, answer)
+        if view.spec is None:
+            return
+        exchange = Exchange.of(open_spec(view.spec, [self.keys["coordinator"].verifying_key]), view.approvals)
+        with suppress(ExchangeError):  # some are not there yet
+            transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))

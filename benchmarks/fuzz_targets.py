@@ -123,9 +123,7 @@ class Release:
         integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
         self.block = encode_block(integers, plan.columns)
         exchanged = _ZEROS if self.spec.interactive else None
-        self.approval = Approval(
-            spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS, round_key=exchanged
-        )
+        self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
         approvals = {"clinic": seal(self.approval, kind="approval", key=_KEY)}
         self.statement = BlockStatement(
             spec=opened.digest,

@@ -2,21 +2,19 @@
 
 import json
 import os
-import time
-from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Protocol
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.exchanged import piece
 from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -27,29 +25,26 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, rows_of, subtracted
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
 from commingle.shared.release.plan import plan_block
+from commingle.shared.ring.randomness import SEED_BYTES
 from commingle.shared.runtime.settings import system_clock
 
 _ROWS, _COLUMNS = 2_000, 5
 _HEAD = "0" * 64
-_PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
+_OCTETS = "application/octet-stream"
 
 
 class Member(Protocol):
@@ -74,10 +69,23 @@ class _FailedError(Exception):
 
 @dataclass
 class _Party:
-    """One member in one release."""
+    """One member in one release, with made-up rows."""
 
     member: Member
-    round_key: RoundKey = field(default_factory=lambda: RoundKey(os.urandom(32)))
+    seed: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES))
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    @cached_property
+    def made_up(self) -> NDArray[np.int16]:
+        """Its rows, once."""
+        return np.random.default_rng().integers(-(1 << 14), (1 << 14) + 1, (_ROWS, _COLUMNS), np.int16)
+
+    def rows(self, start: int, stop: int) -> NDArray[np.int16]:
+        """As the exchange asks for them."""
+        return self.made_up[start:stop]
 
     def ask(
         self, kind: str, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
@@ -90,6 +98,11 @@ class _Party:
 
     def sealed(self, document: WireModel, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.member.key)
+
+    def send(self, statement: ColumnsStatement | ReplyStatement, kind: str, path: str, body: bytes) -> None:
+        """A message of the exchange."""
+        headers = {"Content-Type": _OCTETS, "Commingle-Statement": self.sealed(statement, kind).to_json().decode()}
+        self.ask(f"{kind} up", "PUT", path, body, headers)
 
 
 def release_moments(proposer: Member, other: Member) -> None:
@@ -109,18 +122,17 @@ def release_moments(proposer: Member, other: Member) -> None:
 def _exchange(parties: Sequence[_Party], spec: Verified[ReleaseSpec]) -> None:
     where = f"/v1/releases/{spec.digest}"
     for party in parties:
-        party.ask("approve", "PUT", f"{where}/approvals/{party.member.name}", _approval(party, spec))
-    view = _once_dealt(parties[0], where)
+        party.ask("approve", "PUT", f"{where}/approvals/{party.name}", _approval(party, spec))
+    view = parties[0].ask("read", "GET", where, None).json()
     exchange = Exchange.of(spec, {name: _envelope(found) for name, found in view["approvals"].items()})
-    dealt = [_mask(party, exchange, where) for party in parties]
-    seen = [_countersign(party, exchange, where, deal) for party, (deal, _) in zip(parties, dealt, strict=True)]
-    for party, (_, hand), (signed, rows) in zip(parties, dealt, seen, strict=True):
-        _upload(party, exchange, where, signed, share(exchange, party=party.member.name, hand=hand, masked=rows))
+    for step in (_send_columns, _reply, _upload):
+        for party in parties:
+            step(party, exchange, where)
 
 
 def _approval(party: _Party, spec: Verified[ReleaseSpec]) -> bytes:
     about: dict[str, Any] = {"spec": spec.digest, "party": party.member.name}
-    approval = Approval(**about, created=system_clock(), ledger_head=_HEAD, round_key=party.round_key.public)
+    approval = Approval(**about, created=system_clock(), ledger_head=_HEAD)
     alignment = AlignmentStatement(**about, subjects=spec.document.n, digest=_HEAD)
     request = ApprovalRequest(
         approval=party.sealed(approval, "approval"), alignment=party.sealed(alignment, "alignment")
@@ -128,61 +140,86 @@ def _approval(party: _Party, spec: Verified[ReleaseSpec]) -> bytes:
     return request.model_dump_json().encode()
 
 
-def _once_dealt(party: _Party, where: str) -> Mapping[str, Any]:
-    """The release, once its publisher has dealt."""
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until:
-        view: Mapping[str, Any] = party.ask("read", "GET", where, None).json()
-        if view["exchange"]["dealt"]:
-            return view
-        time.sleep(_PAUSE_SECONDS)
-    party.member.tally.errors.append("deal: none within a minute")
-    raise _FailedError
+def _send_columns(party: _Party, exchange: Exchange, where: str) -> None:
+    made = encrypted_columns(exchange, party=party.name, seed=party.seed, rows=party.rows, entropy=os.urandom)
+    body = b"".join(made)
+    statement = ColumnsStatement(
+        spec=exchange.spec.digest,
+        party=party.name,
+        approvals=exchange.approved,
+        body_sha256=sha256(body).hexdigest(),
+    )
+    party.send(statement, "columns", f"{where}/columns/{party.name}", body)
 
 
-def _mask(party: _Party, exchange: Exchange, where: str) -> tuple[str, Hand]:
-    """Fetch the hand, send the mask; the digest of the deal, and the hand."""
-    name = party.member.name
-    shown = party.ask("deal", "GET", f"{where}/deal/{name}", None).json()
-    coordinator = VerifyingKey.from_hex(party.ask("key", "GET", "/v1/coordinator", None).json()["signing_key"])
-    deal = open_deal(exchange, _envelope(shown["statement"]), coordinator)
-    hand = open_package(exchange, deal, b64decode(shown["package"]), party=name, key=party.round_key)
-    limit = 2**exchange.spec.document.fraction_bits
-    rows = np.random.default_rng().integers(-limit, limit + 1, (_ROWS, _COLUMNS))
-    sealer = MaskSealer(exchange, party=name, secret=MaskSecret.draw(os.urandom))
-    body = b"".join(sealer.body(subtracted(rows_of(rows), hand.pad)))
-    statement = party.sealed(sealer.statement(deal.envelope.digest), "mask").to_json().decode()
-    headers = {"Content-Type": "application/octet-stream", "Commingle-Mask": statement}
-    party.ask("mask up", "PUT", f"{where}/masks/{name}", body, headers)
-    return deal.envelope.digest, hand
+def _reply(party: _Party, exchange: Exchange, where: str) -> None:
+    """Fetch and check what every party before has encrypted, and reply to it."""
+    columns, parts = _signed(party, where, "columns"), dict[str, bytes]()
+    for owner in exchange.owners(party.name):
+        statement = open_columns(exchange, columns[owner], owner).document
+        received = party.ask("columns down", "GET", f"{where}/columns/{owner}", None).content
+        made = reply_part(
+            exchange,
+            owner=owner,
+            received=Received([received], sender=owner, signed=statement.body_sha256),
+            rows=party.rows,
+            noise=_cross_noise(party, exchange, owner),
+            entropy=os.urandom,
+        )
+        parts[owner] = b"".join(made)
+    body = b"".join(parts.values())
+    reply = ReplyStatement(
+        spec=exchange.spec.digest,
+        party=party.name,
+        columns=columns_digest(exchange, columns),
+        body_sha256=sha256(body).hexdigest(),
+        parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+    )
+    party.send(reply, "reply", f"{where}/replies/{party.name}", body)
 
 
-def _countersign(party: _Party, exchange: Exchange, where: str, deal: str) -> tuple[str, Mapping[str, Rows]]:
-    """Fetch and check every mask, sign what was seen."""
-    masks, rows = dict[str, Verified[MaskStatement]](), dict[str, Rows]()
-    shown = party.ask("read", "GET", where, None).json()["exchange"]["masks"]
-    for sender in exchange.parties:
-        masks[sender] = open_mask(exchange, _envelope(shown[sender]), sender)
-        secret = open_secret(exchange, masks[sender], recipient=party.member.name, key=party.round_key)
-        body = party.ask("mask down", "GET", f"{where}/masks/{sender}", None).content
-        rows[sender] = MaskReader(exchange, party=sender, secret=secret, read=partial(piece, body))
-        check_commitment(exchange, masks[sender], rows[sender], secret=secret)
-    seen = transcript(exchange, deal=deal, masks=masks)
-    signed = countersignature(exchange, party=party.member.name, transcript=seen)
-    body = party.sealed(signed, "countersignature").to_json()
-    party.ask("countersign", "PUT", f"{where}/countersignatures/{party.member.name}", body)
-    return seen, rows
+def _cross_noise(party: _Party, exchange: Exchange, owner: str) -> NDArray[np.int64]:
+    spec = exchange.spec.document
+    share = spec.party(party.name)
+    return cross_noise(spec, share, exchange.columns(owner), sigma=plan_block(spec, share).sigma, draw=rounded_gaussian)
 
 
-def _upload(party: _Party, exchange: Exchange, where: str, seen: str, shares: Words) -> None:
-    spec, name = exchange.spec.document, party.member.name
-    shown = party.ask("read", "GET", where, None).json()["exchange"]["countersignatures"]
-    votes = {sender: _envelope(found) for sender, found in shown.items()}
-    agreement = agreed(exchange, transcript=seen, countersignatures=votes)
+def _signed(party: _Party, where: str, shown: str) -> dict[str, Envelope]:
+    """What everybody has signed of one kind, by party."""
+    found = party.ask("read", "GET", where, None).json()["exchange"][shown]
+    return {name: _envelope(envelope) for name, envelope in found.items()}
+
+
+def _opened(party: _Party, exchange: Exchange, where: str, evaluator: str, reply: Envelope) -> NDArray[np.int64]:
+    spec = exchange.spec.document
+    share = spec.party(evaluator)
+    signed = open_reply_statement(exchange, reply, evaluator).document.parts[party.name]
+    body = party.ask("reply down", "GET", f"{where}/replies/{evaluator}/{party.name}", None).content
+    return open_part(
+        exchange,
+        owner=party.name,
+        evaluator=evaluator,
+        seed=party.seed,
+        received=Received([body], sender=evaluator, signed=signed),
+        largest=largest_opening(spec, share, sigma=plan_block(spec, share).sigma),
+    )
+
+
+def _upload(party: _Party, exchange: Exchange, where: str) -> None:
+    """Fetch and open what every party after has replied, and upload the block."""
+    spec, name = exchange.spec.document, party.name
+    columns, replies = _signed(party, where, "columns"), _signed(party, where, "replies")
+    seen = transcript(exchange, columns=columns, replies=replies)
+    opened = {other: _opened(party, exchange, where, other, replies[other]) for other in exchange.evaluators(name)}
     plan = plan_block(spec, spec.party(name))
-    noise = mechanism_of(spec).noise(spec, spec.party(name), sigma=plan.sigma, draw=rounded_gaussian)
-    hidden = mask(exchange, party=name, key=party.round_key, agreement=agreement)
-    block = submission(shares, hidden, noise)
+    block = submission(
+        exchange,
+        party=name,
+        moments=own_moments(exchange, party=name, rows=party.rows),
+        opened=opened,
+        sigma=plan.sigma,
+        draw=rounded_gaussian,
+    )
     body = encode_block(block, plan.columns)
     statement = BlockStatement(
         spec=exchange.spec.digest,

@@ -1,21 +1,24 @@
-"""The privacy audit's attacks on moments: from outside, and by parties that know their own noise.
+"""The privacy audit's attacks on moments: from outside, by parties, and by the coordinator with all parties but one.
 
-A release is made by what the product makes it of: `private.privatise` reads, encodes, clips and masks the tables, pads
-are dealt, masks exchanged and checked, shares computed; the mechanism adds each party's noise; blocks are submitted,
-assembled and published as second moments. All of it but the noise is deterministic, and the release is linear in the
-noise: what each number drawn does to it is found by running the product with that number one and all others nought.
-Each run of an attack then draws these numbers, by the product's sampler, and adds up what they do; both tables of an
-attack, and the attacks at one epsilon, get the same numbers. That nothing is lost by it is checked for SAMPLED whole
-releases of every table: the mechanism asks for the same numbers, once, and the release is the noiseless one plus what
-the numbers do, integer by integer. The variances that follow must be the published ones.
+A release is made by what the product makes it of: `private.privatise` reads, encodes, clips and maps the tables, their
+columns are encrypted, replied to and opened, each party's noise is added to its replies and its block, blocks are
+assembled and published as second moments. All that is opened of it is linear in the noise: what each number drawn does
+to it is found by running the product with that number one and all others nought. Each run of an attack then draws these
+numbers, by the product's sampler, and adds up what they do; both tables of an attack, and the attacks at one epsilon,
+get the same numbers. That nothing is lost by it is checked for SAMPLED whole releases of every table: the mechanism
+asks for the same numbers, once, and what is seen is the noiseless one plus what the numbers do, integer by integer. The
+variances that follow must be the published ones.
 
-Adversary: sees all published moments; parties inside subtract their own noise. The two tables differ in the last
-subject's rows at one party, or at several: the pair that is easiest to tell apart of all with values at either end or
-in the middle of their bounds. The best test is linear: the likelihood ratio of entries with independent noise.
+Adversary: sees all published moments; parties inside subtract their own noise. With the coordinator they see everything
+that travels: the block of the party they are against, and its replies to those inside, opened with their keys; what is
+left of either, which must not tell the tables apart at all, `benchmarks.exchange_audit` attacks. The two tables differ
+in the last subject's rows at one party, or at several: the pair that is easiest to tell apart of all with values at
+either end or in the middle of their bounds. The best test is linear: the likelihood ratio of entries with independent
+noise.
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,8 +30,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from benchmarks.distinguishing import ALPHA, DELTA, SUBJECTS, Debited, centred, epsilon_bound, halved
-from benchmarks.exchanged import Integers, Masking, approved
-from commingle.party_agent.private.privatise import BlockRequest, mask_rows
+from benchmarks.exchanged import Exchanging, Integers, approved
+from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
@@ -36,8 +39,7 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
-from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.mechanisms.moments.block import places
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks
 
@@ -55,11 +57,13 @@ class Case:
     Attributes:
         changed: parties, by place, at which the subject's rows differ.
         inside: parties that attack together.
+        against: the party outside, where the coordinator attacks with all others.
     """
 
     seen_by: str
     changed: tuple[int, ...]
     inside: tuple[int, ...] = ()
+    against: int | None = None
 
 
 CASES = (
@@ -68,36 +72,49 @@ CASES = (
     Case("all other parties", (0,), (1, 2)),
     Case("anyone; rows of all parties change", (0, 1, 2)),
     Case("a party; rows of the others change", (0, 1), (2,)),
+    Case("all but the first and the coordinator", (0,), (1, 2), against=0),
+    Case("all but the second and the coordinator", (1,), (0, 2), against=1),
+    Case("all but the last and the coordinator", (2,), (0, 1), against=2),
 )
+Views = Mapping[int | None, Floats]
+"""What is seen: by whom it is against, or of what is published (None)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
-    """A release after its exchange: everything but the noise.
+    """A release whose columns are encrypted: everything but the noise and what follows from it."""
 
-    Attributes:
-        sigmas: the planned noise of each party's block.
-        parts: per party its shares and its mask.
-    """
+    exchanging: Exchanging
 
-    spec: ReleaseSpec
-    digest: str
-    sigmas: Sequence[int]
-    parts: Sequence[tuple[Words, Words]]
+    @property
+    def spec(self) -> ReleaseSpec:
+        """Its spec."""
+        return self.exchanging.exchange.spec.document
 
-    def publish(self, draw: DrawOf) -> SecondMoments:
-        """Draw noise, submit, assemble, publish."""
-        blocks = []
-        for place, (party, sigma, (share, mask)) in enumerate(
-            zip(self.spec.parties, self.sigmas, self.parts, strict=True)
-        ):
-            noise = mechanism_of(self.spec).noise(self.spec, party, sigma=sigma, draw=partial(draw, place))
-            blocks.append(submission(share, mask, noise))
-        return second_moments(self.spec, self.digest, assemble(self.spec, blocks))
+    def publish(self, draw: DrawOf) -> tuple[SecondMoments, Views]:
+        """Draw noise, reply, open, submit, assemble, publish; and what everybody sees of it."""
+        made, names = self.exchanging, self.exchanging.exchange.parties
+        for place, name in enumerate(names):
+            made.reply(name, partial(draw, place))
+        blocks = {name: made.submit(name, partial(draw, place)) for place, name in enumerate(names)}
+        digest = made.exchange.spec.digest
+        published = second_moments(self.spec, digest, assemble(self.spec, [blocks[name] for name in names]))
+        views: dict[int | None, Floats] = {None: entries(self.spec, published)}
+        views |= {place: self._seen_by_all_but(name, blocks[name]) for place, name in enumerate(names)}
+        return published, views
 
-    def still(self) -> Floats:
-        """The entries without noise."""
-        return entries(self.spec, self.publish(lambda _, __, count: np.zeros(count, np.int64)))
+    def _seen_by_all_but(self, name: str, block: Integers) -> Floats:
+        """What the others and the coordinator open of that party: its replies to those before it, and its block."""
+        made, at = self.exchanging, places(self.spec)
+        own = block[at[name]]
+        seen = [made.open(owner, name).ravel() for owner in made.exchange.owners(name)]
+        seen += [block[0], own[np.triu_indices(len(own))]]
+        seen += [block[at[later]].ravel() for later in made.exchange.evaluators(name)]
+        return np.concatenate(seen).astype(np.float64)
+
+    def still(self) -> Views:
+        """All views without noise."""
+        return self.publish(lambda _, __, count: np.zeros(count, np.int64))[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,25 +124,25 @@ class Numbers:
     Attributes:
         asked: party, scale and count of every call of the sampler.
         party, scale: R of each.
-        effect: R x entries, what a number of one does.
+        effects: by view, R x entries: what a number of one does.
     """
 
     asked: Sequence[tuple[int, int, int]]
     party: Integers
     scale: Floats
-    effect: Floats
+    effects: Views
 
-    def variance(self, inside: tuple[int, ...] = ()) -> Floats:
+    def variance(self, inside: tuple[int, ...] = (), *, view: int | None = None) -> Floats:
         """Of the noise of every entry to those who know the noise of the parties inside."""
-        found: Floats = (np.where(np.isin(self.party, inside), 0, self.scale) ** 2) @ self.effect**2
+        found: Floats = (np.where(np.isin(self.party, inside), 0, self.scale) ** 2) @ self.effects[view] ** 2
         return found
 
     def drawn(self, runs: int, draw: Sampler) -> Floats:
-        """All R of them, runs times (runs x R); 0 where they do nothing."""
-        found, acting = np.zeros((runs, len(self.party))), self.effect.any(axis=1)
-        for scale in np.unique(self.scale[acting]):
-            places = np.flatnonzero(acting & (self.scale == scale))
-            found[:, places] = draw(int(scale), runs * len(places)).reshape(runs, -1)
+        """All R of them, runs times (runs x R)."""
+        found = np.zeros((runs, len(self.party)))
+        for scale in np.unique(self.scale):
+            at = np.flatnonzero(self.scale == scale)
+            found[:, at] = draw(int(scale), runs * len(at)).reshape(runs, -1)
         return found
 
 
@@ -149,19 +166,16 @@ def _no_sums(sigma: int, count: int) -> Integers:
 
 
 def ready(epsilon: float, row: Integers) -> Ready:
-    """Approve, deal, mask and agree on a release of a table whose last subject has that row."""
+    """Approve a release of a table whose last subject has that row, and encrypt its columns."""
     exchanging = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, row_norm=_ROW_NORM)
     spec, digest = exchanging.exchange.spec.document, exchanging.exchange.spec.digest
-
-    def masking(place: int, party: PartySpec) -> Masking:
-        table = table_of(row[place * _COLUMNS :][:_COLUMNS], party, Path(folder, f"{place}.csv"))
-        asked = BlockRequest(spec, party, plan_block(spec, party))
-        charge = Debited(digest, asked.plan.charge.units, table.scan().digest)
-        return lambda pad: rows_of(mask_rows(table, asked, charge=charge, pad=pad, draw=_no_sums).words)
-
     with tempfile.TemporaryDirectory() as folder:
-        parts = exchanging.parts([masking(place, party) for place, party in enumerate(spec.parties)])
-    return Ready(spec, digest, [plan.sigma for plan in plan_blocks(spec)], parts)
+        for place, party in enumerate(spec.parties):
+            table = table_of(row[place * _COLUMNS :][:_COLUMNS], party, Path(folder, f"{place}.csv"))
+            asked = BlockRequest(spec, party, plan_block(spec, party))
+            charge = Debited(digest, asked.plan.charge.units, table.scan().digest)
+            exchanging.encrypt(party.name, exchanged_rows(table, asked, charge=charge, draw=_no_sums).integers)
+    return Ready(exchanging)
 
 
 def numbers_of(release: Ready) -> Numbers:
@@ -172,11 +186,11 @@ def numbers_of(release: Ready) -> Numbers:
         asked.append((place, scale, count))
         return np.zeros(count, np.int64)
 
-    published = release.publish(nothing)
-    still = entries(release.spec, published)
+    published, still = release.publish(nothing)
     party, scale = (np.repeat([call[i] for call in asked], [call[2] for call in asked]) for i in (0, 1))
-    effect = np.array([_with(release, unit) - still for unit in np.eye(len(party), dtype=np.int64)])
-    found = Numbers(asked, party, scale.astype(np.float64), effect)
+    moved = [_with(release, unit) for unit in np.eye(len(party), dtype=np.int64)]
+    effects = {view: np.array([views[view] - seen for views in moved]) for view, seen in still.items()}
+    found = Numbers(asked, party, scale.astype(np.float64), effects)
     claimed = np.array(published.entry_variance)[np.triu_indices(len(published.gram))]
     if not np.allclose(found.variance() * mechanism_of(release.spec).step(release.spec) ** 2, claimed, rtol=1e-12):
         raise AssertionError("the noise of the entries is not of the variances that are published")
@@ -201,16 +215,16 @@ def worst_rows(spec: ReleaseSpec, variance: Floats, changed: tuple[int, ...]) ->
 
 def scores(case: Case, numbers: Numbers, apart: Floats, drawn: Floats) -> tuple[Floats, Floats]:
     """The attack's statistic for either table, once for each row of numbers drawn; `apart` is what parts them."""
-    variance = numbers.variance(case.inside)
+    variance = numbers.variance(case.inside, view=case.against)
     if apart[variance == 0].any():
         raise AssertionError("an entry without noise tells the tables apart")
     weights = np.where(variance > 0, apart / np.maximum(variance, 1), 0)
-    pull = np.where(np.isin(numbers.party, case.inside), 0, numbers.effect @ weights)
+    pull = np.where(np.isin(numbers.party, case.inside), 0, numbers.effects[case.against] @ weights)
     return centred(float(apart @ weights), drawn @ pull)
 
 
-def check_sampled(release: Ready, still: Floats, numbers: Numbers) -> None:
-    """Raise AssertionError unless whole releases are the noiseless one plus what the numbers drawn do."""
+def check_sampled(release: Ready, still: Views, numbers: Numbers) -> None:
+    """Raise AssertionError unless what is seen of whole releases is the noiseless one plus what the numbers do."""
     for _ in range(SAMPLED):
         asked: list[tuple[int, int, int]] = []
         drawn: list[Integers] = []
@@ -220,9 +234,11 @@ def check_sampled(release: Ready, still: Floats, numbers: Numbers) -> None:
             drawn.append(rounded_gaussian(scale, count))  # noqa: B023
             return drawn[-1].copy()  # noqa: B023
 
-        released = entries(release.spec, release.publish(recording))
-        if asked != numbers.asked or not np.array_equal(released, still + np.concatenate(drawn) @ numbers.effect):
-            raise AssertionError("the release is not the noiseless one plus one draw of the planned noise")
+        _, seen = release.publish(recording)
+        noise = np.concatenate(drawn)
+        same = all(np.array_equal(seen[view], still[view] + noise @ numbers.effects[view]) for view in seen)
+        if asked != numbers.asked or not same:
+            raise AssertionError("what is seen is not the noiseless release plus one draw of the planned noise")
 
 
 def claimed(case: Case, spec: ReleaseSpec) -> Rho:
@@ -246,7 +262,7 @@ def audit_moments(
         stills = [release.still() for release in pair]
         for release, still in zip(pair, stills, strict=True):
             check_sampled(release, still, numbers)
-        apart = stills[1] - stills[0]
+        apart = stills[1][case.against] - stills[0][case.against]
         results.append(
             {
                 "mechanism": "moments",
@@ -259,7 +275,7 @@ def audit_moments(
     return results
 
 
-def _with(release: Ready, numbers: Integers) -> Floats:
-    """The entries where these numbers are drawn, in order."""
+def _with(release: Ready, numbers: Integers) -> Views:
+    """What is seen where these numbers are drawn, in order."""
     left = iter(numbers)
-    return entries(release.spec, release.publish(lambda _, __, count: np.array([next(left) for _ in range(count)])))
+    return release.publish(lambda _, __, count: np.array([next(left) for _ in range(count)]))[1]

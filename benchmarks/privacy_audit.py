@@ -6,7 +6,7 @@ Adversary: knows the whole table but for one subject, who has one of two values 
 sees one released block. The optimal test is a threshold on the block's projection onto the difference of the two
 noiseless blocks (Neyman, Pearson). From its true and false positive rate, each bounded by Clopper-Pearson at 99.95 %,
 follows a lower bound on the separation mu of the two distributions (Gaussian differential privacy: Dong, Roth, Su
-2022; auditing by it: Nasr et al. 2023), hence on rho = mu^2/2, hence on epsilon at DELTA. Integer noise of this size
+2022; auditing by it: Nasr et al. 2023), hence by its exact curve on epsilon at DELTA. Integer noise of this size
 (sigma above 10^4) cannot be told from continuous noise by any such test. A true claim is exceeded with probability
 below 0.001.
 
@@ -16,7 +16,7 @@ those entries in which they differ: entries are independent, and the others have
 nothing is lost by it is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the
 planned sigma and every entry, and what it returns is the noiseless block plus what it was given, integer by integer. A
 broken mechanism with half the noise is audited beside it, to show that the attack notices. `benchmarks.moments_audit`
-has the attacks on moments releases.
+has the attacks on moments releases, `benchmarks.exchange_audit` those on what travels for one beside what is opened.
 """
 
 import json
@@ -31,12 +31,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.distinguishing import ALPHA, DELTA, SAMPLED, SUBJECTS, Debited, centred, epsilon_bound, halved
+from benchmarks.exchange_audit import audit_exchange
 from benchmarks.moments_audit import audit_moments
 from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.release.plan import plan_block
 
@@ -56,6 +58,7 @@ def request(mechanism: Literal["rmgm", "dgm"], epsilon: float) -> BlockRequest:
         mechanism=mechanism,
         k=8 if mechanism == "rmgm" else None,
         seed="1" * 64,
+        calibration=Calibration.ANALYTIC,
         epsilon=epsilon,
         delta=DELTA,
         n=SUBJECTS,
@@ -145,8 +148,16 @@ def main(*, quick: bool, json_file: Path | None) -> None:
             f"{r['mechanism']:<10}{r['seen_by']:<38}{r['claimed']:>10.2f}{r['demonstrated']:>10.2f}"
             f"{r['with_half_the_noise']:>12.2f}"
         )
+    travelled = audit_exchange(epsilons[-1], runs=runs // 100)
+    print(f"{'':<10}{'what travels of an exchange':<38}{'claimed':>10}{'shown':>10}{'bare':>12}")
+    for r in travelled:
+        print(
+            f"{r['mechanism']:<10}{r['seen_by']:<38}{r['claimed']:>10.2f}{r['demonstrated']:>10.2f}"
+            f"{r['unprotected']:>12.2f}"
+        )
     if json_file is not None:
-        json_file.write_text(json.dumps({"runs": runs, "delta": DELTA, "results": results}, indent=2))
+        report = {"runs": runs, "delta": DELTA, "results": results, "travelled": travelled}
+        json_file.write_text(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def require_member(coordinator: Coordinator, head: RequestHead, release: str) ->
         members = require_release(tx, release).shares
     if signer is None or signer.name not in members:
         raise ScopeError(
-            "the request is not signed by a party of this release", remedy="Masks are for its parties only."
+            "the request is not signed by a party of this release",
+            remedy="What parties exchange is for its parties only.",
         )
     _refuse_replay(coordinator, request)
     return request

@@ -46,17 +46,17 @@ class Blobs(Protocol):
     def check(self) -> None:
         """Raise unless something can be stored now."""
 
-    def put_mask(self, release: str, name: str, file: BinaryIO) -> None:
-        """Store a mask durably for as long as its release runs; `name` is a digest."""
+    def put_running(self, release: str, name: str, file: BinaryIO) -> None:
+        """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
 
-    def open_mask(self, release: str, name: str) -> BinaryIO:
-        """A mask of a release, as a file the caller closes."""
+    def open_running(self, release: str, name: str) -> BinaryIO:
+        """The same, as a file the caller closes."""
 
-    def releases_with_masks(self) -> tuple[str, ...]:
-        """Releases of which masks may be there."""
+    def running_releases(self) -> tuple[str, ...]:
+        """Releases of which such files may be there."""
 
-    def remove_masks(self, release: str) -> None:
-        """Remove every mask of a release."""
+    def remove_running(self, release: str) -> None:
+        """Remove all of a release."""
 
 
 class BlobDirectory:
@@ -134,24 +134,24 @@ class BlobDirectory:
             probe.read_bytes()
             remove_durably(probe)
 
-    def put_mask(self, release: str, name: str, file: BinaryIO) -> None:
-        """Store a mask durably for as long as its release runs; `name` is a digest."""
+    def put_running(self, release: str, name: str, file: BinaryIO) -> None:
+        """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
         file.seek(0)
         with _as_storage_error():
             write_durably(self._running / release / name, iter(partial(file.read, _PIECE), b""))
 
-    def open_mask(self, release: str, name: str) -> BinaryIO:
-        """A mask of a release, as a file the caller closes."""
+    def open_running(self, release: str, name: str) -> BinaryIO:
+        """The same, as a file the caller closes."""
         with _as_storage_error():
             return (self._running / release / name).open("rb")
 
-    def releases_with_masks(self) -> tuple[str, ...]:
-        """Releases of which masks may be there."""
+    def running_releases(self) -> tuple[str, ...]:
+        """Releases of which such files may be there."""
         with _as_storage_error():
             return tuple(path.name for path in self._running.iterdir()) if self._running.is_dir() else ()
 
-    def remove_masks(self, release: str) -> None:
-        """Remove every mask of a release."""
+    def remove_running(self, release: str) -> None:
+        """Remove all of a release."""
         with _as_storage_error(), suppress(FileNotFoundError):  # another replica was faster
             shutil.rmtree(self._running / release)
 

@@ -98,8 +98,6 @@ def record(
 ) -> None:
     """Write a round back together with its event; `document` is the digest of what the event is about."""
     tx.releases.save(release, after, files)
-    if after.state.final:
-        tx.releases.drop_packages(release)
     now = coordinator.clock()
     tx.events.add(release=release, at=now, kind=kind, party=party, state=after.state, document=document)
 

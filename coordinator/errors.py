@@ -12,7 +12,7 @@ CoordinatorError
 ├── LedgerHeadError      a ledger head that does not follow the newest one that is known
 ├── StateError           the release's state does not allow it
 ├── NotPublishedError    asked for a file of a release that is not published
-├── NotDealtError        asked for what the release has not come to yet
+├── NotSentError        asked for what the release has not come to yet
 ├── CursorError          a paging cursor this coordinator did not give out
 ├── TruncatedError       a body that ended early
 └── StorageError         the database or the blob directory does not work
@@ -95,10 +95,10 @@ class NotPublishedError(CoordinatorError):
     code = "not-published"
 
 
-class NotDealtError(CoordinatorError):
-    """A package of a deal, or a party's mask, that is not there yet or not any more."""
+class NotSentError(CoordinatorError):
+    """What a party sends in an exchange, and is not there yet or not any more."""
 
-    code = "not-dealt"
+    code = "not-sent"
 
 
 class CursorError(CoordinatorError):

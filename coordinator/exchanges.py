@@ -1,9 +1,9 @@
-"""Relaying an exchange: masks, which the coordinator cannot read, and what parties sign once they have checked them."""
+"""Relaying an exchange: encrypted columns and replies to them, neither of which the coordinator can read."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
-from typing import BinaryIO
+from typing import BinaryIO, Literal, TypeAlias
 
 import structlog
 
@@ -16,32 +16,51 @@ from commingle.coordinator.coordinator import (
     share_of,
     spec_of,
 )
-from commingle.coordinator.dealing import exchange_of
-from commingle.coordinator.errors import NotDealtError, StateError
-from commingle.coordinator.store.rows import ReleaseRow
+from commingle.coordinator.errors import NotSentError, StateError
+from commingle.coordinator.store.rows import ReleaseRow, ShareRow
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import ExchangeError
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, transcript
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_countersignature, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import body_size
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    transcript,
+)
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.rounds import State, Tick
 from commingle.shared.runtime import faults
 
+Kind: TypeAlias = Literal["columns", "reply"]
 _PIECE = 1 << 20
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedMask:
-    """An upload that may begin: its verified statement, and how many bytes its body has, neither more nor fewer."""
+class ExpectedMessage:
+    """An upload that may begin: its verified statement, and what its body must be.
+
+    Attributes:
+        limit: how many bytes it has, neither more nor fewer.
+        parts: size and SHA-256 of each of its parts, in order, where it has any.
+    """
 
     release: str
-    statement: Verified[MaskStatement]
+    kind: Kind
+    statement: Verified[ColumnsStatement] | Verified[ReplyStatement]
     limit: int
+    parts: tuple[tuple[int, str], ...] = ()
 
 
-def expect_mask(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> ExpectedMask:
+def exchange_of(release: ReleaseRow) -> Exchange:
+    """The exchange of a release that every party has approved. Raises ProtocolError where there is none."""
+    return Exchange.of(spec_of(release), _present(release, lambda share: share.approval))
+
+
+def expect_message(
+    coordinator: Coordinator, release: str, party: str, envelope: Envelope, *, kind: Kind
+) -> ExpectedMessage:
     """Check everything that can be checked before the body is read.
 
     Raises:
@@ -50,129 +69,147 @@ def expect_mask(coordinator: Coordinator, release: str, party: str, envelope: En
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
-    if not is_repetition(found.shares[party].mask, envelope, what=f"mask by {party}"):
+    if not is_repetition(_sent(found.shares[party], kind), envelope, what=f"{kind} by {party}"):
         _require_running(coordinator, found)
     exchange = exchange_of(found)
-    statement = open_mask(exchange, envelope, party)
-    if found.deal is None or statement.document.deal != found.deal.digest:
-        raise ExchangeError("the mask is not for the deal of this release", remedy="Propose a new release.")
-    return ExpectedMask(release, statement, body_size(exchange, party))
+    if kind == "columns":
+        columns = open_columns(exchange, envelope, party)
+        return ExpectedMessage(release, kind, columns, exchange.columns_size(party))
+    reply = open_reply_statement(exchange, envelope, party)
+    if reply.document.columns != columns_digest(exchange, _columns(found)):
+        raise ExchangeError(f"{party} was shown other columns", remedy="Propose a new release.")
+    parts = ((exchange.part_size(owner, party), reply.document.parts[owner]) for owner in exchange.owners(party))
+    return ExpectedMessage(release, kind, reply, exchange.reply_size(party), tuple(parts))
 
 
-def store_mask(coordinator: Coordinator, expected: ExpectedMask, file: BinaryIO) -> bool:
+def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: BinaryIO) -> bool:
     """Check and record a received body; whether it is new. The file is durable before the transaction begins.
 
     Raises:
         ExchangeError: the body is not what the statement says.
         OtherBytesError, StateError: something else happened meanwhile.
     """
-    release, statement = expected.release, expected.statement
+    release, statement, kind = expected.release, expected.statement, expected.kind
     party, envelope = statement.document.party, statement.envelope
     _check_body(expected, file)
     with coordinator.store.read() as tx:
-        if require_release(tx, release).state.final:
-            return False  # a repetition, or it would not have been expected
-    coordinator.blobs.put_mask(release, envelope.digest, file)
-    faults.reach("coordinator.mask.written")
+        found = require_release(tx, release)
+    repeated = is_repetition(_sent(found.shares[party], kind), envelope, what=f"{kind} by {party}")
+    if repeated and found.state.final:
+        return False
+    if not repeated:  # it may have ended while the body came
+        _require_running(coordinator, found)
+    coordinator.blobs.put_running(release, envelope.digest, file)
+    faults.reach(f"coordinator.{kind}.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if is_repetition(found.shares[party].mask, envelope, what=f"mask by {party}"):
+        if is_repetition(_sent(found.shares[party], kind), envelope, what=f"{kind} by {party}"):
             return False
         _require_running(coordinator, found)
-        tx.releases.save_mask(release, party, envelope)
-        record(tx, coordinator, release, found.round, kind="mask", party=party, document=envelope.digest)
-    faults.reach("coordinator.mask.committed")
-    _log.info("mask stored", release=release, party=party)
+        tx.releases.save_message(release, party, envelope, kind=kind)
+        record(tx, coordinator, release, found.round, kind=kind, party=party, document=envelope.digest)
+    faults.reach(f"coordinator.{kind}.committed")
+    _log.info("message stored", release=release, party=party, kind=kind)
     return True
 
 
-def open_mask_body(coordinator: Coordinator, release: str, party: str) -> BinaryIO:
-    """A party's encrypted masked rows, as a file the caller closes.
+def open_columns_body(coordinator: Coordinator, release: str, party: str) -> BinaryIO:
+    """A party's encrypted columns, as a file the caller closes.
 
     Raises:
         UnknownError: no such release or party.
-        NotDealtError: not there yet, or not any more.
+        NotSentError: not there yet, or not any more.
         StorageError: it cannot be read.
     """
-    with coordinator.store.read() as tx:
-        found = require_release(tx, release)
-    share_of(spec_of(found), party)
-    mask = found.shares[party].mask
-    if mask is None or found.state.final:
-        raise NotDealtError(
-            f"the release is {found.state}; there is no mask by {party}", remedy="Follow the release's events."
-        )
-    return coordinator.blobs.open_mask(release, mask.digest)
+    found = _running(coordinator, release, party)
+    return coordinator.blobs.open_running(release, _require_sent(found, party, "columns").digest)
 
 
-def countersign(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:
-    """Record that a party has checked every mask; whether it is new. The same document again changes nothing.
+def open_reply_part(coordinator: Coordinator, release: str, evaluator: str, owner: str) -> tuple[BinaryIO, int]:
+    """What a party replied to one before it: a file at its first byte, which the caller closes, and its size.
 
-    Raises:
-        UnknownError, SignatureError, DocumentError, ExchangeError, OtherBytesError, StateError: it is not recorded.
+    Raises as `open_columns_body`.
     """
-    what = f"countersignature by {party}"
-    with coordinator.store.read() as tx:
-        found = require_release(tx, release)
-    share_of(spec_of(found), party)
-    if not is_repetition(found.shares[party].countersignature, envelope, what=what):
-        _require_running(coordinator, found)
-    exchange = exchange_of(found)
-    signed = open_countersignature(exchange, envelope, party)
-    if signed.document.transcript != _transcript(exchange, found):
-        raise ExchangeError(f"{party} saw another exchange", remedy="Propose a new release.")
-    with coordinator.store.write() as tx:
-        found = require_release(tx, release)
-        if is_repetition(found.shares[party].countersignature, envelope, what=what):
-            return False
-        _require_running(coordinator, found)
-        tx.releases.save_countersignature(release, party, envelope)
-        record(tx, coordinator, release, found.round, kind="countersignature", party=party, document=envelope.digest)
-    faults.reach("coordinator.countersignature.committed")
-    _log.info("countersigned", release=release, party=party)
-    return True
+    found = _running(coordinator, release, evaluator)
+    reply, exchange = _require_sent(found, evaluator, "reply"), exchange_of(found)
+    if owner not in exchange.owners(evaluator):
+        raise NotSentError(
+            f"{evaluator} replies nothing to {owner}", remedy="The spec's order says who replies to whom."
+        )
+    offset, size = exchange.part_place(owner, evaluator)
+    file = coordinator.blobs.open_running(release, reply.digest)
+    file.seek(offset)
+    return file, size
 
 
 def agreed_transcript(release: ReleaseRow) -> str | None:
-    """What every party has countersigned, verified again; None where the release needs no exchange.
+    """The digest of everything that was exchanged, verified again; None where the release needs no exchange.
 
     Raises:
-        ExchangeError: a mask or countersignature is missing.
+        ExchangeError: columns or a reply are missing.
         ProtocolError: one is not what it must be.
     """
     if not spec_of(release).document.interactive:
         return None
-    exchange = exchange_of(release)
-    signed = {name: s.countersignature for name, s in release.shares.items() if s.countersignature is not None}
-    return agreed(exchange, transcript=_transcript(exchange, release), countersignatures=signed).transcript
+    replies = _present(release, lambda share: share.reply)
+    return transcript(exchange_of(release), columns=_columns(release), replies=replies)
 
 
-def remove_masks(coordinator: Coordinator, release: str) -> None:
-    """Remove the masks of a release that is over. Raises StorageError."""
-    coordinator.blobs.remove_masks(release)
+def remove_messages(coordinator: Coordinator, release: str) -> None:
+    """Remove what was exchanged for a release that is over. Raises StorageError."""
+    coordinator.blobs.remove_running(release)
     faults.reach("coordinator.exchange.dropped")
-    _log.info("masks removed", release=release)
+    _log.info("exchange removed", release=release)
 
 
-def _transcript(exchange: Exchange, release: ReleaseRow) -> str:
-    present = {name: share.mask for name, share in release.shares.items() if share.mask is not None}
-    masks = {name: open_mask(exchange, mask, name) for name, mask in present.items()}
-    return transcript(exchange, deal="" if release.deal is None else release.deal.digest, masks=masks)
+def _running(coordinator: Coordinator, release: str, party: str) -> ReleaseRow:
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    share_of(spec_of(found), party)
+    return found
 
 
-def _check_body(expected: ExpectedMask, file: BinaryIO) -> None:
-    file.seek(0)
-    digest = sha256()
-    for piece in iter(partial(file.read, _PIECE), b""):
-        digest.update(piece)
-    if (file.tell(), digest.hexdigest()) != (expected.limit, expected.statement.document.body_sha256):
-        raise ExchangeError(
-            "the uploaded bytes are not those of the signed statement", remedy="Send the stored bytes of the mask."
+def _require_sent(found: ReleaseRow, party: str, kind: Kind) -> Envelope:
+    sent = _sent(found.shares[party], kind)
+    if sent is None or found.state.final:
+        raise NotSentError(
+            f"the release is {found.state}; there is no {kind} by {party}", remedy="Follow the release's events."
         )
+    return sent
+
+
+def _sent(share: ShareRow, kind: Kind) -> Envelope | None:
+    return share.columns if kind == "columns" else share.reply
+
+
+def _columns(release: ReleaseRow) -> Mapping[str, Envelope]:
+    return _present(release, lambda share: share.columns)
+
+
+def _present(release: ReleaseRow, read: Callable[[ShareRow], Envelope | None]) -> Mapping[str, Envelope]:
+    return {name: found for name, share in release.shares.items() if (found := read(share)) is not None}
+
+
+def _check_body(expected: ExpectedMessage, file: BinaryIO) -> None:
+    file.seek(0)
+    whole, parts = sha256(), []
+    for size, _ in expected.parts or ((expected.limit, ""),):
+        part, left = sha256(), size
+        while piece := file.read(min(_PIECE, left)):
+            part.update(piece)
+            whole.update(piece)
+            left -= len(piece)
+        parts.append(part.hexdigest())
+    more = file.read(1)
+    signed = [digest for _, digest in expected.parts]
+    if more or file.tell() != expected.limit or whole.hexdigest() != expected.statement.document.body_sha256:
+        raise ExchangeError("the uploaded bytes are not those of the signed statement", remedy="Send the stored bytes.")
+    if expected.parts and parts != signed:
+        raise ExchangeError("the parts are not those of the signed statement", remedy="Propose a new release.")
 
 
 def _require_running(coordinator: Coordinator, found: ReleaseRow) -> None:
-    """Refuse where the exchange is over: once a block is in, everybody has countersigned."""
+    """Refuse where the exchange is over: once a block is in, everybody has replied."""
     state = advance_round(found.round, Tick(), coordinator).state
     if state is not State.APPROVED:
         raise StateError(f"the release is {state}", remedy="GET the release to see where it stands.")

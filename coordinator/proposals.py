@@ -26,7 +26,6 @@ from commingle.shared.documents.statements import (
     open_approval,
     open_rejection,
     open_spec,
-    require_round_key,
 )
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.rounds import Alignment, Approve, Reject, State
@@ -73,7 +72,6 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
     spec = _spec(coordinator, release)
     share = share_of(spec, party)
     approval = open_approval(request.approval, share, spec=release)
-    require_round_key(approval, spec)
     alignment = open_alignment(request.alignment, share, spec=release)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
@@ -101,7 +99,9 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
         found = require_release(tx, release)
         if is_repetition(found.shares[party].rejection, envelope, what=f"rejection by {party}"):
             return False
-        after = advance_round(found.round, Reject(party, rejection.document.reason), coordinator)
+        reason, about = rejection.document.reason, rejection.document.about
+        said = reason if about is None else f"{reason} with {about}"
+        after = advance_round(found.round, Reject(party, said), coordinator)
         tx.releases.save_rejection(release, party, envelope)
         record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
     faults.reach("coordinator.rejection.committed")

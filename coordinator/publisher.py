@@ -1,7 +1,7 @@
-"""Background threads: one publishes complete releases, ends expired ones and tidies up, the other deals.
+"""A background thread: it publishes complete releases, ends expired ones and tidies up.
 
 What is to be done is read from the database every time, so a restart or a crash at any point is recovered by the next
-round of work, whichever replica does it. A deal may take minutes (docs/operations.md), and nobody else waits for it.
+round of work, whichever replica does it.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,8 @@ from typing import TypeAlias
 import structlog
 
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.dealing import record_deal
 from commingle.coordinator.errors import LostBlobError
-from commingle.coordinator.exchanges import remove_masks
+from commingle.coordinator.exchanges import remove_messages
 from commingle.coordinator.publishing import abandon, expire, publish
 from commingle.shared.errors import CommingleError
 
@@ -67,79 +66,65 @@ class Publisher:
         self._coordinator = coordinator
         self._interval_seconds = interval_seconds
         self._timer = timer
-        self._troubles: dict[tuple[Step, str], _Trouble] = {}  # a step is one thread's: none is shared
+        self._troubles: dict[tuple[Step, str], _Trouble] = {}
         self._clean_at = timer()
         self._stopping = Event()
-        self._threads: list[tuple[Thread, Event]] = []  # each with what wakes it
+        self._woken = Event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         """Begin working in the background."""
         self._stopping.clear()
-        for name, work in (("publisher", self._publish), ("dealer", self._deal)):
-            woken = Event()
-            thread = Thread(target=self._run, args=(name, work, woken), name=name, daemon=True)
-            self._threads.append((thread, woken))
-            thread.start()
+        self._thread = Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        """Finish the releases at hand and end the threads."""
+        """Finish the release at hand and end the thread."""
         self._stopping.set()
         self.wake()
-        for thread, _ in self._threads:
-            thread.join()
-        self._threads.clear()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     def wake(self) -> None:
         """There may be something to do."""
-        for _, woken in self._threads:
-            woken.set()
+        self._woken.set()
 
     def run_once(self) -> None:
         """Do everything there is to do now. One release's fault delays that release alone."""
-        self._publish()
-        self._deal()
-
-    def _publish(self) -> None:
         self._coordinator.store.prepare()
-        with_masks = self._coordinator.blobs.releases_with_masks()
+        exchanging = self._coordinator.blobs.running_releases()
         with self._coordinator.store.read() as tx:
             overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete()
-            ended = tx.releases.over(with_masks)
+            ended = tx.releases.over(exchanging)
         for release in overdue:
             self._attempt(expire, release)
         for release in complete:
             if release not in overdue:
                 self._attempt(publish, release)
         for release in ended:
-            self._attempt(remove_masks, release)
+            self._attempt(remove_messages, release)
         if not self._stopping.is_set() and self._timer() >= self._clean_at:
             self._clean_at = self._timer() + _CLEANING_SECONDS
             prune(self._coordinator)
             clean(self._coordinator)
 
-    def _deal(self) -> None:
-        with self._coordinator.store.read() as tx:
-            overdue, waiting = tx.releases.overdue(self._coordinator.clock()), tx.releases.awaiting_deal()
-        for release in waiting:
-            if release not in overdue:
-                self._attempt(record_deal, release)
-
-    def _run(self, name: str, work: Callable[[], None], woken: Event) -> None:
+    def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            woken.clear()
+            self._woken.clear()
             failures += 1
             try:
-                work()
+                self.run_once()
                 if failures > 1:
-                    _log.info(f"{name} works again")
+                    _log.info("publisher works again")
                 failures = 0
             except CommingleError as error:  # the database is away; it was logged where it happened
-                _log.warning(f"{name} waits", error=error.code)
+                _log.warning("publisher waits", error=error.code)
             except Exception as error:  # noqa: BLE001 - this thread must outlive any fault
-                _log.error(f"{name} fault", error=type(error).__name__)
+                _log.error("publisher fault", error=type(error).__name__)
             longest = max(self._interval_seconds, _LONGEST_WAIT_SECONDS)
-            woken.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
+            self._woken.wait(min(self._interval_seconds * 2 ** min(failures, _DOUBLINGS), longest))
 
     def _attempt(self, step: Step, release: str) -> None:
         trouble = self._troubles.get((step, release)) or _Trouble()
@@ -169,7 +154,7 @@ class Publisher:
 def prune(coordinator: Coordinator) -> int:
     """Drop what nobody needs any more of what ended before the retention; how many releases.
 
-    Of releases that came to nothing the spec, the deal and alignment statements; also invites that expired unused,
+    Of releases that came to nothing the spec and alignment statements; also invites that expired unused,
     sealed linkage keys and nonces. Events and the digests in them stay: the chain is whole.
 
     Raises:

@@ -28,7 +28,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
     open_block_statement,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.block import check_block, largest_body
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import StoreBlock
@@ -64,12 +64,12 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
         _check_approvals(found, spec, statement.document)
         if statement.document.transcript != agreed_transcript(found):
             raise BlockError(
-                "the block does not come from the exchange that every party countersigned",
+                "the block does not come from the exchange that is recorded here",
                 remedy="Propose a new release.",
             )
-        mask = found.shares[party].mask
-        if mask is not None and decode(MaskStatement, mask.payload_bytes).sums != statement.document.sums:
-            raise BlockError("the block's sums are not those of the party's mask", remedy="Propose a new release.")
+        columns = found.shares[party].columns
+        if columns is not None and decode(ColumnsStatement, columns.payload_bytes).sums != statement.document.sums:
+            raise BlockError("the block's sums are not those of the party's columns", remedy="Propose a new release.")
     plan = plan_block(spec.document, share)
     if not plan.describes(statement.document):
         raise BlockError(

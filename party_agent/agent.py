@@ -26,7 +26,7 @@ from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
-from commingle.shared.documents.errors import DocumentError, ProtocolError
+from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -40,7 +40,7 @@ from commingle.shared.documents.statements import (
     require_about,
 )
 from commingle.shared.dp.accounting import NOTHING, ZERO, Rho
-from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, MaskStatement
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.charge import ChargeState, adopted_kind
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
@@ -48,10 +48,10 @@ from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
-_OWN_KINDS: Mapping[str, type[Approval | MaskStatement | Countersignature | BlockStatement | Rejection]] = {
+_OWN_KINDS: Mapping[str, type[Approval | ColumnsStatement | ReplyStatement | BlockStatement | Rejection]] = {
     "approval": Approval,
-    "mask": MaskStatement,
-    "countersignature": Countersignature,
+    "columns": ColumnsStatement,
+    "reply": ReplyStatement,
     "block": BlockStatement,
     "rejection": Rejection,
 }
@@ -162,8 +162,10 @@ class Agent(Contributor):
         self._send_approval(release)
         return self.proposals.get(release)
 
-    def reject(self, release: str, reason: RejectionReason = "operator") -> Proposal:
+    def reject(self, release: str, reason: RejectionReason = "operator", *, about: str | None = None) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
+
+        `about` names the member whose message is the reason.
 
         Raises:
             ConflictError: the release is over.
@@ -172,14 +174,14 @@ class Agent(Contributor):
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
-        if self._sign_rejection(release, reason):
+        if self._sign_rejection(release, reason, about):
             self.outbox.clear(release)
             self.exchanges.clear(release)
             _log.info("rejected", release=release, reason=reason)
         self._send_rejection(release)
         return self.proposals.get(release)
 
-    def _sign_rejection(self, release: str, reason: RejectionReason) -> bool:
+    def _sign_rejection(self, release: str, reason: RejectionReason, about: str | None) -> bool:
         with self.store.transaction() as db:
             if self.ledger.signature(release, "rejection") is not None:
                 return False
@@ -190,6 +192,7 @@ class Agent(Contributor):
                 reason=reason,
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
+                about=about,
             )
             self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
         faults.reach("party.rejection.signed")
@@ -360,7 +363,6 @@ class Agent(Contributor):
             self.membership.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
         )
         plan = plan_block(spec, party)
-        round_key = self.exchanges.round_key(spec, release)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
@@ -385,7 +387,6 @@ class Agent(Contributor):
                 party=party.name,
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
-                round_key=round_key,
             )
             alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
             self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
@@ -402,6 +403,9 @@ class Agent(Contributor):
             raise
         except LostError:
             self.reject(spec.digest, "block_lost")
+            raise
+        except DeviationError as error:
+            self.reject(spec.digest, "exchange", about=error.party)
             raise
 
     def _finish(self, view: ReleaseDetails, release: str) -> None:

@@ -92,7 +92,6 @@ def assemble(
         coordinator = pinned[membership.name]
         exchanges = Exchanges(
             identity=identity,
-            coordinator=coordinator,
             client=client,
             store=store,
             ledger=ledger,

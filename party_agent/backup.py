@@ -1,7 +1,7 @@
 """A party's home in one file: ledger, settings, policy, pins and keys, and nothing that lives for one release only.
 
-Round keys and masked rows stay out of every backup: a backup outlives its release, and whoever has the coordinator's
-pads as well could read rows from them (docs/proofs/moments.md, 2.6).
+What an exchange keeps stays out of every backup: a backup outlives its release, and the secret of an exchange reads the
+rows beside it and the ciphertexts that were sent (docs/proofs/linear-encryption.md, 4.5).
 """
 
 import sqlite3

@@ -10,25 +10,35 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, SubjectsChangedError
-from commingle.party_agent.exchange import Exchanges, Shares
+from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.party import Party
 from commingle.party_agent.policy import outside_hours
 from commingle.party_agent.private.digest import NO_TABLE, TableDigest
-from commingle.party_agent.private.privatise import BlockRequest, MaskedRows, PrivateBlock, mask_rows, privatise
+from commingle.party_agent.private.privatise import (
+    BlockRequest,
+    ExchangedRows,
+    PrivateBlock,
+    exchanged_rows,
+    privatise,
+)
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
@@ -37,7 +47,7 @@ from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
-Made = TypeVar("Made", PrivateBlock, MaskedRows)
+Made = TypeVar("Made", PrivateBlock, ExchangedRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +83,8 @@ class Contributor(Party):
             return
         # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
         if self.identity.name not in view.blocks:
+            if spec.document.interactive and not self._exchanged(view, permit):
+                return
             permit()
             self._upload(release, charge)
         self.ledger.acknowledge(release)
@@ -88,32 +100,62 @@ class Contributor(Party):
     def _exchange(
         self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord, permit: Callable[[], None]
     ) -> None:
-        """From rows to a mask, and from everybody's masks to a stored block; as far as the others are."""
-        joined = self.exchanges.join(view, spec)
-        if joined is None:
-            return
-        if not self.exchanges.has_mask(joined.release):
+        """From rows to columns, from everybody's columns to a reply, from everybody's replies to a stored block."""
+        exchange, release = Exchange.of(spec, view.approvals), spec.digest
+        if not self.exchanges.made(release, "columns"):
             debit = self._debit_to_read(view, spec, charge)
             if debit is None:
                 return
-            masked = self._read(spec.document, debit, partial(mask_rows, pad=joined.hand.pad, draw=self.draw))
-            self.exchanges.store_mask(joined, debit, masked)
-        self.jobs.end(joined.release, Stage.EXCHANGING)
-        shares = self.exchanges.agree(view, joined, permit)
-        if shares is not None:
-            self._add_noise(spec.document, joined.release, shares)
+            rows = self._read(spec.document, debit, partial(exchanged_rows, draw=self.draw))
+            self.exchanges.store_columns(exchange, debit, rows)
+        self.jobs.end(release, Stage.EXCHANGING)
+        if not self.exchanges.send(view, "columns", permit):
+            return
+        if not self.exchanges.made(release, "reply"):
+            permit()
+            debit = self._redraw_covered(spec.document, release)
+            self.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(self._cross_noise, exchange))
+        if self.exchanges.send(view, "reply", permit):
+            self._submit(view, exchange)
 
-    def _add_noise(self, spec: ReleaseSpec, release: str, shares: Shares) -> None:
-        """From shares to a stored block: noise is drawn, the table not read."""
-        debit, request = self._redraw(release, NO_TABLE), self._request(spec)
+    def _exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
+        """Whether the coordinator has everybody's messages; what it has not of this party's is sent again."""
+        return self.exchanges.send(view, "columns", permit) and self.exchanges.send(view, "reply", permit)
+
+    def _cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
+        """This party's, for its cross block with one before it."""
+        request = self._request(exchange.spec.document)
+        return cross_noise(
+            request.spec, request.party, exchange.columns(owner), sigma=request.plan.sigma, draw=self.draw
+        )
+
+    def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
+        """From everybody's replies to a stored block: noise is drawn, the table not read."""
+        spec, release, replies = exchange.spec.document, exchange.spec.digest, view.signed("reply")
+        agreed = transcript(exchange, columns=view.signed("columns"), replies=replies)
+
+        def largest(name: str) -> int:
+            return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
+
+        opened = self.exchanges.open(exchange, replies, largest)
+        moments = self.exchanges.rows(exchange).moments()
+        debit = self._redraw_covered(spec, release)
+        sigma = self._request(spec).plan.sigma
+        integers = submission(
+            exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
+        )
+        faults.reach("party.drawn")
+        block = PrivateBlock(integers, self.exchanges.sums(release))
+        self._store_block(spec, debit, block, transcript=agreed)
+
+    def _redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
+        """A debit to draw noise under, no row being read any more. Raises ConflictError."""
+        debit = self._redraw(release, NO_TABLE)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
-        if debit.rho_units < request.plan.charge.units:
+        if debit.rho_units < self._request(spec).plan.charge.units:
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
-        noise = mechanism_of(spec).noise(spec, request.party, sigma=request.plan.sigma, draw=self.draw)
-        faults.reach("party.drawn")
-        block = PrivateBlock(submission(shares.share, shares.mask, noise), shares.sums)
-        self._store_block(spec, debit, block, transcript=shares.transcript)
+        return debit
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, TypeVar
+from types import MappingProxyType
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import httpx
 
@@ -25,7 +26,6 @@ from commingle.shared.wire import (
     ReleaseDetails,
     ReleasePage,
     SealedLinkageKeys,
-    SealedPackage,
 )
 
 _OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
@@ -38,6 +38,8 @@ _MOST_MEMBER_PAGES = 50
 _LARGEST_HEADS_BYTES = 1 << 20
 _HEADS_PATIENCE_SECONDS = 10.0
 _JSON = {"Content-Type": "application/json"}
+MessageKind: TypeAlias = Literal["columns", "reply"]
+_MESSAGES: Mapping[MessageKind, str] = MappingProxyType({"columns": "columns", "reply": "replies"})
 
 _List = TypeVar("_List", ReleasePage, PartyPage)
 
@@ -47,7 +49,7 @@ class CoordinatorClient:
     """Calls to one coordinator. Every method raises RemoteError where the call fails.
 
     Attributes:
-        patience_seconds: how long a mask may be drawn out beyond a second for every 64 KiB.
+        patience_seconds: how long a message may be drawn out beyond a second for every 64 KiB.
     """
 
     http: httpx.Client
@@ -155,29 +157,27 @@ class CoordinatorClient:
         path = f"/v1/releases/{release}/blocks/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
-    def sealed_package(self, release: str, party: str) -> SealedPackage:
-        """What the deal gave this party."""
-        return model_of(SealedPackage, call(self.http, "GET", f"/v1/releases/{release}/deal/{party}"))
-
-    def send_mask(self, release: str, party: str, statement: Envelope, body: BinaryIO, *, digest: str) -> None:
-        """Send masked rows, encrypted: a file with that SHA-256, hex. Sending it again is harmless."""
+    def send_message(
+        self, release: str, party: str, statement: Envelope, body: BinaryIO, *, kind: MessageKind, digest: str
+    ) -> None:
+        """Send what an exchange asks for: a file with that SHA-256, hex. Sending it again is harmless."""
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Digest": body_digest(bytes.fromhex(digest)),
-            "Commingle-Mask": statement.to_json().decode(),
+            "Commingle-Statement": statement.to_json().decode(),
         }
-        path = f"/v1/releases/{release}/masks/{party}"
+        path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
-    def mask(self, release: str, party: str, *, size: int) -> Iterator[bytes]:
-        """A party's masked rows, encrypted: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
-        path = f"/v1/releases/{release}/masks/{party}"
+    def columns(self, release: str, party: str, *, size: int) -> Iterator[bytes]:
+        """A party's encrypted columns: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
+        path = f"/v1/releases/{release}/columns/{party}"
         return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
 
-    def countersign(self, release: str, party: str, countersignature: Envelope) -> None:
-        """Say that every mask was checked; sending it again is harmless."""
-        path = f"/v1/releases/{release}/countersignatures/{party}"
-        call(self.http, "PUT", path, content=countersignature.to_json(), headers=_JSON)
+    def reply(self, release: str, evaluator: str, party: str, *, size: int) -> Iterator[bytes]:
+        """What a party replied to this one's columns, likewise."""
+        path = f"/v1/releases/{release}/replies/{evaluator}/{party}"
+        return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
 
     def wait(self, after: int, *, seconds: int) -> int:
         """Wait until something happened after event `after`; the number of the last event."""

@@ -54,7 +54,7 @@ class ConflictError(AgentError):
 
 
 class LostError(ConflictError):
-    """A round key, mask or block is gone; making another would be a second draw, so the release is given up."""
+    """Rows, columns, a reply or a block are gone; making others would be a second draw, so the release is given up."""
 
 
 class ForbiddenError(ConflictError):

@@ -96,7 +96,7 @@ class Home:
 
     @property
     def exchanges(self) -> Path:
-        """Round keys and masked rows of releases whose parties exchange before they upload."""
+        """Keys, rows and messages of releases whose parties exchange before they upload."""
         return self.root / "exchanges"
 
     @property
@@ -105,7 +105,7 @@ class Home:
         return self.root / "agent.sock"
 
     def secure(self) -> None:
-        """Close every directory here to others, and keep round keys from backups. Raises KeyFileError."""
+        """Close every directory here to others, and keep what exchanges keep from backups. Raises KeyFileError."""
         consortia = sorted(path for path in self._consortia.glob("*") if path.is_dir())
         for directory in (self.root, self.root / "keys", self.outbox, self.exchanges, self._consortia, *consortia):
             close_to_others(directory)

@@ -16,7 +16,7 @@ from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.errors import DocumentError, ExchangeError
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
@@ -354,23 +354,8 @@ class Ledger:
             raise LedgerError(refused.reason, remedy="Report this.")
         self._keep(db, "signed", release, kind, envelope)
 
-    def receive(self, release: str, kind: str, envelope: Envelope) -> None:
-        """Keep what the coordinator signed for a release, with its chain entry: the first, and never another.
-
-        Raises:
-            ExchangeError: another one was received before. Two deals for one release could uncover rows: never answer.
-        """
-        with self._store.transaction() as db:
-            held = db.execute(
-                "SELECT digest FROM signatures WHERE release = ? AND kind = ?", (release, kind)
-            ).fetchone()
-            if held is None:
-                self._keep(db, "received", release, kind, envelope)
-            elif held["digest"] != envelope.digest:
-                raise ExchangeError(f"a second, different {kind} for one release", remedy="Propose a new release.")
-
     def signature(self, release: str, kind: str) -> Envelope | None:
-        """A signature of ours, as it was made, or what was received."""
+        """A signature of ours, as it was made; or of a lost branch of this ledger."""
         with self._store.reading() as db:
             row = db.execute(
                 "SELECT envelope FROM signatures WHERE release = ? AND kind = ?", (release, kind)

@@ -1,17 +1,15 @@
 """What a release keeps on disk until it is over: its privatised block, and what its exchange needs.
 
-An exchange needs a round key, and masked rows, encrypted as they travel. The deal's seeds are never here: the sealed
-package is fetched and opened again.
+An exchange needs a secret, the party's rows encrypted under it, and what was sent, as it was sent.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
 from commingle.party_agent.errors import LostError
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 
@@ -50,50 +48,49 @@ class ExchangeFiles:
 
     root: Path
 
-    def make_round_key(self, release: str) -> RoundKey:
-        """The round key of a release that is being approved. An attempt that was interrupted may have made it."""
-        path = self._key_file(release)
-        return RoundKey(load_secret(path) if path.exists() else create_secret(path))
+    def make_secret(self, release: str) -> bytes:
+        """The secret of a release whose rows are about to be kept, in place of whatever an interrupted attempt left."""
+        self.clear(release)
+        return create_secret(self._secret_file(release))
 
-    def round_key(self, release: str, *, public: str) -> RoundKey:
-        """The round key that was approved with.
+    def secret(self, release: str) -> bytes:
+        """That secret.
 
         Raises:
-            LostError: it is gone or another one.
+            LostError: it is gone.
         """
         try:
-            key = RoundKey(load_secret(self._key_file(release)))
+            return load_secret(self._secret_file(release))
         except KeyFileError:
-            key = None
-        if key is None or key.public != public:
-            raise LostError("the round key is lost or damaged", remedy="Check the disk of the party's home.")
-        return key
+            raise LostError("the secret of an exchange is lost", remedy="Check the disk of the party's home.") from None
 
-    def put(self, release: str, party: str, body: Iterable[bytes]) -> None:
-        """Store that party's masked rows durably, in place of what is there. A full disk raises OSError."""
-        write_durably(self.mask_file(release, party), body)
+    def put(self, release: str, kind: str, body: Iterable[bytes]) -> str:
+        """Store a message durably, in place of what is there; its SHA-256, hex. A full disk raises OSError."""
+        digest = sha256()
 
-    def has(self, release: str, party: str, digest: str) -> bool:
-        """Whether that party's masked rows are there, with that SHA-256."""
+        def hashed() -> Iterator[bytes]:
+            for piece in body:
+                digest.update(piece)
+                yield piece
+
+        write_durably(self.file(release, kind), hashed())
+        return digest.hexdigest()
+
+    def has(self, release: str, kind: str, digest: str) -> bool:
+        """Whether that message is there, with that SHA-256."""
         try:
-            with self.mask_file(release, party).open("rb") as file:
+            with self.file(release, kind).open("rb") as file:
                 return file_digest(file, "sha256").hexdigest() == digest
         except FileNotFoundError:
             return False
 
-    def read(self, release: str, party: str, offset: int, size: int) -> bytes:
-        """Part of that party's masked rows."""
-        with self.mask_file(release, party).open("rb") as file:
-            file.seek(offset)
-            return file.read(size)
-
-    def mask_file(self, release: str, party: str) -> Path:
-        """Where that party's masked rows are, once they are."""
-        return self.root / release / f"{party}.mask"
+    def file(self, release: str, kind: str) -> Path:
+        """Where rows and messages are, once they are."""
+        return self.root / release / kind
 
     def clear(self, release: str) -> None:
         """Remove whatever is there of a release."""
         shutil.rmtree(self.root / release, ignore_errors=True)
 
-    def _key_file(self, release: str) -> Path:
-        return self.root / release / "round.key"
+    def _secret_file(self, release: str) -> Path:
+        return self.root / release / "exchange.key"

@@ -37,11 +37,6 @@ def mechanism_of(asked: Named) -> "Mechanism":
     return mechanism_named(asked.mechanism)
 
 
-def interactive_names() -> tuple[str, ...]:
-    """Mechanisms whose parties exchange something before they upload."""
-    return tuple(name for name in MECHANISMS if mechanism_named(name).interactive)
-
-
 def sketched_names() -> tuple[str, ...]:
     """Mechanisms whose releases have a k."""
     return tuple(name for name in MECHANISMS if mechanism_named(name).sketched)

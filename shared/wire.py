@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 from commingle.shared.documents import model
 from commingle.shared.documents.dsse import Envelope
@@ -137,18 +137,10 @@ class ReleasePage(Answer):
 
 
 class ExchangeProgress(Answer):
-    """How far an exchange is: whether it is dealt, and what each party has signed in it."""
+    """How far an exchange is: what each party has signed in it."""
 
-    dealt: bool = Field(default_factory=bool)
-    masks: dict[str, Envelope] = Field(default_factory=dict)
-    countersignatures: dict[str, Envelope] = Field(default_factory=dict)
-
-
-class SealedPackage(Answer):
-    """The signed deal of an exchange, and a party's sealed package in base64."""
-
-    statement: Envelope
-    package: Annotated[Base64Bytes, _TEXT]
+    columns: dict[str, Envelope] = Field(default_factory=dict)
+    replies: dict[str, Envelope] = Field(default_factory=dict)
 
 
 class ReleaseDetails(ReleaseSummary):
@@ -165,8 +157,8 @@ class ReleaseDetails(ReleaseSummary):
         exchange = self.exchange or ExchangeProgress()
         return {
             "approval": self.approvals,
-            "mask": exchange.masks,
-            "countersignature": exchange.countersignatures,
+            "columns": exchange.columns,
+            "reply": exchange.replies,
             "block": self.blocks,
             "rejection": self.rejections,
         }[kind]
@@ -178,9 +170,7 @@ class ReleaseEvent(Answer):
     seq: int
     release: _Digest
     at: datetime
-    kind: str = Field(
-        description="proposal, approval, rejection, deal, mask, countersignature, block, published, expired or aborted"
-    )
+    kind: str = Field(description="proposal, approval, rejection, columns, reply, block, published, expired or aborted")
     party: str | None = None
     state: State
 

@@ -1,26 +1,30 @@
 """Endpoints of a party's contribution to a release: the exchange, where there is one, and its block."""
 
-from base64 import b64encode
+import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.dealing import sealed_package
-from commingle.coordinator.exchanges import countersign, expect_mask, open_mask_body, store_mask
+from commingle.coordinator.exchanges import (
+    Kind,
+    expect_message,
+    open_columns_body,
+    open_reply_part,
+    store_message,
+)
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.bodies import pieces_of, takes
+from commingle.coordinator.http.bodies import pieces_of
 from commingle.coordinator.http.operations import CoordinatorMetrics
-from commingle.coordinator.http.releases import release_answer
 from commingle.coordinator.http.views import release_summary
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.uploads import expect_block, store_block
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.block import ARROW_STREAM
-from commingle.shared.wire import ReleaseDetails, ReleaseSummary, SealedPackage
+from commingle.shared.wire import ReleaseSummary
 
 _OCTETS = "application/octet-stream"
 
@@ -34,60 +38,72 @@ def _takes_binary(media_type: str) -> dict[str, Any]:
 
 
 def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/releases/{id}/deal/{party}`, `/masks/{party}` and `/countersignatures/{party}`."""
+    """`/v1/releases/{id}/columns/{party}` and `/replies/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
 
-    @router.get("/{release}/deal/{party}", dependencies=[Depends(auth.party)])
-    def show_package(release: str, party: str) -> SealedPackage:
-        """The signed deal with a party's package, sealed to its round key; for that party only."""
-        statement, package = sealed_package(coordinator, release, party)
-        return SealedPackage(statement=statement, package=b64encode(package))
-
     @router.get(
-        "/{release}/masks/{party}",
+        "/{release}/columns/{party}",
         response_class=Response,
         responses={200: {"content": _binary(_OCTETS)}},
         dependencies=[Depends(auth.member)],
     )
-    def fetch_mask(release: str, party: str) -> Response:
-        """A party's masked rows, encrypted for the parties of the release; for these only."""
-        return StreamingResponse(
-            pieces_of(open_mask_body(coordinator, release, party)),
-            media_type=_OCTETS,
-            headers={"Cache-Control": "no-store"},
-        )
+    def fetch_columns(release: str, party: str) -> Response:
+        """A party's encrypted columns, for the parties of the release only."""
+        return _as_octets(open_columns_body(coordinator, release, party))
 
-    @router.put("/{release}/countersignatures/{party}", status_code=201, openapi_extra=takes(Envelope))
-    def put_countersignature(
-        release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
-    ) -> ReleaseDetails:
-        """That a party has checked every mask: a signed document of kind `countersignature`."""
-        new = countersign(coordinator, release, party, parse_envelope(body))
-        response.status_code = 201 if new else 200
-        return release_answer(coordinator, release)
+    @router.get(
+        "/{release}/replies/{evaluator}/{party}",
+        response_class=Response,
+        responses={200: {"content": _binary(_OCTETS)}},
+        dependencies=[Depends(auth.party)],
+    )
+    def fetch_reply(release: str, evaluator: str, party: str) -> Response:
+        """What an evaluator replied to the columns of a party, for that party only."""
+        return _as_octets(*open_reply_part(coordinator, release, evaluator, party))
 
-    _add_mask_upload(router, coordinator, auth)
+    _add_uploads(router, coordinator, auth)
     return router
 
 
-def _add_mask_upload(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
-    @router.put("/{release}/masks/{party}", status_code=201, openapi_extra=_takes_binary(_OCTETS))
-    async def upload_mask(
+def _as_octets(file: BinaryIO, size: int = sys.maxsize) -> Response:
+    return StreamingResponse(pieces_of(file, size), media_type=_OCTETS, headers={"Cache-Control": "no-store"})
+
+
+def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
+    async def take(kind: Kind, release: str, party: str, request: Request, statement: str) -> tuple[Envelope, bool]:
+        new, _ = await auth.upload(
+            request,
+            party,
+            expect=lambda: expect_message(coordinator, release, party, parse_envelope(statement.encode()), kind=kind),
+            store=partial(store_message, coordinator),
+        )
+        return parse_envelope(statement.encode()), new
+
+    @router.put("/{release}/columns/{party}", status_code=201, openapi_extra=_takes_binary(_OCTETS))
+    async def upload_columns(
         release: str,
         party: str,
         request: Request,
         response: Response,
-        commingle_mask: Annotated[str, Header(description="Envelope of the MaskStatement, JSON on one line")],
+        commingle_statement: Annotated[str, Header(description="Envelope of the ColumnsStatement, JSON on one line")],
     ) -> Envelope:
-        """A party's masked rows, encrypted for the parties of the release; the signed statement is in the header."""
-        new, _ = await auth.upload(
-            request,
-            party,
-            expect=lambda: expect_mask(coordinator, release, party, parse_envelope(commingle_mask.encode())),
-            store=partial(store_mask, coordinator),
-        )
+        """A party's public key and encrypted columns; the signed statement is in the header."""
+        envelope, new = await take("columns", release, party, request, commingle_statement)
         response.status_code = 201 if new else 200
-        return parse_envelope(commingle_mask.encode())
+        return envelope
+
+    @router.put("/{release}/replies/{party}", status_code=201, openapi_extra=_takes_binary(_OCTETS))
+    async def upload_reply(
+        release: str,
+        party: str,
+        request: Request,
+        response: Response,
+        commingle_statement: Annotated[str, Header(description="Envelope of the ReplyStatement, JSON on one line")],
+    ) -> Envelope:
+        """A party's replies to the columns of all before it; the signed statement is in the header."""
+        envelope, new = await take("reply", release, party, request, commingle_statement)
+        response.status_code = 201 if new else 200
+        return envelope
 
 
 def blocks_router(

@@ -58,7 +58,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
     ) -> ReleaseDetails:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
-        publisher.wake()  # the last one is what a deal waits for
+        publisher.wake()
         response.status_code = 201 if new else 200
         return release_answer(coordinator, release)
 

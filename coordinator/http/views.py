@@ -136,9 +136,8 @@ def release_event(event: EventRow) -> ReleaseEvent:
 def _exchange(release: ReleaseRow) -> ExchangeProgress:
     shares = release.shares.items()
     return ExchangeProgress(
-        dealt=release.deal is not None,
-        masks={name: share.mask for name, share in shares if share.mask is not None},
-        countersignatures={n: share.countersignature for n, share in shares if share.countersignature is not None},
+        columns={name: share.columns for name, share in shares if share.columns is not None},
+        replies={name: share.reply for name, share in shares if share.reply is not None},
     )
 
 

@@ -1,16 +1,15 @@
 """Releases with their parties' documents in the database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, not_, select, update
 
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
-from commingle.coordinator.store.tables import events, packages, releases, shares
+from commingle.coordinator.store.tables import events, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.registry import interactive_names
 from commingle.shared.release.rounds import Alignment, Round, State
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
@@ -49,7 +48,6 @@ class Releases:
             state=State(row.state),
             reason=row.reason,
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
-            deal=_envelope(row.deal),
         )
 
     def page(self, *, state: State | None, before: int | None, limit: int) -> Page[Summary]:
@@ -73,12 +71,6 @@ class Releases:
         """Ids of releases that wait for nothing but their publication."""
         missing = exists().where(shares.c.release == releases.c.id, shares.c.body.is_(None))
         query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
-        return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
-
-    def awaiting_deal(self) -> tuple[str, ...]:
-        """Ids of releases whose parties wait for the deal of their exchange."""
-        waiting = (releases.c.state == State.APPROVED, releases.c.deal.is_(None))
-        query = select(releases.c.id).where(releases.c.mechanism.in_(interactive_names()), *waiting)
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
     def over(self, among: Sequence[str]) -> tuple[str, ...]:
@@ -120,14 +112,13 @@ class Releases:
         return self._whole(releases.c.proposer_key.in_(proposer_keys))
 
     def drop_documents(self, release: str) -> None:
-        """Forget the spec of a release that came to nothing, its deal, and what parties stated about their subjects.
+        """Forget the spec of a release that came to nothing, and what parties stated about their subjects.
 
         Its facts stay, what parties signed (an agent whose ledger was set back learns it from there), and every event
         with the digest of its document.
         """
         self._connection.execute(update(shares).where(shares.c.release == release).values(alignment=None))
-        dropped = {"spec": _DROPPED, "deal": None}
-        self._connection.execute(update(releases).where(releases.c.id == release).values(dropped))
+        self._connection.execute(update(releases).where(releases.c.id == release).values(spec=_DROPPED))
 
     def counts(self) -> dict[State, int]:
         """How many releases are in each state."""
@@ -161,28 +152,9 @@ class Releases:
         """Record a party's block: its statement and where its bytes are."""
         self._save_share(release, party, statement=_text(statement), body=body)
 
-    def save_deal(self, release: str, deal: Envelope, sealed: Mapping[str, bytes]) -> None:
-        """Record the signed deal of an exchange and every party's sealed package."""
-        self._connection.execute(update(releases).where(releases.c.id == release).values(deal=_text(deal)))
-        rows = [{"release": release, "party": party, "package": package} for party, package in sealed.items()]
-        self._connection.execute(insert(packages), rows)
-
-    def package(self, release: str, party: str) -> bytes | None:
-        """A party's sealed package, while the release runs."""
-        query = select(packages.c.package).where(packages.c.release == release, packages.c.party == party)
-        return self._connection.execute(query).scalar()
-
-    def drop_packages(self, release: str) -> None:
-        """Forget every sealed package of a release."""
-        self._connection.execute(delete(packages).where(packages.c.release == release))
-
-    def save_mask(self, release: str, party: str, mask: Envelope) -> None:
-        """Record a party's mask statement."""
-        self._save_share(release, party, mask=_text(mask))
-
-    def save_countersignature(self, release: str, party: str, countersignature: Envelope) -> None:
-        """Record that a party has checked every mask."""
-        self._save_share(release, party, countersignature=_text(countersignature))
+    def save_message(self, release: str, party: str, statement: Envelope, *, kind: Literal["columns", "reply"]) -> None:
+        """Record what a party signed in an exchange."""
+        self._save_share(release, party, **{kind: _text(statement)})
 
     def _whole(self, condition: ColumnElement[bool]) -> tuple[str, ...]:
         where = (releases.c.state.in_(_TO_NOTHING), releases.c.spec != _DROPPED, condition)
@@ -215,8 +187,8 @@ def _share(row: Row[*tuple[Any, ...]]) -> ShareRow:
         rejection=_envelope(row.rejection),
         statement=_envelope(row.statement),
         body=row.body,
-        mask=_envelope(row.mask),
-        countersignature=_envelope(row.countersignature),
+        columns=_envelope(row.columns),
+        reply=_envelope(row.reply),
     )
 
 

@@ -96,7 +96,7 @@ class ShareRow:
     Attributes:
         statement: the signed block statement.
         body: digest of the block's bytes in the blob store.
-        mask, countersignature: what it signed in an exchange; its masked rows are kept by the mask's digest.
+        columns, reply: what it signed in an exchange; the bytes under each are kept by its digest while that runs.
     """
 
     party: str
@@ -106,8 +106,8 @@ class ShareRow:
     rejection: Envelope | None = None
     statement: Envelope | None = None
     body: str | None = None
-    mask: Envelope | None = None
-    countersignature: Envelope | None = None
+    columns: Envelope | None = None
+    reply: Envelope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,6 @@ class ReleaseRow:
 
     Attributes:
         spec: None once it was dropped (`Releases.drop_documents`).
-        deal: the signed deal of an exchange, without its packages.
     """
 
     facts: Facts
@@ -169,7 +168,6 @@ class ReleaseRow:
     state: State
     reason: str | None
     files: Files | None
-    deal: Envelope | None = None
 
     @property
     def summary(self) -> Summary:

@@ -8,7 +8,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -140,7 +139,6 @@ releases = Table(
     Column("manifest", String(_DIGEST)),
     Column("matrix", String(_DIGEST)),
     Column("moments", String(_DIGEST)),
-    Column("deal", Text),
 )
 
 shares = Table(
@@ -156,16 +154,8 @@ shares = Table(
     Column("rejection", Text),
     Column("statement", Text),
     Column("body", String(_DIGEST)),
-    Column("mask", Text),
-    Column("countersignature", Text),
-)
-
-packages = Table(
-    "packages",
-    metadata,
-    Column("release", ForeignKey("releases.id"), primary_key=True),
-    Column("party", String(_NAME), primary_key=True),
-    Column("package", LargeBinary, nullable=False),
+    Column("columns", Text),
+    Column("reply", Text),
 )
 
 events = Table(

@@ -1,11 +1,10 @@
-"""The one door from rows to what leaves for a release: a privatised block, or masked rows (docs/adr/0011).
+"""The one door from rows to what leaves for a release: a privatised block, or the rows that an exchange works on.
 
 Both come from a checked reading of a table under a committed debit; a first stage takes one more, before it, for the
 sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`: whoever reads the
 block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice; what they learn
-about one subject's values is bounded by the charge that was debited before. Adversary of `mask_rows`: whoever lacks the
-pad. U = X - A mod 2^64 is uniform whatever X is; the coordinator, which knows A, gets U encrypted for the parties only,
-and the parties do not know A. Both together would see X.
+about one subject's values is bounded by the charge that was debited before. What becomes of exchanged rows is told in
+`kept_rows`.
 """
 
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from commingle.shared.dp.first_stage import FirstStage, column_sums
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, Words, row_blocks
 from commingle.shared.release.plan import BlockPlan
 
 
@@ -54,10 +52,10 @@ class PrivateBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedRows:
-    """U (n x d words), and a first stage's noisy sums; as `PrivateBlock`, not shown before they are stored."""
+class ExchangedRows:
+    """Bounded rows (n x d integers), which never leave in the clear, and a first stage's noisy sums."""
 
-    words: Words = field(repr=False)
+    integers: NDArray[np.int64] = field(repr=False)
     sums: Sums | None = field(repr=False)
 
 
@@ -94,25 +92,20 @@ def privatise(
     return PrivateBlock(mixed, sums)
 
 
-def mask_rows(
+def exchanged_rows(
     table: PrivateTable,
     request: BlockRequest,
     *,
     charge: CommittedCharge,
-    pad: Rows,
     draw: Sampler,
     progress: Progress = lambda _: None,
-) -> MaskedRows:
-    """U = X - A of one party, from a checked reading of its table, the last of this release; and the sums it is by.
-
-    Nothing is masked before the last row has been read and the subjects been found to be those that were debited. X
-    is overwritten, row block by row block.
+) -> ExchangedRows:
+    """The bounded rows of one party, from a checked reading of its table, the last of this release; and their sums.
 
     Args:
         table: the registered table, restricted to the party's attributes in the spec's order.
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
-        pad: the party's pad A of this release, never used for another table or release.
         draw: as for `privatise`; of the sums only.
         progress: told the rows read.
 
@@ -121,12 +114,8 @@ def mask_rows(
         ValueError: the charge does not cover the plan, or parties exchange nothing (faults of the caller).
     """
     if not request.spec.interactive:
-        raise ValueError("only an interactive release has masked rows")
-    rows, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
-    words = rows.view(np.uint64)
-    for start, stop in row_blocks(request.spec.n):
-        words[start:stop] -= pad(start, stop)
-    return MaskedRows(words, sums)
+        raise ValueError("only an interactive release has an exchange")
+    return ExchangedRows(*_mix_rows(table, request, charge=charge, draw=draw, progress=progress))
 
 
 def _mix_rows(

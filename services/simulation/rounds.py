@@ -51,7 +51,7 @@ class _Open:
     def steps(self) -> int:
         """How many events it takes: the proposal, approvals, blocks, the publication."""
         parties = len(self.planned.study.parties)
-        exchanged = 2 * parties + 1 if self.planned.spec.interactive else 0  # the deal, masks, countersignatures
+        exchanged = 2 * parties if self.planned.spec.interactive else 0  # columns and replies
         return 2 * parties + 2 + exchanged
 
     def awaited(self, kind: str) -> set[str]:

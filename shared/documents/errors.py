@@ -7,6 +7,7 @@ ProtocolError
 ├── BlockError          a block whose bytes do not match what was signed or specified
 ├── SubjectError        a list of subjects that cannot be aligned (local to a party)
 ├── ExchangeError       a step of a moments exchange that does not fit the others
+│   └── DeviationError  what a member signed in one and no honest member would have
 └── VerificationError   a published release that does not hold together
 """
 
@@ -53,6 +54,23 @@ class ExchangeError(ProtocolError):
     """A step of a moments exchange that does not fit the others; nothing more may be sent in it."""
 
     code = "exchange"
+
+
+class DeviationError(ExchangeError):
+    """What a member signed in an exchange and no honest member would have; the release ends.
+
+    Attributes:
+        party: which.
+    """
+
+    code = "deviation"
+
+    def __init__(self, party: str, fault: str) -> None:
+        super().__init__(
+            f"what {party} sent does not follow the exchange: {fault}",
+            remedy="Ask that member. Propose a new release once it is explained.",
+        )
+        self.party = party
 
 
 class VerificationError(ProtocolError):

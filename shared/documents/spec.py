@@ -142,7 +142,7 @@ class ReleaseSpec(WireModel):
 
     @property
     def interactive(self) -> bool:
-        """Whether parties exchange masked rows before they upload (`shared.mechanisms.moments.exchange`)."""
+        """Whether parties exchange encrypted columns before they upload (`shared.mechanisms.moments.exchange`)."""
         return mechanism_of(self).interactive
 
     def expired(self, now: datetime) -> bool:

@@ -18,7 +18,9 @@ from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
 ]
-RejectionReason = Literal["policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "expired"]
+RejectionReason = Literal[
+    "policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "exchange", "expired"
+]
 
 
 class Enrolment(WireModel):
@@ -36,7 +38,7 @@ class Approval(WireModel):
     """A party agrees to this very spec and has reserved its budget.
 
     Attributes:
-        round_key: its X25519 public key of this release alone, where parties exchange before they upload; else None.
+        round_key: in exchanges of an earlier version, its X25519 public key of the release; not used any more.
     """
 
     type: Literal["commingle/approval"] = "commingle/approval"
@@ -60,7 +62,11 @@ class AlignmentStatement(WireModel):
 
 
 class Rejection(WireModel):
-    """A party declines, or withdraws after its debit. The reason is a code: local error text never travels."""
+    """A party declines, or withdraws after its debit. The reason is a code: local error text never travels.
+
+    Attributes:
+        about: whose message does not follow the exchange, where that is the reason.
+    """
 
     type: Literal["commingle/rejection"] = "commingle/rejection"
     version: Version = 1
@@ -69,6 +75,7 @@ class Rejection(WireModel):
     reason: RejectionReason | Literal["data_changed"]
     created: AwareDatetime
     ledger_head: Digest
+    about: Annotated[Name | None, LEFT_OUT] = None
 
 
 class Rotation(WireModel):
@@ -202,27 +209,15 @@ def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec
     """The verified approvals of every party of a spec, by name.
 
     Raises:
-        DocumentError: a party's approval is missing, or lacks the key of an exchange.
+        DocumentError: a party's approval is missing.
         SignatureError: one does not verify.
     """
     missing = [party.name for party in spec.document.parties if party.name not in envelopes]
     if missing:
         raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
-    opened = {
+    return {
         party.name: open_approval(envelopes[party.name], party, spec=spec.digest) for party in spec.document.parties
     }
-    for approval in opened.values():
-        require_round_key(approval, spec)
-    return opened
-
-
-def require_round_key(approval: Verified[Approval], spec: Verified[ReleaseSpec]) -> None:
-    """Raise DocumentError unless the approval has a round key exactly where parties exchange before they upload."""
-    if (approval.document.round_key is not None) is not spec.document.interactive:
-        raise DocumentError(
-            f"the approval of {approval.document.party} has not the round key that {spec.document.mechanism} calls for",
-            remedy="Run the same version at every party and approve again.",
-        )
 
 
 def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:

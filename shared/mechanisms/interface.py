@@ -101,7 +101,7 @@ class Mechanism(ABC):
 
     Attributes:
         fraction_bits: of an encoded value.
-        interactive: whether parties exchange masked rows before they upload (`mechanisms.moments.exchange`).
+        interactive: whether parties exchange encrypted columns before they upload (`mechanisms.moments.exchange`).
         sketched: whether its spec has a k.
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.

@@ -29,9 +29,11 @@ from commingle.shared.documents.statements import (
     RotationRequest,
     SignedDocument,
     open_rotation,
+    open_spec,
 )
 from commingle.shared.dp.accounting import NOTHING, Loss
-from commingle.shared.mechanisms.moments.exchange.documents import Countersignature
+from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import (
     GENESIS,
     SIGNED_BY_PARTIES,
@@ -294,20 +296,47 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
         known = party.verifying_key.fingerprint in history.members.get(party.name, ())
         _require(known, f"{party.name} never had the key that the release names, by the coordinator's chain")
     if release.spec.interactive:
-        deals = [event for event in history.events if (event.release, event.kind) == (release.release, "deal")]
-        _require(len(deals) == 1, f"the coordinator dealt {len(deals)} times for one release")
-        due |= {("countersignature", name, _countersigned(release, name)) for name in release.manifest.blocks}
+        _confirm_exchange(history, release)
     for kind, name, _ in sorted(due - recorded, key=str):
         by = f" by {name}" if name else ""
         raise VerificationError(f"the coordinator's chain does not hold this {kind}{by}", remedy=_REMEDY)
     return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.audit.head}"
 
 
-def _countersigned(release: PublishedRelease, party: str) -> str:
-    """The digest of the countersignature that the party's block relies on."""
-    block = decode(BlockStatement, release.manifest.blocks[party].payload_bytes)
-    signed = Countersignature(spec=release.release, party=party, transcript=block.transcript or "")
-    return sha256(encode(signed)).hexdigest()
+class _Countersignature(WireModel):
+    """What every party signed before its block where the coordinator dealt: that it has seen this exchange."""
+
+    type: Literal["commingle/countersignature"] = "commingle/countersignature"
+    version: Version = 1
+    spec: Digest
+    party: Name
+    transcript: Digest
+
+
+def _confirm_exchange(history: CoordinatorHistory, release: PublishedRelease) -> None:
+    """That the blocks rely on what the chain says was exchanged, each of it once."""
+    events = [event for event in history.events if event.release == release.release]
+    spec = open_spec(release.manifest.spec, [VerifyingKey.from_hex(release.manifest.proposer_key)])
+    exchange = Exchange.of(spec, release.manifest.approvals)
+    blocks = {n: decode(BlockStatement, found.payload_bytes) for n, found in release.manifest.blocks.items()}
+    if all(approval.document.round_key for approval in exchange.approvals.values()):  # of a version that dealt
+        deals = sum(event.kind == "deal" for event in events)
+        _require(deals == 1, f"the coordinator dealt {deals} times for one release")
+        signed = {(event.party, event.document) for event in events if event.kind == "countersignature"}
+        for name, block in blocks.items():
+            due = _Countersignature(spec=release.release, party=name, transcript=block.transcript or "")
+            said = (name, sha256(encode(due)).hexdigest()) in signed
+            _require(said, f"the coordinator's chain does not hold this countersignature by {name}")
+        return
+    sent = {kind: [event for event in events if event.kind == kind] for kind in ("columns", "reply")}
+    parties = sorted(blocks)
+    for kind, found in sent.items():
+        once = sorted(event.party or "" for event in found) == parties
+        _require(once, f"the coordinator's chain does not hold one {kind} by each party")
+    columns, replies = ({event.party or "": event.document or "" for event in found} for found in sent.values())
+    seen = recorded_transcript(exchange, columns=columns, replies=replies)
+    same = all(block.transcript == seen for block in blocks.values())
+    _require(same, "the blocks do not rely on the exchange in the coordinator's chain")
 
 
 def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:

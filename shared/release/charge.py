@@ -51,8 +51,10 @@ _SIGNED_WHILE: Mapping[str, ChargeState] = MappingProxyType(
     {
         "approval": ChargeState.RESERVED,
         "alignment": ChargeState.RESERVED,
-        "mask": ChargeState.DEBITED,
+        "mask": ChargeState.DEBITED,  # it and the next in exchanges of an earlier version
         "countersignature": ChargeState.DEBITED,
+        "columns": ChargeState.DEBITED,
+        "reply": ChargeState.DEBITED,
         "block": ChargeState.STORED,
         "regression": ChargeState.STORED,
     }
@@ -368,7 +370,7 @@ def _rejoin(height: int, entry: LedgerEntry) -> Refused | None:
 
 
 def _follow(current: Charge | None, entry: LedgerEntry) -> Charge | Refused | None:
-    if entry.kind == "received":  # what others signed; the coordinator's deal is one
+    if entry.kind == "received":  # what others signed, or a lost branch of this ledger
         return current
     if entry.kind == "signed" and entry.document is not None and entry.digest is not None:
         return refuse_signature(current, entry.document) or current

@@ -20,7 +20,7 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
         "other-bytes": "Send the very bytes that were sent before.",
         "state": "See where the release stands; propose a new one if it ended.",
         "not-published": "Follow its state; every party must approve and upload first.",
-        "not-dealt": "Wait: the exchange has not come so far, or is over.",
+        "not-sent": "Wait: the exchange has not come so far, or is over.",
         "too-large": "Send the document or block that this place asks for.",
         "document": "Run the same version on both sides.",
         "spec": "Correct the study and propose it again.",

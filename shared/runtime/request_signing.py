@@ -30,7 +30,7 @@ from commingle.shared.runtime.settings import Clock, system_clock
 WINDOW = timedelta(seconds=300)
 _LABEL = "commingle"
 _TARGET = ("@method", "@path", "@query")
-_BOUND = ("content-type", "content-encoding", "commingle-block", "commingle-mask")
+_BOUND = ("content-type", "content-encoding", "commingle-block", "commingle-statement")
 _WITHOUT_BODY = frozenset({"GET", "HEAD"})
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _REMEDY = "Sign the request with the key this party enrolled with (docs/adr/0007); commingle party does."

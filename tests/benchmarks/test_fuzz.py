@@ -8,7 +8,7 @@ from benchmarks.fuzz_targets import targets
 
 NAMES = {
     *("attributes", "block", "documents", "envelope", "manifest", "matrix", "moments", "request", "spec", "study"),
-    *("answers", "countersignature", "deal", "mask", "masked rows", "package", "submission"),
+    *("answers", "ciphertexts", "columns", "part of a reply", "reply", "submission"),
     *("manifest of moments", "noisy moments", "regression asked", "regression shown"),
 }
 

@@ -17,15 +17,17 @@ def test_quick_run_gives_ratios_of_products_found_equal(tmp_path: Path) -> None:
     report = json.loads(out.read_text())
     assert (report["n"], report["columns"]) == (500, 2)
     assert all(report["ratio"][unit] > 0 for unit in ("cpu", "wall", "bytes"))
-    assert report["ours"]["steps"].keys() == {"deal", "mask", "agree", "submit", "open"}
+    assert report["ours"]["steps"].keys() == {"encrypt", "reply", "submit"}
     assert "MPyC over ours" in result.output
 
 
-def test_exchange_gives_exact_products_and_counts_masks_up_and_down() -> None:
+def test_exchange_gives_exact_products_and_counts_what_goes_up_and_down() -> None:
     n, columns = 4100, 3
     matrices = [matrix(party, n, columns) for party in range(PARTIES)]
     exchanging = approved(n, columns, PARTIES)
     whole = np.hstack(matrices)
     np.testing.assert_array_equal(exchanging.products(matrices), whole.T @ whole)
-    chunks = 2
-    assert exchanging.bytes_sent == PARTIES * PARTIES * (n * columns * 8 + chunks * 16)
+    key, stripes = 5 * 8192 * 4, 2  # of 2730 rows each
+    ciphertexts, part = key * (1 + stripes), 3 * (8192 + columns) * 4 * columns
+    assert exchanging.bytes_sent == (3 + 2) * ciphertexts + 2 * 3 * part
+    assert sum(map(len, exchanging.bodies.values())) == 2 * ciphertexts

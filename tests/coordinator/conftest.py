@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import PostgresServer
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub
-from tests.world.exchange import Exchanging, dealt
+from tests.world.exchange import Exchanging, approved
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -46,7 +46,7 @@ def parties(hub: Hub) -> tuple[Honest, Honest]:
 
 @pytest.fixture
 def exchanging(hub: Hub, parties: tuple[Honest, Honest]) -> Exchanging:
-    return dealt(hub, parties)
+    return approved(hub, parties)
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """The chain of events and the coordinator's export."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,11 @@ from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import Approval, SignedDocument
 from commingle.shared.release.audit import (
     CoordinatorAudit,
+    CoordinatorHistory,
+    EventEntry,
     confirm_by_coordinator,
     event_body,
     verify_coordinator_audit,
@@ -23,7 +28,7 @@ from commingle.shared.release.verification import PublishedRelease, verify_relea
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of
 from tests.world.documents import START, rotation
-from tests.world.exchange import dealt
+from tests.world.exchange import Exchanging, approved
 
 
 def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:
@@ -76,29 +81,128 @@ def test_event_changed_in_the_database_is_noticed(hub: Hub, parties: tuple[Hones
         export_audit(hub.coordinator)
 
 
+def exchanged(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
+    """A published moments release, and the coordinator's export."""
+    exchanging = approved(hub, parties)
+    exchanging.upload_all()
+    _, release, manifest = publication(hub, exchanging.proposed)
+    return release, manifest, verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+
+
+def with_events(
+    history: CoordinatorHistory, kind: str, party: str, change: Callable[[EventEntry], list[EventEntry]]
+) -> CoordinatorHistory:
+    """The same with something else in the place of one party's message."""
+    events = (change(event) if (event.kind, event.party) == (kind, party) else [event] for event in history.events)
+    return replace(history, events=tuple(chain.from_iterable(events)))
+
+
+@pytest.mark.parametrize("kind", ["columns", "reply"])
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_history_confirms_an_exchange_with_one_message_of_each_kind_by_each_party(
+    hub: Hub, parties: tuple[Honest, Honest], kind: str, copies: int
+) -> None:
+    release, manifest, history = exchanged(hub, parties)
+    for party in parties:
+        changed = with_events(history, kind, party.name, lambda event: [event] * copies)
+        if copies == 1:
+            assert "coordinator's chain" in confirm_by_coordinator(changed, release, manifest=manifest)
+        else:
+            with pytest.raises(VerificationError, match=f"does not hold one {kind} by each party"):
+                confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+@pytest.mark.parametrize("kind", ["columns", "reply"])
+@pytest.mark.parametrize("document", ["0" * 64, None])
+def test_history_of_another_exchange_than_the_blocks_rely_on_does_not_confirm(
+    hub: Hub, parties: tuple[Honest, Honest], kind: str, document: str | None
+) -> None:
+    release, manifest, history = exchanged(hub, parties)
+    for party in parties:
+        changed = with_events(
+            history, kind, party.name, lambda event: [event.model_copy(update={"document": document})]
+        )
+        with pytest.raises(VerificationError, match="do not rely on the exchange in the coordinator's chain"):
+            confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+@pytest.mark.parametrize("kind", ["columns", "reply"])
+def test_history_that_attributes_one_partys_message_to_the_other_does_not_confirm(
+    hub: Hub, parties: tuple[Honest, Honest], kind: str
+) -> None:
+    release, manifest, history = exchanged(hub, parties)
+    documents = {event.party: event.document for event in history.events if event.kind == kind}
+    of_other = {"clinic": documents["registry"], "registry": documents["clinic"]}
+
+    def attribute(event: EventEntry) -> list[EventEntry]:
+        return [event.model_copy(update={"document": of_other[event.party or ""]})]
+
+    changed = with_events(with_events(history, kind, "clinic", attribute), kind, "registry", attribute)
+    with pytest.raises(VerificationError, match="do not rely on the exchange in the coordinator's chain"):
+        confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+def test_deal_that_is_made_up_does_not_stand_in_for_messages(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+    release, manifest, history = exchanged(hub, parties)
+    changed = with_events(
+        history, "reply", "registry", lambda event: [event.model_copy(update={"kind": "deal", "party": None})]
+    )
+    with pytest.raises(VerificationError, match="does not hold one reply by each party"):
+        confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+def dealt(
+    hub: Hub, parties: tuple[Honest, Honest], copies: Mapping[str, int]
+) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
+    """The same as of a version whose coordinator dealt: round keys in approvals, other events, some so many times."""
+    proposed = hub.proposed(parties, mechanism="moments")
+    for party in parties:
+        request = party.approval(proposed)
+        document = decode(Approval, request.approval.payload_bytes).model_copy(update={"round_key": "ab" * 32})
+        approval = seal(document, kind="approval", key=party.key)
+        assert hub.approve(proposed, party.name, request.model_copy(update={"approval": approval})).status_code == 201
+    exchanging = Exchanging(hub, proposed, parties)
+    exchanging.upload_all()
+    seen = exchanging.transcript()
+    _, release, manifest = publication(hub, proposed)
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+
+    def of_old(event: EventEntry) -> list[EventEntry]:
+        said = f'{{"party":"{event.party}","spec":"{proposed.id}","transcript":"{seen}",'
+        text = said + '"type":"commingle/countersignature","version":1}'
+        match event.kind, event.party:
+            case "columns", "clinic":
+                return [event.model_copy(update={"kind": "deal", "party": None})] * copies.get("deal", 1)
+            case "reply", party:
+                kind = {"kind": "countersignature", "document": sha256(text.encode()).hexdigest()}
+                return [event.model_copy(update=kind)] * copies.get(f"countersignature by {party}", 1)
+            case "columns", _:
+                return []
+        return [event]
+
+    changed = replace(history, events=tuple(chain.from_iterable(map(of_old, history.events))))
+    return release, manifest, changed
+
+
 @pytest.mark.parametrize(
-    ("kind", "copies", "message"),
+    ("copies", "message"),
     [
-        ("deal", 0, "dealt 0 times"),
-        ("deal", 2, "dealt 2 times"),
-        ("countersignature", 0, "does not hold this countersignature by clinic"),
-        ("countersignature", 1, None),
+        ({"deal": 0}, "dealt 0 times"),
+        ({"deal": 2}, "dealt 2 times"),
+        ({"countersignature by clinic": 0}, "does not hold this countersignature by clinic"),
+        ({"countersignature by registry": 0}, "does not hold this countersignature by registry"),
+        ({}, None),
     ],
 )
-def test_history_confirms_an_exchange_with_one_deal_and_every_countersignature(
-    hub: Hub, parties: tuple[Honest, Honest], kind: str, copies: int, message: str | None
+def test_history_of_an_earlier_version_confirms_with_one_deal_and_every_countersignature(
+    hub: Hub, parties: tuple[Honest, Honest], copies: dict[str, int], message: str | None
 ) -> None:
-    exchanging = dealt(hub, parties)
-    exchanging.uploaded()
-    _, release, manifest = publication(hub, exchanging.proposed)
-    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-    events = [event for event in history.events for _ in range(copies if event.kind == kind else 1)]
-    changed = replace(history, events=tuple(events))
+    release, manifest, history = dealt(hub, parties, copies)
     if message is None:
-        assert "coordinator's chain" in confirm_by_coordinator(changed, release, manifest=manifest)
+        assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
     else:
         with pytest.raises(VerificationError, match=message):
-            confirm_by_coordinator(changed, release, manifest=manifest)
+            confirm_by_coordinator(history, release, manifest=manifest)
 
 
 def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Honest, Honest]) -> None:
@@ -151,7 +255,13 @@ OUT_OF_ORDER: dict[str, list[tuple[str, str, str | None, str | None]]] = {
     "approval after the end": [
         ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("approval", "clinic", C, C),
     ],
-    "countersignature after the end": [
+    "columns after the end": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("columns", "clinic", C, C),
+    ],
+    "reply after the end": [
+        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("reply", "clinic", C, C),
+    ],
+    "countersignature of an earlier version after the end": [
         ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("countersignature", "clinic", C, C),
     ],
     "something else": [("promotion", "clinic", A, None)],

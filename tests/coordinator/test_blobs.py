@@ -48,16 +48,16 @@ def test_directory_without_write_permission_fails_its_check(tmp_path: Path) -> N
 
 def test_what_is_kept_for_a_release_is_dropped_with_it_and_with_no_other(tmp_path: Path) -> None:
     blobs = BlobDirectory(tmp_path)
-    assert blobs.releases_with_masks() == ()
-    for release, text in (("one", b"mask" * 1_000_000), ("one", b"again"), ("two", b"other")):
-        blobs.put_mask(release, "name", BytesIO(text))
-    assert sorted(blobs.releases_with_masks()) == ["one", "two"]
-    with blobs.open_mask("one", "name") as file:
+    assert blobs.running_releases() == ()
+    for release, text in (("one", b"columns" * 1_000_000), ("one", b"again"), ("two", b"other")):
+        blobs.put_running(release, "name", BytesIO(text))
+    assert sorted(blobs.running_releases()) == ["one", "two"]
+    with blobs.open_running("one", "name") as file:
         assert file.read() == b"again"
-        blobs.remove_masks("one")
-        blobs.remove_masks("one")
-    assert blobs.releases_with_masks() == ("two",)
+        blobs.remove_running("one")
+        blobs.remove_running("one")
+    assert blobs.running_releases() == ("two",)
     with pytest.raises(StorageError):
-        blobs.open_mask("one", "name")
-    with blobs.open_mask("two", "name") as file:
+        blobs.open_running("one", "name")
+    with blobs.open_running("two", "name") as file:
         assert file.read() == b"other"

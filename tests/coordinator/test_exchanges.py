@@ -1,40 +1,97 @@
-"""The exchange of a moments release: deal, masks passed on, countersignatures, and what follows from them."""
+"""The exchange of a moments release: columns and replies passed on, and what follows from them."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
+from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
+from commingle.coordinator.errors import StateError
+from commingle.coordinator.exchanges import expect_message, store_message
 from commingle.coordinator.members import revoke
+from commingle.shared.documents.errors import DeviationError
+from commingle.shared.documents.row_maps import first_stage_of
+from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.block import open_matrix
-from commingle.shared.mechanisms.moments.exchange.mask import body_size
-from commingle.shared.mechanisms.moments.exchange.ring import row_blocks
+from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import verify_release
-from tests.world.coordinator import Honest, Hub, problem
-from tests.world.exchange import Exchanging, approved, dealt, envelope_of, rows_of_party
+from commingle.shared.runtime import faults
+from tests.world.coordinator import Block, Honest, Hub, problem
+from tests.world.exchange import (
+    PATHS,
+    Exchanging,
+    Kind,
+    Message,
+    approved,
+    envelope_of,
+    exact_moments,
+    message,
+    rows_of_party,
+)
 
 Parties = tuple[Honest, Honest]
+ZEROS = "0" * 64
+EARLIER: dict[Kind, tuple[Kind, ...]] = {"columns": (), "reply": ("columns",)}
+"""What everybody has sent before a message of a kind is due."""
+SENDER: dict[Kind, int] = {"columns": 0, "reply": 1}
+"""Who has something to say in it: the last party encrypts nothing, the first replies nothing."""
+each_kind = pytest.mark.parametrize("kind", EARLIER)
 
 
 def kept(tmp_path: Path) -> list[Path]:
     return [path for path in (tmp_path / "blobs" / "running").rglob("*") if path.is_file()]
 
 
+def due(exchanging: Exchanging, kind: Kind) -> tuple[Honest, Message]:
+    """A message that nobody has sent yet, with its sender, and everything before it sent."""
+    exchanging.send_all(*EARLIER[kind])
+    sender = exchanging.parties[SENDER[kind]]
+    return sender, exchanging.make(kind, sender)
+
+
+def of_three(hub: Hub, parties: Parties) -> Exchanging:
+    return approved(hub, [*parties, hub.enrolled("lab")])
+
+
+def fetched(exchanging: Exchanging, kind: Kind) -> httpx.Response:
+    """What the other party gets of the message of `due`."""
+    clinic, registry = (party.name for party in exchanging.parties)
+    if kind == "columns":
+        return exchanging.get("columns", clinic, by=registry)
+    return exchanging.get("replies", registry, clinic, by=clinic)
+
+
+@contextmanager
+def armed(strike: faults.Strike) -> Iterator[None]:
+    faults.arm(strike)
+    try:
+        yield
+    finally:
+        faults.arm(lambda _: None)
+
+
+@pytest.mark.parametrize("of", [2, 3])
 def test_moments_release_is_published_with_the_second_moments_of_the_rows(
-    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path
+    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path, of: int
 ) -> None:
-    exchanging.uploaded()
+    exchanging = exchanging if of == 2 else of_three(hub, parties)
+    exchanging.upload_all()
     hub.publisher.run_once()
     proposed = exchanging.proposed
     manifest, matrix, moments = (
         hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
     )
     published = verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint)
-    rows = np.hstack([np.full((proposed.spec.n, 1), 2**14), *(rows_of_party(party, proposed) for party in parties)])
-    noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, matrix)) - rows.T @ rows
+    exact = exact_moments(proposed, exchanging.parties)
+    noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, matrix)) - exact
     assert published.moments.entry_variance is not None
     sigma = np.sqrt(np.array(published.moments.entry_variance)) * 4**14
     # 13 standard deviations: fails by chance with a probability below 1e-35
@@ -42,197 +99,372 @@ def test_moments_release_is_published_with_the_second_moments_of_the_rows(
     assert np.count_nonzero(noise) > 0
     assert hub.kinds(proposed) == [
         "proposal",
-        *["approval"] * 2,
-        "deal",
-        *["mask"] * 2,
-        *["countersignature"] * 2,
-        *["block"] * 2,
+        *["approval"] * of,
+        *["columns"] * of,
+        *["reply"] * of,
+        *["block"] * of,
         "published",
     ]
     hub.publisher.run_once()
     assert kept(tmp_path) == []
-    assert problem(exchanging.get("deal", "clinic", "clinic")) == (409, "not-dealt")
-    assert problem(exchanging.get("masks", "clinic", "registry")) == (409, "not-dealt")
-
-
-def test_approval_without_a_round_key_or_with_a_needless_one_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
-    with_exchange, without = hub.proposed(parties, mechanism="moments"), hub.proposed(parties)
-    for proposed, other in ((with_exchange, without), (without, with_exchange)):
-        wrong = clinic.approval(other, about=proposed.id)
-        assert problem(hub.approve(proposed, "clinic", wrong)) == (422, "document")
-        assert hub.kinds(proposed) == ["proposal"]
+    assert problem(exchanging.get("columns", "clinic", by="registry")) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
 
 
 def test_release_view_tells_how_far_an_exchange_is(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+    clinic, registry = parties
     assert hub.show(hub.approved(parties))["exchange"] is None
     exchanging = approved(hub, parties)
-    assert hub.show(exchanging.proposed)["exchange"] == {"dealt": False, "masks": {}, "countersignatures": {}}
-    hub.publisher.run_once()
-    exchanging.masked(clinic)
+    assert hub.show(exchanging.proposed)["exchange"] == {"columns": {}, "replies": {}}
+    exchanging.send_of("columns", clinic)
     shown = hub.show(exchanging.proposed)["exchange"]
-    assert (shown["dealt"], list(shown["masks"]), shown["countersignatures"]) == (True, ["clinic"], {})
-    assert envelope_of(shown["masks"]["clinic"]) == exchanging.masks["clinic"].envelope
+    assert (list(shown["columns"]), shown["replies"]) == (["clinic"], {})
+    assert envelope_of(shown["columns"]["clinic"]) == exchanging.sent["columns", "clinic"].envelope
+    exchanging.send_of("columns", registry)
+    exchanging.send_of("reply", registry)
+    shown = hub.show(exchanging.proposed)["exchange"]
+    assert (list(shown["columns"]), list(shown["replies"])) == (["clinic", "registry"], ["registry"])
+    assert envelope_of(shown["replies"]["registry"]) == exchanging.sent["reply", "registry"].envelope
+    assert hub.state(exchanging.proposed) == "approved"
 
 
-def test_same_mask_again_is_200_and_another_one_409(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
-    clinic, registry = parties
-    mask, other = exchanging.mask(clinic), exchanging.mask(clinic)
-    assert [exchanging.send("clinic", mask).status_code for _ in range(2)] == [201, 200]
-    assert problem(exchanging.send("clinic", other)) == (409, "other-bytes")
-    assert hub.kinds(exchanging.proposed).count("mask") == 1
-    assert exchanging.get("masks", "clinic", "registry").content == mask.body
-    exchanging.read(registry, "clinic")
+@each_kind
+def test_same_message_again_is_200_and_another_one_409(hub: Hub, exchanging: Exchanging, kind: Kind) -> None:
+    sender, made = due(exchanging, kind)
+    other = exchanging.make(kind, sender)
+    assert other.body != made.body
+    assert [exchanging.send(sender.name, made).status_code for _ in range(2)] == [201, 200]
+    assert problem(exchanging.send(sender.name, other)) == (409, "other-bytes")
+    assert hub.kinds(exchanging.proposed).count(kind) == 1
+    assert fetched(exchanging, kind).content == made.body
 
 
-def test_repeated_mask_is_200_after_the_end_and_keeps_nothing(
-    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path
+@each_kind
+def test_message_without_anything_to_say_is_signed_and_empty_all_the_same(exchanging: Exchanging, kind: Kind) -> None:
+    exchanging.send_all(*EARLIER[kind])
+    silent = exchanging.parties[1 - SENDER[kind]]
+    made = exchanging.make(kind, silent)
+    assert made.body == b""
+    assert problem(exchanging.send(silent.name, made, b"\0")) == (413, "too-large")
+    assert [exchanging.send(silent.name, made).status_code for _ in range(2)] == [201, 200]
+    wrong = message(made.statement, b"", silent.key, body_sha256=ZEROS)
+    assert problem(exchanging.send(silent.name, wrong)) == (409, "other-bytes")
+
+
+@each_kind
+def test_repeated_message_is_200_after_the_end_and_keeps_nothing(
+    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path, kind: Kind
 ) -> None:
-    clinic, registry = parties
-    exchanging.masked(clinic)
-    late = exchanging.mask(registry)
-    hub.reject(exchanging.proposed, "registry", registry.rejection(exchanging.proposed))
+    exchanging.send_all(*EARLIER[kind])
+    first, late = (exchanging.make(kind, party) for party in parties)
+    assert exchanging.send("clinic", first).status_code == 201
+    hub.reject(exchanging.proposed, "registry", parties[1].rejection(exchanging.proposed))
     hub.publisher.run_once()
-    assert exchanging.send("clinic", exchanging.masks["clinic"]).status_code == 200
+    assert exchanging.send("clinic", first).status_code == 200
     assert kept(tmp_path) == []
     assert problem(exchanging.send("registry", late)) == (409, "state")
 
 
-@pytest.mark.parametrize("how", ["shorter", "longer", "altered"])
-def test_mask_that_is_not_what_was_signed_is_refused(
-    parties: Parties, exchanging: Exchanging, tmp_path: Path, how: str
+@each_kind
+@pytest.mark.parametrize("how", ["shorter", "longer", "altered", "empty"])
+def test_message_that_is_not_what_was_signed_is_refused(
+    hub: Hub, exchanging: Exchanging, tmp_path: Path, kind: Kind, how: str
 ) -> None:
-    mask = exchanging.mask(parties[0])
+    sender, made = due(exchanging, kind)
+    before = len(kept(tmp_path))
     body = {
-        "shorter": mask.body[:-1],
-        "longer": mask.body + b"\0",
-        "altered": bytes([mask.body[0] ^ 1]) + mask.body[1:],
+        "shorter": made.body[:-1],
+        "longer": made.body + b"\0",
+        "altered": made.body[:-1] + bytes([made.body[-1] ^ 1]),
+        "empty": b"",
     }[how]
     wanted = (413, "too-large") if how == "longer" else (422, "exchange")
-    assert problem(exchanging.send("clinic", mask, body)) == wanted
-    assert kept(tmp_path) == []
-    assert exchanging.send("clinic", mask).status_code == 201
+    assert problem(exchanging.send(sender.name, made, body)) == wanted
+    assert len(kept(tmp_path)) == before
+    assert kind not in hub.kinds(exchanging.proposed)
+    assert exchanging.send(sender.name, made).status_code == 201
 
 
-def test_mask_of_another_size_under_a_fitting_signature_is_refused(parties: Parties, exchanging: Exchanging) -> None:
-    clinic, _ = parties
-    short = bytes(body_size(exchanging.exchange, "clinic") - 1)
-    mask = exchanging.mask(clinic, body_sha256=sha256(short).hexdigest())
-    assert problem(exchanging.send("clinic", mask, short)) == (422, "exchange")
+@each_kind
+@pytest.mark.parametrize("more", [-1, 1])
+def test_message_of_another_size_under_a_fitting_signature_is_refused(
+    hub: Hub, exchanging: Exchanging, kind: Kind, more: int
+) -> None:
+    sender, made = due(exchanging, kind)
+    body = bytes(len(made.body) + more)
+    digest = sha256(body).hexdigest()
+    changes = {"body_sha256": digest} | ({"parts": {"clinic": digest}} if kind == "reply" else {})
+    wrong = message(made.statement, body, sender.key, **changes)
+    assert problem(exchanging.send(sender.name, wrong)) == ((413, "too-large") if more > 0 else (422, "exchange"))
+    assert kind not in hub.kinds(exchanging.proposed)
 
 
-def test_mask_by_another_key_party_or_deal_is_refused(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
+def test_residues_that_are_none_are_passed_on_and_their_reader_names_who_signed_them(
+    parties: Parties, exchanging: Exchanging
+) -> None:
     clinic, registry = parties
-    mask = exchanging.mask(clinic)
-    assert problem(exchanging.send("clinic", exchanging.mask(clinic, registry.key))) == (403, "signature")
-    assert problem(exchanging.send("registry", mask)) == (403, "signature")
-    assert problem(exchanging.send("clinic", mask, by="registry")) == (403, "scope")
-    assert problem(exchanging.send("clinic", exchanging.mask(clinic, deal="0" * 64))) == (422, "exchange")
-    assert problem(exchanging.send("clinic", exchanging.mask(clinic, keys={}))) == (422, "document")
-    assert "mask" not in hub.kinds(exchanging.proposed)
+    honest = exchanging.columns(clinic)
+    unreduced = b"\xff" * len(honest.body)
+    made = message(honest.statement, unreduced, clinic.key, body_sha256=sha256(unreduced).hexdigest())
+    assert exchanging.send("clinic", made).status_code == 201
+    assert exchanging.get("columns", "clinic", by="registry").content == unreduced
+    with pytest.raises(DeviationError) as caught:
+        exchanging.part(registry, "clinic")
+    assert caught.value.party == "clinic"
 
 
-def test_mask_in_a_release_without_an_exchange_or_before_its_approval_is_refused(
+@pytest.mark.parametrize("reduced", [False, True])
+def test_reply_that_is_none_is_passed_on_and_its_reader_names_who_signed_it(
+    parties: Parties, exchanging: Exchanging, *, reduced: bool
+) -> None:
+    clinic, registry = parties
+    _, honest = due(exchanging, "reply")
+    size = len(honest.body) // 4
+    random = np.random.default_rng(0).integers(0, 2**31 - 2**20, size, np.uint32).astype("<u4").tobytes()
+    body = random if reduced else b"\xff" * len(honest.body)  # residues open to anything at all; these are none
+    digest = sha256(body).hexdigest()
+    made = message(honest.statement, body, registry.key, body_sha256=digest, parts={"clinic": digest})
+    assert exchanging.send("registry", made).status_code == 201
+    with pytest.raises(DeviationError) as caught:
+        exchanging.opened(clinic, "registry")
+    assert caught.value.party == "registry"
+
+
+def test_reply_whose_parts_are_not_those_that_were_signed_is_refused(hub: Hub, parties: Parties) -> None:
+    exchanging = of_three(hub, parties)
+    lab = exchanging.parties[2]
+    exchanging.send_all("columns")
+    made = exchanging.reply(lab)
+    first, second = (sha256(exchanging.part(lab, name)).hexdigest() for name in ("clinic", "registry"))
+    right = made.reply.parts
+    assert right.keys() == {"clinic", "registry"}
+    swapped = {"clinic": right["registry"], "registry": right["clinic"]}
+    for parts in (swapped, {**right, "registry": second}, {**right, "clinic": first}, dict.fromkeys(right, ZEROS)):
+        wrong = message(made.statement, made.body, lab.key, parts=parts)
+        assert problem(exchanging.send("lab", wrong)) == (422, "exchange")
+    nobody: dict[str, str] = {}
+    for parts in (nobody, {"clinic": right["clinic"]}, {**right, "lab": ZEROS}, {**right, "nobody": ZEROS}):
+        wrong = message(made.statement, made.body, lab.key, parts=parts)
+        assert problem(exchanging.send("lab", wrong)) == (422, "document")
+    assert "reply" not in hub.kinds(exchanging.proposed)
+    assert exchanging.send("lab", made).status_code == 201
+
+
+def test_columns_by_another_key_or_party_or_about_something_else_are_refused(
     hub: Hub, parties: Parties, exchanging: Exchanging
 ) -> None:
-    clinic, _ = parties
-    mask = exchanging.mask(clinic)
+    clinic, registry = parties
+    made = exchanging.columns(clinic)
+    assert problem(exchanging.send("clinic", exchanging.columns(clinic, registry.key))) == (403, "signature")
+    assert problem(exchanging.send("registry", made)) == (403, "signature")
+    assert problem(exchanging.send("clinic", made, by="registry")) == (403, "scope")
+    for changes in ({"party": "registry"}, {"spec": ZEROS}, {"approvals": ZEROS}, {"sums": (1, 2)}):
+        wrong = message(made.statement, made.body, clinic.key, **changes)
+        assert problem(exchanging.send("clinic", wrong)) == (422, "document")
+    assert "columns" not in hub.kinds(exchanging.proposed)
+
+
+def test_reply_by_another_key_or_party_or_about_something_else_is_refused(
+    hub: Hub, parties: Parties, exchanging: Exchanging
+) -> None:
+    clinic, registry = parties
+    _, made = due(exchanging, "reply")
+    assert problem(exchanging.send("registry", exchanging.reply(registry, clinic.key))) == (403, "signature")
+    assert problem(exchanging.send("clinic", made)) == (403, "signature")
+    assert problem(exchanging.send("registry", made, by="clinic")) == (403, "scope")
+    for changes in ({"party": "clinic"}, {"spec": ZEROS}):
+        wrong = message(made.statement, made.body, registry.key, **changes)
+        assert problem(exchanging.send("registry", wrong)) == (422, "document")
+    assert "reply" not in hub.kinds(exchanging.proposed)
+
+
+def test_reply_to_other_columns_than_those_recorded_is_refused(
+    hub: Hub, parties: Parties, exchanging: Exchanging
+) -> None:
+    registry = parties[1]
+    _, made = due(exchanging, "reply")
+    other = approved(hub, parties, epsilon=0.5)
+    other.send_all("columns")
+    elsewhere = other.reply(registry).reply.columns
+    for columns in (ZEROS, elsewhere):
+        wrong = message(made.statement, made.body, registry.key, columns=columns)
+        assert problem(exchanging.send("registry", wrong)) == (422, "exchange")
+    assert "reply" not in hub.kinds(exchanging.proposed)
+    assert exchanging.send("registry", made).status_code == 201
+
+
+def test_message_of_one_kind_is_none_of_the_other(parties: Parties, exchanging: Exchanging) -> None:
+    clinic, registry = parties
+    exchanging.send_all("columns")
+    columns, reply = exchanging.sent["columns", "clinic"], exchanging.reply(registry)
+    for made, kind, sender in ((columns, "replies", clinic), (reply, "columns", registry)):
+        auth = exchanging.hub.auth(sender.key)
+        path = exchanging.path(kind, sender.name)
+        answer = exchanging.hub.http.put(path, content=made.body, headers=made.headers, auth=auth)
+        assert problem(answer) in {(422, "document"), (403, "signature"), (409, "other-bytes")}
+    assert exchanging.hub.kinds(exchanging.proposed).count("reply") == 0
+
+
+@each_kind
+def test_message_in_a_release_without_an_exchange_or_before_its_approval_is_refused(
+    hub: Hub, parties: Parties, exchanging: Exchanging, kind: Kind
+) -> None:
+    sender, made = due(exchanging, kind)
     proposed = Exchanging(hub, hub.proposed(parties, mechanism="moments", epsilon=0.5), parties)
-    assert problem(proposed.send("clinic", mask)) == (409, "state")
-    assert problem(Exchanging(hub, hub.approved(parties), parties).send("clinic", mask)) == (422, "exchange")
+    assert problem(proposed.send(sender.name, made)) == (409, "state")
+    without = Exchanging(hub, hub.approved(parties), parties)
+    assert problem(without.send(sender.name, made)) == (422, "exchange")
+    for other in (proposed, without):
+        assert problem(other.get("columns", "clinic", by="registry")) == (409, "not-sent")
+        assert problem(other.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
 
 
-def test_mask_is_for_the_parties_of_its_release_only(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
-    lab = hub.enrolled("lab")
-    exchanging.masked(parties[0])
-    for reader in parties:
-        assert exchanging.get("masks", "clinic", reader.name).status_code == 200
-    assert problem(exchanging.get("masks", "clinic", lab.name)) == (403, "scope")
-    assert problem(hub.http.get(exchanging.path("masks", "clinic"))) == (401, "request-signature")
-    own = hub.http.get(exchanging.path("masks", "clinic"), auth=hub.auth(hub.key))
-    assert problem(own) == (403, "scope")
-    assert problem(exchanging.get("masks", "registry", "clinic")) == (409, "not-dealt")
-    assert problem(exchanging.get("masks", "nobody", "clinic")) == (404, "unknown")
-
-
-def test_same_countersignature_again_is_200_and_another_one_refused(
-    hub: Hub, parties: Parties, exchanging: Exchanging
+@each_kind
+def test_message_by_a_member_that_is_in_another_release_is_refused(
+    hub: Hub, exchanging: Exchanging, kind: Kind
 ) -> None:
+    lab = hub.enrolled("lab")
+    _, made = due(exchanging, kind)
+    wrong = message(made.statement, made.body, lab.key, party="lab")
+    assert problem(exchanging.send("lab", wrong)) == (404, "unknown")
+
+
+def test_reply_before_all_columns_are_in_is_refused(parties: Parties, exchanging: Exchanging) -> None:
     clinic, registry = parties
-    for party in parties:
-        exchanging.masked(party)
-    signed = exchanging.countersignature(clinic)
-    assert [exchanging.countersign("clinic", signed).status_code for _ in range(2)] == [201, 200]
-    other = exchanging.countersignature(clinic, transcript="0" * 64)
-    assert problem(exchanging.countersign("clinic", other)) == (409, "other-bytes")
-    stranger = exchanging.countersignature(registry, transcript="0" * 64)
-    assert problem(exchanging.countersign("registry", stranger)) == (422, "exchange")
-    forged = exchanging.countersignature(registry, clinic.key)
-    assert problem(exchanging.countersign("registry", forged)) == (403, "signature")
-    assert problem(exchanging.countersign("registry", signed, by="clinic")) == (403, "scope")
-    assert hub.kinds(exchanging.proposed).count("countersignature") == 1
+    _, made = due(exchanging, "reply")
+    later = approved(exchanging.hub, parties, epsilon=0.5)
+    premature = message(made.statement, made.body, registry.key, spec=later.proposed.id)
+    assert problem(later.send("registry", premature)) == (422, "exchange")
+    later.send_of("columns", registry)
+    assert problem(later.send("registry", premature)) == (422, "exchange")
+    later.send_of("columns", clinic)
+    later.send_of("reply", registry)
 
 
-def test_countersignature_before_every_mask_is_in_is_refused(parties: Parties, exchanging: Exchanging) -> None:
+def test_columns_are_for_the_parties_of_their_release_only(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
+    lab = hub.enrolled("lab")
+    exchanging.send_of("columns", parties[0])
+    for reader in parties:
+        assert exchanging.get("columns", "clinic", by=reader.name).status_code == 200
+    assert problem(exchanging.get("columns", "clinic", by=lab.name)) == (403, "scope")
+    assert problem(hub.http.get(exchanging.path("columns", "clinic"))) == (401, "request-signature")
+    own = hub.http.get(exchanging.path("columns", "clinic"), auth=hub.auth(hub.key))
+    assert problem(own) == (403, "scope")
+    assert problem(exchanging.get("columns", "registry", by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get("columns", "nobody", by="clinic")) == (404, "unknown")
+
+
+def test_part_of_a_reply_is_for_the_owner_of_its_columns_only(hub: Hub, parties: Parties) -> None:
+    exchanging = of_three(hub, parties)
+    exchanging.send_all("columns")
+    lab = exchanging.parties[2]
+    assert problem(exchanging.get("replies", "lab", "clinic", by="clinic")) == (409, "not-sent")
+    made = exchanging.send_of("reply", lab)
+    found = [exchanging.get("replies", "lab", name, by=name) for name in ("clinic", "registry")]
+    assert [answer.status_code for answer in found] == [200, 200]
+    assert b"".join(answer.content for answer in found) == made.body
+    right = made.reply.parts
+    assert [sha256(answer.content).hexdigest() for answer in found] == [right["clinic"], right["registry"]]
+    for reader in ("registry", "lab"):
+        assert problem(exchanging.get("replies", "lab", "clinic", by=reader)) == (403, "scope")
+    path = exchanging.path("replies", "lab", "clinic")
+    assert problem(hub.http.get(path)) == (401, "request-signature")
+    assert problem(hub.http.get(path, auth=hub.auth(hub.key))) == (403, "scope")
+    for name, after in (("clinic", "registry"), ("clinic", "clinic"), ("lab", "lab")):  # it replies to those before it
+        assert problem(exchanging.get("replies", name, after, by=after)) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "nobody", "clinic", by="clinic")) == (404, "unknown")
+    stranger = hub.enrolled("hospice")
+    assert problem(exchanging.get("replies", "lab", stranger.name, by=stranger.name)) == (409, "not-sent")
+
+
+def test_reply_opens_to_the_products_of_the_rows_and_its_noise(hub: Hub, parties: Parties) -> None:
+    exchanging = of_three(hub, parties)
+    exchanging.send_all("columns", "reply")
+    spec = exchanging.proposed.spec
+    for owner, evaluator in combinations(exchanging.parties, 2):
+        share = evaluator.share(exchanging.proposed)
+        exact = rows_of_party(owner, exchanging.proposed).T @ rows_of_party(evaluator, exchanging.proposed)
+        sigma = scales(spec, share, plan_block(spec, share).sigma).cross
+        assert np.all(np.abs(exchanging.opened(owner, evaluator.name) - exact) <= 13 * sigma)
+
+
+def rewritten(honest: Block, party: Honest, **changes: object) -> Block:
+    """The same bytes under a changed statement."""
+    return party.signed(honest.body, honest.statement.model_copy(update=changes))
+
+
+def test_block_before_every_reply_is_refused(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
     clinic, registry = parties
-    for party in parties:
-        exchanging.masked(party)
-    later = dealt(exchanging.hub, parties, epsilon=0.5)
-    later.masked(clinic)
-    premature = exchanging.countersignature(clinic, spec=later.proposed.id)
-    assert problem(later.countersign("clinic", premature)) == (422, "exchange")
-    assert problem(later.countersign("clinic", exchanging.countersignature(registry))) == (403, "signature")
-
-
-def test_block_before_every_countersignature_is_refused(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
-    clinic, registry = parties
-    exchanging.agreed()
+    exchanging.send_all("columns", "reply")
     block = exchanging.block(clinic)
-    later = dealt(hub, parties, epsilon=0.5)
-    for party in parties:
-        later.masked(party)
-    later.countersign("registry", later.countersignature(registry))
-    premature = clinic.signed(
-        block.body,
-        block.statement.model_copy(update={"spec": later.proposed.id, "approvals": later.exchange.approved}),
-    )
+    later = approved(hub, parties, epsilon=0.5)
+    premature = rewritten(block, clinic, spec=later.proposed.id, approvals=later.exchange.approved)
+    assert problem(hub.upload(later.proposed, "clinic", premature)) == (422, "exchange")
+    later.send_all("columns")
+    later.send_of("reply", registry)
     assert problem(hub.upload(later.proposed, "clinic", premature)) == (422, "exchange")
     assert hub.state(later.proposed) == "approved"
 
 
 def test_block_of_another_transcript_is_refused(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
     clinic, _ = parties
-    exchanging.agreed()
+    exchanging.send_all("columns", "reply")
     block = exchanging.block(clinic)
-    for transcript in (None, "0" * 64):
-        wrong = clinic.signed(block.body, block.statement.model_copy(update={"transcript": transcript}))
+    other = approved(hub, parties, epsilon=0.5)
+    other.send_all("columns", "reply")
+    for transcript in (None, ZEROS, other.transcript()):
+        wrong = rewritten(block, clinic, transcript=transcript)
         assert problem(hub.upload(exchanging.proposed, "clinic", wrong)) == (422, "block")
     without = hub.approved(parties)
-    needless = hub.block(without, clinic, transcript="0" * 64)
+    needless = hub.block(without, clinic, transcript=ZEROS)
     assert problem(hub.upload(without, "clinic", needless)) == (422, "block")
     assert hub.upload(exchanging.proposed, "clinic", block).status_code == 201
 
 
-def test_no_mask_and_no_countersignature_after_a_block(parties: Parties, exchanging: Exchanging) -> None:
-    clinic, _ = parties
-    exchanging.agreed()
-    signed = exchanging.countersignature(clinic)
+def test_block_of_other_sums_than_the_columns_is_refused(hub: Hub, parties: Parties) -> None:
+    exchanging = approved(hub, parties, first_stage=0.2)
+    spec = exchanging.proposed.spec
+    right = {}
+    for party in parties:
+        stage = first_stage_of(spec, party.share(exchanging.proposed))
+        assert stage is not None
+        right[party.name] = tuple(range(stage.size))
+        made = exchanging.columns(party, sums=right[party.name])
+        for sums in (None, right[party.name][1:]):
+            wrong = message(made.statement, made.body, party.key, sums=sums)
+            assert problem(exchanging.send(party.name, wrong)) == (422, "document")
+        assert exchanging.send(party.name, made).status_code == 201
+    exchanging.send_all("reply")
+    for party in parties:
+        block = exchanging.block(party, sums=right[party.name])
+        for sums in (None, right[party.name][::-1]):
+            wrong_block = rewritten(block, party, sums=sums)
+            assert problem(hub.upload(exchanging.proposed, party.name, wrong_block)) == (422, "block")
+        assert hub.upload(exchanging.proposed, party.name, block).status_code == 201
+
+
+def test_no_message_after_a_block(parties: Parties, exchanging: Exchanging) -> None:
+    clinic, registry = parties
+    exchanging.send_all("columns", "reply")
+    others = (clinic, exchanging.columns(clinic)), (registry, exchanging.reply(registry))
     exchanging.hub.upload(exchanging.proposed, "clinic", exchanging.block(clinic))
-    assert exchanging.send("clinic", exchanging.masks["clinic"]).status_code == 200
-    assert exchanging.countersign("clinic", signed).status_code == 200
-    assert problem(exchanging.send("clinic", exchanging.mask(clinic))) == (409, "other-bytes")
+    assert exchanging.hub.state(exchanging.proposed) == "collecting"
+    for (_, sender), made in exchanging.sent.items():
+        assert exchanging.send(sender, made).status_code == 200
+    for party, made in others:
+        assert problem(exchanging.send(party.name, made)) == (409, "other-bytes")
 
 
 @pytest.mark.parametrize("end", ["rejection", "expiry", "revocation"])
-def test_end_of_a_round_removes_packages_and_masks(
-    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path, end: str
+@pytest.mark.parametrize("far", [("columns",), ("columns", "reply")])
+def test_end_of_a_round_removes_everything_that_was_exchanged(
+    hub: Hub, exchanging: Exchanging, tmp_path: Path, far: tuple[Kind, ...], end: str
 ) -> None:
-    exchanging.agreed()
-    proposed = exchanging.proposed
-    assert len(kept(tmp_path)) == 2
+    exchanging.send_all(*far)
+    proposed, registry = exchanging.proposed, exchanging.parties[1]
+    assert len(kept(tmp_path)) == 2 * len(far)
     if end == "rejection":
-        hub.reject(proposed, "registry", parties[1].rejection(proposed, "block_lost"))
+        hub.reject(proposed, "registry", registry.rejection(proposed, "block_lost"))
     elif end == "expiry":
         hub.clock.move(hours=72)
     else:
@@ -241,104 +473,181 @@ def test_end_of_a_round_removes_packages_and_masks(
     hub.publisher.run_once()
     assert hub.state(proposed) in {"aborted", "expired"}
     assert kept(tmp_path) == []
-    with hub.store.read() as tx:
-        assert tx.releases.package(proposed.id, "clinic") is None
-    assert problem(exchanging.get("deal", "clinic", "clinic")) == (409, "not-dealt")
-    hub.publisher.run_once()
-    assert hub.kinds(proposed).count("deal") == 1
+    assert problem(exchanging.get("columns", "clinic", by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
 
 
-def test_mask_whose_file_was_lost_is_there_again_once_its_party_repeats_it(
-    parties: Parties, exchanging: Exchanging, tmp_path: Path
+@each_kind
+def test_expired_round_takes_no_message_before_anybody_has_noticed(
+    hub: Hub, exchanging: Exchanging, tmp_path: Path, kind: Kind
 ) -> None:
-    clinic, registry = parties
-    exchanging.masked(clinic)
+    sender, made = due(exchanging, kind)
+    before = len(kept(tmp_path))
+    hub.clock.move(hours=72)
+    assert problem(exchanging.send(sender.name, made)) == (409, "state")
+    assert len(kept(tmp_path)) == before
+    hub.publisher.run_once()
+    assert hub.state(exchanging.proposed) == "expired"
+    assert kind not in hub.kinds(exchanging.proposed)
+
+
+@each_kind
+def test_message_whose_release_ends_while_it_arrives_is_refused_and_not_kept(
+    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path, kind: Kind
+) -> None:
+    sender, made = due(exchanging, kind)
+    expected = expect_message(hub.coordinator, exchanging.proposed.id, sender.name, made.envelope, kind=kind)
+    hub.reject(exchanging.proposed, "registry", parties[1].rejection(exchanging.proposed))
+    hub.publisher.run_once()
+    with pytest.raises(StateError):
+        store_message(hub.coordinator, expected, BytesIO(made.body))
+    assert kept(tmp_path) == []
+    assert kind not in hub.kinds(exchanging.proposed)
+
+
+@each_kind
+def test_crash_before_a_message_is_recorded_shows_nothing_of_it(hub: Hub, exchanging: Exchanging, kind: Kind) -> None:
+    class CrashError(BaseException):
+        """The process dies here."""
+
+    def crash(point: str) -> None:
+        if point == f"coordinator.{kind}.written":
+            raise CrashError
+
+    sender, made = due(exchanging, kind)
+    expected = expect_message(hub.coordinator, exchanging.proposed.id, sender.name, made.envelope, kind=kind)
+    with armed(crash), pytest.raises(CrashError):
+        store_message(hub.coordinator, expected, BytesIO(made.body))
+    assert kind not in hub.kinds(exchanging.proposed)
+    assert problem(fetched(exchanging, kind)) == (409, "not-sent")
+    assert exchanging.send(sender.name, made).status_code == 201
+    assert fetched(exchanging, kind).content == made.body
+
+
+@each_kind
+def test_race_of_two_messages_by_one_party_records_one(
+    hub: Hub, open_hub: Callable[[], Hub], exchanging: Exchanging, kind: Kind
+) -> None:
+    sender, made = due(exchanging, kind)
+    offered, replica = [made, exchanging.make(kind, sender)], open_hub()
+    together = threading.Barrier(2)
+    codes: list[int] = []
+
+    def send(at: Hub, which: Message) -> None:
+        together.wait()
+        codes.append(Exchanging(at, exchanging.proposed, exchanging.parties).send(sender.name, which).status_code)
+
+    threads = [threading.Thread(target=send, args=pair) for pair in zip((hub, replica), offered, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [201, 409]
+    assert hub.kinds(exchanging.proposed).count(kind) == 1
+    signed = exchanging.signed(kind)[sender.name]
+    assert fetched(exchanging, kind).content == next(one.body for one in offered if one.envelope == signed)
+
+
+@each_kind
+def test_message_whose_file_was_lost_is_there_again_once_its_party_repeats_it(
+    exchanging: Exchanging, tmp_path: Path, kind: Kind
+) -> None:
+    sender, made = due(exchanging, kind)
+    assert exchanging.send(sender.name, made).status_code == 201
     for path in kept(tmp_path):
         path.unlink()
-    assert problem(exchanging.get("masks", "clinic", "registry")) == (503, "storage")
-    assert exchanging.send("clinic", exchanging.masks["clinic"]).status_code == 200
-    exchanging.read(registry, "clinic")
+    assert problem(fetched(exchanging, kind)) == (503, "storage")
+    assert exchanging.send(sender.name, made).status_code == 200
+    assert fetched(exchanging, kind).content == made.body
 
 
-def test_mask_of_many_rows_arrives_block_by_block_as_it_was_sent(hub: Hub, parties: Parties) -> None:
+def test_columns_of_many_rows_arrive_block_by_block_as_they_were_sent(hub: Hub, parties: Parties) -> None:
     clinic, registry = parties
-    exchanging = dealt(hub, parties, n=9000)
-    exchanging.masked(clinic)
-    _, masked = exchanging.read(registry, "clinic")
-    pad = exchanging.hand(clinic).pad
-    rows = rows_of_party(clinic, exchanging.proposed)
-    for start, stop in row_blocks(9000):
-        assert np.array_equal((masked(start, stop) + pad(start, stop)).astype(np.int64), rows[start:stop])
+    exchanging = approved(hub, parties, n=40_000)
+    assert len(list(exchanging.exchange.layout("clinic").blocks())) == 2
+    exchanging.send_all("columns", "reply")
+    sent = exchanging.sent["columns", "clinic"].body
+    assert len(sent) > 1 << 20
+    assert exchanging.get("columns", "clinic", by="registry").content == sent
+    spec, share = exchanging.proposed.spec, registry.share(exchanging.proposed)
+    exact = rows_of_party(clinic, exchanging.proposed).T @ rows_of_party(registry, exchanging.proposed)
+    sigma = scales(spec, share, plan_block(spec, share).sigma).cross
+    assert np.all(np.abs(exchanging.opened(clinic, "registry") - exact) <= 13 * sigma)
 
 
-def test_running_exchanges_keep_their_masks_when_another_one_ends(
+def test_running_exchanges_keep_their_messages_when_another_one_ends(
     hub: Hub, parties: Parties, exchanging: Exchanging
 ) -> None:
-    other = dealt(hub, parties, epsilon=0.5)
+    other = approved(hub, parties, epsilon=0.5)
     for one in (exchanging, other):
-        one.masked(parties[0])
+        one.send_all("columns")
+        one.send_of("reply", parties[1])
     hub.reject(other.proposed, "registry", parties[1].rejection(other.proposed))
     hub.publisher.run_once()
-    assert exchanging.get("masks", "clinic", "registry").content == exchanging.masks["clinic"].body
+    for kind in EARLIER:
+        assert fetched(exchanging, kind).content == exchanging.sent[kind, parties[SENDER[kind]].name].body
 
 
 def test_restart_in_the_middle_of_an_exchange_loses_nothing(
-    hub: Hub, open_hub: Callable[[], Hub], parties: Parties, exchanging: Exchanging
+    open_hub: Callable[[], Hub], exchanging: Exchanging
 ) -> None:
-    clinic, registry = parties
-    exchanging.masked(clinic)
-    hub.close()
-    exchanging.hub = open_hub()
-    exchanging.masked(registry)
-    exchanging.countersign("clinic", exchanging.countersignature(clinic))
-    exchanging.hub.close()
-    exchanging.hub = open_hub()
-    exchanging.countersign("registry", exchanging.countersignature(registry))
-    for party in parties:
+    for kind in EARLIER:
+        for party in exchanging.parties:
+            exchanging.send_of(kind, party)
+            exchanging.hub.close()
+            exchanging.hub = open_hub()
+    for party in exchanging.parties:
         assert exchanging.hub.upload(exchanging.proposed, party.name, exchanging.block(party)).status_code == 201
     exchanging.hub.publisher.run_once()
     assert exchanging.hub.state(exchanging.proposed) == "published"
 
 
-def test_block_that_spoils_the_moments_aborts_the_round(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
+@pytest.mark.parametrize("place", ["own block", "cross block"])
+def test_block_that_spoils_the_moments_aborts_the_round(
+    hub: Hub, parties: Parties, exchanging: Exchanging, place: str
+) -> None:
     clinic, registry = parties
-    exchanging.agreed()
-    other = dealt(hub, parties, epsilon=0.5)
-    other.agreed()
-    foreign = other.block(clinic)  # its shares and masks fit nothing here
+    exchanging.send_all("columns", "reply")
     honest = exchanging.block(clinic)
-    spoilt = clinic.signed(
-        foreign.body,
-        honest.statement.model_copy(
-            update={
-                "body_sha256": foreign.statement.body_sha256,
-                "content_sha256": foreign.statement.content_sha256,
-            }
-        ),
-    )
+    plan = plan_block(exchanging.proposed.spec, clinic.share(exchanging.proposed))
+    integers = decode_block(honest.body, columns=plan.columns, rows=plan.rows).copy()
+    if place == "own block":
+        integers[1, 1] += 1  # row 1, column 1 of 2: not symmetric any more
+    else:
+        integers[-1, 0] += 1 << 50
+    body = encode_block(integers, plan.columns)
+    changes = {"body_sha256": sha256(body).hexdigest(), "content_sha256": content_digest(integers)}
+    spoilt = clinic.signed(body, honest.statement.model_copy(update=changes))
     assert hub.upload(exchanging.proposed, "clinic", spoilt).status_code == 201
     assert hub.upload(exchanging.proposed, "registry", exchanging.block(registry)).status_code == 201
     hub.publisher.run_once()
     shown = hub.show(exchanging.proposed)
     assert shown["state"] == "aborted"
-    assert "do not add up" in shown["reason"]
+    assert "no moments of such data" in shown["reason"]
 
 
-def test_blob_directory_that_does_not_work_is_503_and_no_mask_is_recorded(
-    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path
+@each_kind
+def test_blob_directory_that_does_not_work_is_503_and_nothing_is_recorded(
+    hub: Hub, exchanging: Exchanging, tmp_path: Path, kind: Kind
 ) -> None:
-    mask = exchanging.mask(parties[0])
+    sender, made = due(exchanging, kind)
     blobs = tmp_path / "blobs"
+    aside = tmp_path / "aside"
+    if blobs.exists():
+        blobs.rename(aside)
     blobs.write_text("not a directory")
-    assert problem(exchanging.send("clinic", mask)) == (503, "storage")
-    assert "mask" not in hub.kinds(exchanging.proposed)
+    assert problem(exchanging.send(sender.name, made)) == (503, "storage")
+    assert kind not in hub.kinds(exchanging.proposed)
     blobs.unlink()
-    assert exchanging.send("clinic", mask).status_code == 201
+    if aside.exists():
+        aside.rename(blobs)
+    assert exchanging.send(sender.name, made).status_code == 201
 
 
-def test_malformed_or_missing_statement_of_a_mask_is_422(hub: Hub, exchanging: Exchanging) -> None:
-    path, clinic = exchanging.path("masks", "clinic"), exchanging.parties[0]
+@each_kind
+def test_malformed_or_missing_statement_is_422(hub: Hub, exchanging: Exchanging, kind: Kind) -> None:
+    path, clinic = exchanging.path(PATHS[kind], "clinic"), exchanging.parties[0]
     for header in ("{}", "nonsense"):
-        answer = hub.http.put(path, content=b"x", headers={"Commingle-Mask": header}, auth=hub.auth(clinic.key))
+        answer = hub.http.put(path, content=b"x", headers={"Commingle-Statement": header}, auth=hub.auth(clinic.key))
         assert problem(answer) == (422, "document")
     assert problem(hub.http.put(path, content=b"x", auth=hub.auth(clinic.key))) == (422, "request")

@@ -149,12 +149,12 @@ class Loopback:
             eventually(partial(self._has_finished, name, release), what=f"{name}: {self.charge(name, release)}")
         view = self.view(release)
         events = self._get("/v1/events", params={"after": 0}).json()["items"]
-        history = [(e["seq"], e["kind"], State(e["state"])) for e in events if e["release"] == release]
+        history = [(e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events if e["release"] == release]
         check_history(history, expected)
         spec = decode(ReleaseSpec, parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
         bodies = {name: self._check_charge(name, release, spec) for name in PARTIES}
         assert self._blocks_received(spec) <= set(bodies.values())
-        eventually(lambda: not (self.root / "hub" / "blobs" / "running" / release).exists(), what="masks are kept")
+        eventually(lambda: not (self.root / "hub" / "blobs" / "running" / release).exists(), what="messages are kept")
         if expected is State.PUBLISHED:
             self._check_published(release, bodies)
 

@@ -169,7 +169,7 @@ def _check(world: World, hopeful: list[str]) -> None:
         assert not unfinished(party.agent)
     for name, request in world.questions:
         _check_regression(world.parties[name], request)
-    assert world.centre.hub.coordinator.blobs.releases_with_masks() == (), "masks of releases that are over"
+    assert world.centre.hub.coordinator.blobs.running_releases() == (), "messages of releases that are over"
     for release in proposed:
         _check_release(world, release)
     for release in hopeful:  # nothing but a party's own decision may have ended these
@@ -194,7 +194,7 @@ def _check_release(world: World, release: str) -> None:
         found = tx.releases.get(release)
         events = tx.events.after(0, limit=_ALL_EVENTS, release=release)
     assert found is not None
-    check_history([(event.seq, event.kind, event.state) for event in events], found.state)
+    check_history([(event.seq, event.kind, event.party, event.state) for event in events], found.state)
     world.outcome.states[found.state] += 1
     if found.state is State.PUBLISHED:
         manifest, matrix, moments = (

@@ -46,34 +46,45 @@ COORDINATOR_POINTS = (
     "coordinator.publication.committed",
 )
 PARTY_EXCHANGE_POINTS = (
-    "party.key.made",
-    "party.deal.received",
-    "party.mask.written",
-    "party.mask.signed",
-    "party.mask.sent",
-    "party.mask.fetched",
-    "party.countersigned",
-    "party.countersignature.sent",
-    "party.agreed",
     "party.debited",
+    "file.temporary",  # the secret, the rows, columns, a reply, the block
+    "file.temporary:2",
+    "file.temporary:3",
+    "party.columns.written",
+    "party.columns.signed",
+    "party.columns.sent",
+    "file.temporary:4",
+    "party.reply.written",
+    "party.reply.signed",
+    "party.reply.sent",
+    "party.opened",
     "party.drawn",
+    "file.temporary:5",
     "party.written",
     "party.stored",
-    "file.temporary",
-    "file.temporary:2",
     "party.committing:5",
     "party.committing:6",
     "party.committing:7",
+    "party.committing:8",
     "party.finished",
 )
+EVALUATOR_EXCHANGE_POINTS = (
+    "party.columns.written",
+    "party.columns.sent",
+    "file.temporary:4",
+    "party.reply.written",
+    "party.reply.signed",
+    "party.reply.sent",
+    "party.opened",
+    "party.drawn",
+)
 COORDINATOR_EXCHANGE_POINTS = (
-    "coordinator.deal.made",
-    "coordinator.deal.committed",
-    "coordinator.mask.written",
-    "coordinator.mask.committed",
-    "coordinator.mask.committed:2",
-    "coordinator.countersignature.committed",
-    "coordinator.countersignature.committed:2",
+    "coordinator.columns.written",
+    "coordinator.columns.committed",
+    "coordinator.columns.committed:2",
+    "coordinator.reply.written",
+    "coordinator.reply.committed",
+    "coordinator.reply.committed:2",
     "coordinator.exchange.dropped",
 )
 
@@ -103,9 +114,17 @@ def test_agent_killed_at_any_step_publishes_after_its_restart(running: Loopback,
     running.check(release, State.PUBLISHED)
 
 
-@pytest.mark.parametrize("point", PARTY_EXCHANGE_POINTS)
-def test_agent_killed_at_any_step_of_an_exchange_publishes_after_its_restart(running: Loopback, point: str) -> None:
-    agent = running.agents["clinic"]
+@pytest.mark.parametrize(
+    ("party", "point"),
+    [
+        *(("clinic", point) for point in PARTY_EXCHANGE_POINTS),
+        *(("insurer", point) for point in EVALUATOR_EXCHANGE_POINTS),
+    ],
+)
+def test_agent_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
+    running: Loopback, party: str, point: str
+) -> None:
+    agent = running.agents[party]
     agent.kill()
     agent.start(fault=point)
     release = running.propose(mechanism="moments")

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from commingle.party_agent.coordinator_client import MessageKind
 from commingle.shared.runtime.faults import VARIABLE, arm_from, reach
 from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
 from tests.world.consortium import Consortium, consortium_of
@@ -27,7 +29,8 @@ for point in ("here", "there", "here", "here"):
 
 def reached_in_the_code() -> set[str]:
     sources = (path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return {name for source in sources for name in re.findall(r'faults\.reach\("([^"]+)"\)', source)}
+    named = {name for source in sources for name in re.findall(r'faults\.reach\(f?"([^"]+)"\)', source)}
+    return {name.replace("{kind}", kind) for name in named for kind in get_args(MessageKind)}
 
 
 def named_here() -> set[str]:

@@ -1,7 +1,7 @@
 """What must hold whatever goes wrong. Everything is read from outside: files, ledgers' SQLite, signed documents."""
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,7 +22,8 @@ from commingle.shared.release.verification import PublishedRelease, verify_relea
 
 MAY_HAVE_LEFT = frozenset({"stored", "acked", "withdrawn"})
 SETTLED = frozenset({"acked", "released", "withdrawn"})
-_KINDS = frozenset({"approvals", "rejections", "masks", "countersignatures", "blocks"})
+_EXCHANGED = frozenset({"columns", "replies"})
+_KINDS = frozenset({"approvals", "rejections", "blocks"}) | _EXCHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,13 @@ class Witness:
         match request.method, request.url.path.strip("/").split("/"):
             case "PUT", ["v1", "releases", release, kind, party] if kind in _KINDS:
                 assert party == sender
-                statement = request.headers.get("commingle-block") or request.headers.get("commingle-mask", "")
+                statement = request.headers.get("commingle-block") or request.headers.get("commingle-statement", "")
                 seen = self.left[release, party, kind]
                 seen.add(sha256(statement.encode() + request.content).hexdigest())
                 assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
-                if kind == "masks":
+                if kind in _EXCHANGED:
                     state = charges_on_disk(self.homes[party])[release].state
-                    assert state in {"debited", *MAY_HAVE_LEFT}, f"{party} sends a mask while its charge is {state}"
+                    assert state in {"debited", *MAY_HAVE_LEFT}, f"{party} sends {kind} while its charge is {state}"
                 if kind == "blocks":
                     self._block(release, party, parse_envelope(statement.encode()), request.content)
 
@@ -136,12 +137,12 @@ def check_published(
     return published
 
 
-def check_history(events: Iterable[tuple[int, str, State]], state: State) -> None:
-    """A release's history ends with its only final state, which is the recorded one."""
-    seqs, kinds, states = zip(*events, strict=True)
+def check_history(events: Iterable[tuple[int, str, str | None, State]], state: State) -> None:
+    """A release's history tells each thing once and ends with its only final state, which is the recorded one."""
+    seqs, kinds, parties, states = zip(*events, strict=True)
     assert list(seqs) == sorted(set(seqs))
     assert kinds[0] == "proposal"
-    assert kinds.count("deal") <= 1, "dealt twice for one release"
+    assert max(Counter(zip(kinds, parties, strict=True)).values()) == 1, "recorded twice for one release"
     assert states[-1] == state
     assert state.final
     assert not any(earlier.final for earlier in states[:-1])

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
-from commingle.shared.mechanisms.moments.exchange.documents import DealPackage
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
 from commingle.shared.release.block import content_digest, decode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.verification import verify_release
@@ -71,7 +70,7 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
 def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     """What is read from the files that were drawn, and what is said in the file this version writes."""
     spec = world.signed_spec(mechanism).document
-    written = pq.read_schema(pa.BufferReader(world.parquet_of(mechanism, drawn)))
+    written = pq.read_schema(pa.BufferReader(world.parquet_of(mechanism)))
     bodies = {}
     for name in world.NAMES:
         plan, body = world.request(mechanism, name).plan, bytes.fromhex(drawn["bodies"][mechanism][name])
@@ -84,35 +83,24 @@ def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     }
 
 
-def exchange(drawn: world.Drawn) -> dict[str, Any]:
-    """What happens between the approvals and the blocks of the moments release."""
-    made, names = world.exchanged(drawn), world.NAMES
-    fresh = world.fresh_deal(made.exchange)
+def exchange() -> dict[str, Any]:
+    """What happens between the approvals and the blocks of the moments release: of bodies their digests."""
+    made, names = world.exchanged(), world.NAMES
+    terms = made.exchange
+    pairs = [(owner, name) for name in names for owner in terms.owners(name)]
     return {
-        "round_keys": {name: key.public for name, key in world.ROUND_KEYS.items()},
-        "info": made.exchange.info("pad", "clinic", 7).decode(),
-        "packages": {name: package(made.exchange, fresh[name], name) for name in names},
-        "packages_as_drawn": {
-            name: package(made.exchange, bytes.fromhex(drawn["packages"][name]), name) for name in names
-        },
-        "deal": envelope(made.deal),
-        "pads": {name: integers(hand.pad(0, 4)) for name, hand in made.hands.items()},
-        "deal_shares": {
-            name: {other: integers(words) for other, words in hand.shares.items()} for name, hand in made.hands.items()
-        },
-        "masked_rows": {name: integers(words) for name, words in made.masked.items()},
-        "mask_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.bodies.items()},
-        "masks": {name: envelope(signed) for name, signed in made.masks.items()},
+        "info": terms.info("columns", "clinic", 7).decode(),
+        "labels": {name: terms.layout(name).label.hex() for name in names},
+        "columns_sizes": {name: terms.columns_size(name) for name in names},
+        "columns_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.bodies.items()},
+        "columns": {name: envelope(signed) for name, signed in made.columns.items()},
+        "columns_of_two_stages": envelope(world.encrypted(terms, "lab", sums=(-(1 << 40), 0, 7, 1 << 62))[1]),
+        "columns_set": columns_digest(terms, made.columns),
+        "reply_sizes": {name: terms.reply_size(name) for name in names},
+        "part_places": {f"{owner} {name}": list(terms.part_place(owner, name)) for owner, name in pairs},
+        "parts_sha256": {f"{owner} {name}": sha256(made.parts[name][owner]).hexdigest() for owner, name in pairs},
+        "reply_noise": {f"{owner} {name}": integers(world.reply_noise(terms, owner, name)) for owner, name in pairs},
+        "replies": {name: envelope(signed) for name, signed in made.replies.items()},
+        "opened": {f"{owner} {name}": integers(made.opened[owner][name]) for owner, name in pairs},
         "transcript": made.transcript,
-        "countersignatures": {name: envelope(signed) for name, signed in made.countersignatures.items()},
-        "shares": {name: integers(words) for name, words in made.shares.items()},
-        "pairwise_masks": {name: integers(words) for name, words in made.blinds.items()},
-        "noise": {name: integers(world.noise("moments", name)) for name in names},
     }
-
-
-def package(exchange: Exchange, box: bytes, party: str) -> str:
-    """What is sealed in a package."""
-    plain = world.ROUND_KEYS[party].open(box, exchange.info("deal", party, exchange.round_key(party)))
-    assert encode(decode(DealPackage, plain)) == plain
-    return plain.decode()

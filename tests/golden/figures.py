@@ -26,7 +26,6 @@ from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.planning.design import design_of
-from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_block, privacy_statement
 from tests.golden import world
 from tests.golden.documents import integers
@@ -135,7 +134,7 @@ def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
 
 def fits(drawn: world.Drawn) -> dict[str, Any]:
     """Fits of every release, a party's own regressions, and a whitening."""
-    found = {mechanism: fits_of(mechanism, drawn) for mechanism in MECHANISMS}
+    found = {mechanism: fits_of(ReleaseFiles(*world.release(mechanism, drawn).files)) for mechanism in MECHANISMS}
     return {**found, "party": {method: regression(method) for method in METHODS}, "whitening": whitening()}
 
 
@@ -144,11 +143,11 @@ def forecasts() -> dict[str, Any]:
     return {mechanism: expected(mechanism) for mechanism in MECHANISMS}
 
 
-def fits_of(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
+def fits_of(files: ReleaseFiles) -> dict[str, Any]:
     """Coefficients and standard errors of every estimator that applies; None where there is none."""
-    release = Release.of(ReleaseFiles(*world.release(mechanism, drawn).files))
+    release = Release.of(files)
     found: dict[str, Any] = {}
-    for name in mechanism_named(mechanism).fit.estimators:
+    for name in mechanism_of(release.spec).fit.estimators:
         try:
             fit = release.fit(TARGET, estimator=name)
         except EstimationError as error:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from commingle.shared.mechanisms.moments.exchange.sealing import seal_to
 from tests.golden import documents, figures, records, world
 
 HERE = Path(__file__).parent
@@ -40,7 +39,7 @@ def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
         mechanism = name.removeprefix("release_")
         return {**documents.release(mechanism, drawn), "files": documents.files_of_pyarrow(mechanism, drawn)}
     makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "exchange": lambda: documents.exchange(drawn),
+        "exchange": documents.exchange,
         "records": lambda: records.everything(drawn),
         "encoding": lambda: {**figures.encoding(), **figures.arithmetic()},
         "plans": figures.plans,
@@ -52,20 +51,14 @@ def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
 
 
 def draw() -> world.Drawn:
-    """Boxes, nonces and files as they come out now."""
-    exchange = world.exchange_of()
-    packages = world.fresh_deal(exchange)
-    drawn: world.Drawn = {
+    """Box, nonce and files as they come out now."""
+    return {
         "pyarrow": pa.__version__,
-        "packages": {name: box.hex() for name, box in packages.items()},
-        "mask keys": {},
-        "linkage": seal_to(world.SEALING["lab"].public, world.LINKAGE_KEY, records.linkage_info()).hex(),
+        "linkage": records.sealed_linkage_key().hex(),
         "request": records.sign_request(),
+        "bodies": {m: {n: b.hex() for n, b in world.bodies_of(m).items()} for m in world.MECHANISMS},
+        "matrices": {m: world.parquet_of(m).hex() for m in world.MECHANISMS},
     }
-    drawn["mask keys"] = world.mask_keys(drawn)
-    drawn["bodies"] = {m: {n: b.hex() for n, b in world.bodies_of(m, drawn).items()} for m in world.MECHANISMS}
-    drawn["matrices"] = {m: world.parquet_of(m, drawn).hex() for m in world.MECHANISMS}
-    return drawn
 
 
 def write(name: str, content: object) -> None:

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from commingle.coordinator.store.store import open_store
 from commingle.party_agent.ledger import Cap, Debit, Ledger
@@ -46,10 +47,11 @@ from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, verify_request
 from tests.golden import world
 from tests.golden.documents import envelope
-from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SOFTWARE
+from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
 
 CLINIC = KEYS["clinic"]
 TABLE = TableDigest("5a" * 32)
+SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def everything(drawn: world.Drawn) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def keys() -> dict[str, Any]:
             "signature": key.sign(b"commingle").hex(),
         }
         for name, key in {"coordinator": COORDINATOR, **KEYS}.items()
-    } | {"sealing": {name: key.public for name, key in SEALING.items()}}
+    } | {"sealing": SEALING_PUBLIC}
 
 
 def membership(drawn: world.Drawn) -> dict[str, Any]:
@@ -84,22 +86,24 @@ def membership(drawn: world.Drawn) -> dict[str, Any]:
         invite="invite-0123456789",
         name="clinic",
         signing_key=CLINIC.verifying_key.raw.hex(),
-        sealing_key=SEALING["clinic"].public,
+        sealing_key=SEALING_PUBLIC["clinic"],
     )
     rejection = Rejection(
         spec=world.signed_spec("dgm").digest, party="clinic", reason="budget", created=NOW, ledger_head="ab" * 32
     )
+    deviation = rejection.model_copy(update={"reason": "exchange", "about": "lab"})
     message = LinkageKeyMessage(
         sender="clinic", recipient="lab", coordinator=COORDINATOR.fingerprint, created=NOW, sealed=drawn["linkage"]
     )
     return {
         "enrolment": envelope(seal(enrolment, kind="enrolment", key=CLINIC)),
-        "identity": envelope(signed_identity("clinic", CLINIC, bytes.fromhex(SEALING["clinic"].public))),
+        "identity": envelope(signed_identity("clinic", CLINIC, bytes.fromhex(SEALING_PUBLIC["clinic"]))),
         "rotation_request": encode(rotated(new)).decode(),
         "rejection": envelope(seal(rejection, kind="rejection", key=CLINIC)),
+        "rejection_of_an_exchange": envelope(seal(deviation, kind="rejection", key=CLINIC)),
         "linkage_info": linkage_info().decode(),
         "linkage_message": envelope(seal(message, kind="linkage-key", key=CLINIC)),
-        "linkage_key": SEALING["lab"].open(bytes.fromhex(drawn["linkage"]), linkage_info()).hex(),
+        "linkage_key": SUITE.decrypt(bytes.fromhex(drawn["linkage"]), SEALING["lab"], linkage_info()).hex(),
         "linkage_check": check_value(world.LINKAGE_KEY),
     }
 
@@ -109,9 +113,14 @@ def linkage_info() -> bytes:
     return sealing_info(
         sender=CLINIC.verifying_key,
         recipient=KEYS["lab"].verifying_key,
-        sealing_key=SEALING["lab"].public,
+        sealing_key=SEALING_PUBLIC["lab"],
         coordinator=COORDINATOR.fingerprint,
     )
+
+
+def sealed_linkage_key() -> bytes:
+    """The box that the clinic sends: sealing draws a key from the operating system."""
+    return SUITE.encrypt(world.LINKAGE_KEY, SEALING["lab"].public_key(), linkage_info())
 
 
 def rotated(new: SigningKey) -> RotationRequest:
@@ -234,17 +243,18 @@ def approve_and_upload(store: AgentStore, book: Ledger, made: world.Made) -> Non
 
 
 def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
-    """A release given up before its debit, one after it, a received deal, and a regression with a delta."""
+    """A release given up before its debit, one after its columns and reply, and a regression with a delta."""
     before, after = world.signed_spec("dgm").digest, world.signed_spec("moments").digest
     result = regression()
     with store.transaction() as db:
         for release in (before, after):
             reserve(book, db, release, Rho(1 << 60))
         book.withdraw(db, before)
-    deal = seal(Enrolment.model_validate(ENROLMENT), kind="deal", key=COORDINATOR)
-    book.receive(after, "deal", deal)
     book.debit(after, approvals="0d" * 32, table=TABLE, now=NOW)
+    exchanged = world.exchanged()
     with store.transaction() as db:
+        book.sign_off(db, after, "columns", exchanged.columns["clinic"])
+        book.sign_off(db, after, "reply", exchanged.replies["clinic"])
         book.withdraw(db, after)
         reserve(book, db, result.request.id, result.privacy.loss.rho, kind="regression")
     debit = book.debit(result.request.id, approvals=result.request.id, table=TABLE, now=NOW)
@@ -254,9 +264,6 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         book.record_block(db, debit, signed.digest)
         book.sign_off(db, result.request.id, "regression", signed)
         reserve(book, db, "e1" * 32, Loss.approximate(0.5, 1e-7).rho, kind="regression", delta=1e-7)
-
-
-ENROLMENT = {"invite": "any signed bytes will do", "name": "x", "signing_key": "11" * 32, "sealing_key": "22" * 32}
 
 
 def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> object:
@@ -285,18 +292,14 @@ def charges_of(history: PartyHistory) -> dict[str, Any]:
 
 def events(drawn: world.Drawn) -> dict[str, Any]:
     """The coordinator's chain: memberships, then a release that is published; signed, verified, compared."""
-    made, exchanged = world.release("moments", drawn), world.exchanged(drawn)
+    made, exchanged = world.release("moments", drawn), world.exchanged()
     release = made.spec.digest
     said: list[tuple[str | None, str, str | None, str | None, str | None]] = [
         *((None, "enrolment", name, None, key.fingerprint) for name, key in KEYS.items()),
         (release, "proposal", None, "proposed", release),
         *((release, "approval", name, "approved", signed.digest) for name, signed in made.approvals.items()),
-        (release, "deal", None, "approved", exchanged.deal.digest),
-        *((release, "mask", name, "approved", signed.digest) for name, signed in exchanged.masks.items()),
-        *(
-            (release, "countersignature", name, "approved", signed.digest)
-            for name, signed in exchanged.countersignatures.items()
-        ),
+        *((release, "columns", name, "approved", signed.digest) for name, signed in exchanged.columns.items()),
+        *((release, "reply", name, "approved", signed.digest) for name, signed in exchanged.replies.items()),
         *((release, "block", name, "collecting", signed.digest) for name, signed in made.statements.items()),
         (release, "published", None, "published", sha256(made.files[0]).hexdigest()),
         (None, "revocation", "lab", None, KEYS["lab"].fingerprint),

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Signature, seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
@@ -17,9 +19,19 @@ from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.release.audit import confirm_by_party, verify_party_audit
+from commingle.shared.release.audit import (
+    CoordinatorAudit,
+    CoordinatorHistory,
+    confirm_by_coordinator,
+    confirm_by_party,
+    event_body,
+    verify_coordinator_audit,
+    verify_party_audit,
+)
+from commingle.shared.release.charge import link_digest
 from commingle.shared.release.verification import verify_release
-from tests.golden import world
+from tests.golden import figures, world
+from tests.golden.documents import integers
 from tests.golden.make import FILES, HERE, LOOSE, build, load
 from tests.golden.records import charges_of
 
@@ -74,30 +86,117 @@ def test_forecasts_are_near_the_frozen_ones(mechanism: str) -> None:
 def test_files_are_the_frozen_ones_where_pyarrow_is(mechanism: str) -> None:
     drawn = load("drawn")
     if MADE_BY_DRAWN_PYARROW:  # of another version only what is in the files is the same; see `files` of the releases
-        assert world.parquet_of(mechanism, drawn).hex() == drawn["matrices"][mechanism]
-        assert {n: b.hex() for n, b in world.bodies_of(mechanism, drawn).items()} == drawn["bodies"][mechanism]
+        assert world.parquet_of(mechanism).hex() == drawn["matrices"][mechanism]
+        assert {n: b.hex() for n, b in world.bodies_of(mechanism).items()} == drawn["bodies"][mechanism]
 
 
-def test_release_an_earlier_version_published_verifies_and_todays_words_stand_beside_its_own() -> None:
-    """Published before the trust sentence of moments said what a party that breaks its bounds can take."""
-    earlier = json.loads((HERE / "earlier" / "release_moments.json").read_text())
-    files = earlier["manifest"].encode(), bytes.fromhex(earlier["matrix"]), earlier["moments"].encode()
+EARLIER = ("release_moments", "release_moments_dealt")
+
+
+def earlier(name: str) -> tuple[dict[str, Any], tuple[bytes, bytes, bytes]]:
+    """What is known of a release that an earlier version published, and its files."""
+    frozen = json.loads((HERE / "earlier" / f"{name}.json").read_text())
+    return frozen, (frozen["manifest"].encode(), bytes.fromhex(frozen["matrix"]), frozen["moments"].encode())
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_release_an_earlier_version_published_verifies_and_todays_words_stand_beside_its_own(name: str) -> None:
+    """Before the trust sentence said what a party that breaks its bounds can take; before there was no dealer."""
+    frozen, files = earlier(name)
     found = verify_release(*files, trusted_coordinator=world.COORDINATOR.fingerprint)
     today = mechanism_of(found.spec).trust
     assert found.manifest.privacy.trust != today
-    assert list(found.findings[:-1]) == earlier["findings"]
+    assert list(found.findings[:-1]) == frozen["findings"]
     assert found.findings[-1].endswith(today)
-    assert json.loads(load("release_moments")["manifest"]) != json.loads(earlier["manifest"])
+    assert json.loads(load("release_moments")["manifest"]) != json.loads(frozen["manifest"])
+
+
+def test_release_of_a_dealt_exchange_is_fitted_as_it_was() -> None:
+    frozen, files = earlier("release_moments_dealt")
+    assert figures.fits_of(ReleaseFiles(*files)) == nearly(frozen["fits"], rel=1e-9)
+
+
+def test_release_of_a_dealt_exchange_is_confirmed_by_its_coordinators_chain() -> None:
+    frozen, files = earlier("release_moments_dealt")
+    chain = frozen["chain"]
+    history = verify_coordinator_audit(encode(world.signed_document(parsed(chain["audit"]), world.COORDINATOR)))
+    assert {name: list(keys) for name, keys in history.members.items()} == chain["members"]
+    assert {"deal", "mask", "countersignature"} < {event.kind for event in history.events}
+    release = verify_release(*files, trusted_coordinator=None)
+    assert confirm_by_coordinator(history, release, manifest=files[0]) == chain["finding"]
+
+
+def coordinators_chain(events: list[dict[str, Any]]) -> CoordinatorHistory:
+    """What the golden coordinator would sign of these events."""
+    bodies: list[str] = []
+    for event in events:
+        facts = {name: value for name, value in event.items() if name not in {"previous", "at"}}
+        previous = link_digest(bodies[-1]) if bodies else world.GENESIS
+        bodies.append(event_body(previous=previous, at=world.NOW, **facts))
+    audit = CoordinatorAudit(coordinator="hub", exported=world.NOW, head=link_digest(bodies[-1]), entries=tuple(bodies))
+    signed = seal(audit, kind="coordinator-audit", key=world.COORDINATOR)
+    return verify_coordinator_audit(encode(world.signed_document(signed, world.COORDINATOR)))
+
+
+@pytest.mark.parametrize("deals", [0, 2])
+def test_chain_with_another_number_of_deals_than_one_confirms_no_dealt_release(deals: int) -> None:
+    frozen, files = earlier("release_moments_dealt")
+    events = [json.loads(body) for body in json.loads(frozen["chain"]["audit"]["payload"])["entries"]]
+    (deal,) = (event for event in events if event["kind"] == "deal")
+    others = [event for event in events if event["kind"] != "deal"]
+    release = verify_release(*files, trusted_coordinator=None)
+    history = coordinators_chain([*others[:-2], *[deal] * deals, *others[-2:]])
+    with pytest.raises(VerificationError, match=f"dealt {deals} times"):
+        confirm_by_coordinator(history, release, manifest=files[0])
+
+
+def test_deal_in_a_chain_does_not_stand_in_for_columns_and_replies() -> None:
+    files = world.release("moments", load("drawn")).files
+    release = verify_release(*files, trusted_coordinator=None)
+    events = [json.loads(body) for body in load("records")["events"]["entries"]]
+    confirm_by_coordinator(coordinators_chain(events), release, manifest=files[0])
+    (column, *_) = (event for event in events if event["kind"] == "columns")
+    deal = {**column, "kind": "deal", "party": None}
+    dealt = [event for event in events if event["kind"] not in {"columns", "reply"}]
+    with pytest.raises(VerificationError, match="one columns by each party"):
+        confirm_by_coordinator(coordinators_chain([*dealt[:-2], deal, *dealt[-2:]]), release, manifest=files[0])
+
+
+def test_ledger_of_a_dealt_exchange_still_verifies_and_confirms_its_release() -> None:
+    """With the deal that was received, and a mask and a countersignature that were signed."""
+    frozen = load("ledger_dealt")
+    history = verify_party_audit(encode(world.signed_document(parsed(frozen["audit"]), world.KEYS["clinic"])))
+    assert charges_of(history) == frozen["history"]
+    assert {"mask", "countersignature"} < {kind for _, kind in history.signed}
+    assert {kind for _, kind in history.adopted} == {"deal"}
+    release = verify_release(*earlier("release_moments_dealt")[1], trusted_coordinator=None)
+    assert confirm_by_party(history, release) == frozen["finding"]
+
+
+def parsed(written: dict[str, str]) -> Envelope:
+    return Envelope(
+        payload=b64encode(written["payload"].encode()).decode(),
+        payloadType=written["payloadType"],
+        signatures=(Signature(keyid=written["keyid"], sig=written["sig"]),),
+    )
+
+
+def test_frozen_parts_open_to_products_of_the_rows_and_the_frozen_noise() -> None:
+    frozen, made = load("exchange"), world.exchanged()
+    for pair, opened in frozen["opened"].items():
+        owner, evaluator = pair.split()
+        noise = np.array([line.split() for line in frozen["reply_noise"][pair]], np.int64)
+        products = world.exchanged_by(owner).T @ world.exchanged_by(evaluator)
+        assert opened == integers(products + noise) == integers(made.opened[owner][evaluator])
 
 
 @pytest.mark.parametrize("sentence", ["", TRUST_NOBODY, "Nobody else sees anything."])
 def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(sentence: str) -> None:
-    earlier = json.loads((HERE / "earlier" / "release_moments.json").read_text())
-    signed = decode(SignedDocument, earlier["manifest"].encode())
+    manifest_bytes, *files = earlier("release_moments")[1]
+    signed = decode(SignedDocument, manifest_bytes)
     manifest = signed.open(Manifest, kind="manifest").document
     privacy = manifest.privacy.model_copy(update={"trust": sentence})
     forged = seal(manifest.model_copy(update={"privacy": privacy}), kind="manifest", key=world.COORDINATOR)
-    files = bytes.fromhex(earlier["matrix"]), earlier["moments"].encode()
     with pytest.raises(VerificationError, match="privacy statement"):
         verify_release(encode(world.signed_document(forged, world.COORDINATOR)), *files, trusted_coordinator=None)
 
@@ -116,13 +215,7 @@ def test_frozen_signatures_are_ed25519_over_the_dsse_encoding(name: str) -> None
 @pytest.mark.parametrize(("name", "has_terms"), [("ledger_without_terms", False), ("ledger_not_gaussian", True)])
 def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release(name: str, *, has_terms: bool) -> None:
     frozen = load(name)
-    written = frozen["audit"]
-    signed = Envelope(
-        payload=b64encode(written["payload"].encode()).decode(),
-        payloadType=written["payloadType"],
-        signatures=(Signature(keyid=written["keyid"], sig=written["sig"]),),
-    )
-    history = verify_party_audit(encode(world.signed_document(signed, world.KEYS["clinic"])))
+    history = verify_party_audit(encode(world.signed_document(parsed(frozen["audit"]), world.KEYS["clinic"])))
     assert charges_of(history) == frozen["history"]
     assert {charge.terms is not None for charge in history.charges.values()} == {has_terms}
     assert not history.lost.gaussian

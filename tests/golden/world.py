@@ -1,6 +1,6 @@
 """Everything that goes into the frozen documents: keys, times, rows and noise that are the same on every machine.
 
-What the operating system or a library's version decides (boxes, nonces, files of pyarrow) is `drawn` once and kept.
+What the operating system or a library's version decides (a box, a nonce, files of pyarrow) is `drawn` once and kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
+from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
@@ -31,26 +32,22 @@ from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,
     SignedDocument,
+    Sums,
     approval_set_digest,
     open_approvals,
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
-from commingle.shared.mechanisms.moments.exchange.deal import deal as make_deal
-from commingle.shared.mechanisms.moments.exchange.documents import DealStatement, MaskStatement, open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.ring import Words, rows_of
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
@@ -75,9 +72,9 @@ def secret(label: str) -> bytes:
 
 COORDINATOR = SigningKey(secret("coordinator"))
 KEYS = {name: SigningKey(secret(f"signing {name}")) for name in NAMES}
-SEALING = {name: RoundKey(secret(f"sealing {name}")) for name in NAMES}
-ROUND_KEYS = {name: RoundKey(secret(f"round {name}")) for name in NAMES}
-MEMBERS = {name: Member(key.verifying_key.raw.hex(), SEALING[name].public) for name, key in KEYS.items()}
+SEALING = {name: X25519PrivateKey.from_private_bytes(secret(f"sealing {name}")) for name in NAMES}
+SEALING_PUBLIC = {name: key.public_key().public_bytes_raw().hex() for name, key in SEALING.items()}
+MEMBERS = {name: Member(key.verifying_key.raw.hex(), SEALING_PUBLIC[name]) for name, key in KEYS.items()}
 LINKAGE_KEY = secret("linkage")
 
 WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))
@@ -192,21 +189,10 @@ def signed_spec(mechanism: str) -> Verified[ReleaseSpec]:
 
 
 def approvals(mechanism: str) -> dict[str, Envelope]:
-    """By every party, with its round key where there is an exchange."""
-    spec = signed_spec(mechanism)
-    interactive = spec.document.interactive
+    """By every party."""
+    spec = signed_spec(mechanism).digest
     return {
-        name: seal(
-            Approval(
-                spec=spec.digest,
-                party=name,
-                created=NOW,
-                ledger_head=GENESIS,
-                round_key=ROUND_KEYS[name].public if interactive else None,
-            ),
-            kind="approval",
-            key=key,
-        )
+        name: seal(Approval(spec=spec, party=name, created=NOW, ledger_head=GENESIS), kind="approval", key=key)
         for name, key in KEYS.items()
     }
 
@@ -235,25 +221,22 @@ def charge(mechanism: str, party: str) -> Charge:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The exchange of the moments release after everybody has countersigned.
+    """The exchange of the moments release after everybody has replied.
 
     Attributes:
-        deal: the coordinator's envelope.
-        hands: what the deal gave each party.
-        masked, bodies, masks: U, the encrypted U and the statement of it, by party.
-        shares, blinds, blocks: a block before noise and mask, its mask, and the block.
+        bodies, columns: public key and ciphertexts, and the statement of them, by party.
+        parts, replies: by evaluator what it replies to each owner, and the statement of it.
+        opened: by owner what it finds in each evaluator's part.
+        blocks: what is uploaded.
     """
 
     exchange: Exchange
-    deal: Envelope
-    hands: Mapping[str, Hand]
-    masked: Mapping[str, Words]
     bodies: Mapping[str, bytes]
-    masks: Mapping[str, Envelope]
+    columns: Mapping[str, Envelope]
+    parts: Mapping[str, Mapping[str, bytes]]
+    replies: Mapping[str, Envelope]
     transcript: str
-    countersignatures: Mapping[str, Envelope]
-    shares: Mapping[str, Words]
-    blinds: Mapping[str, Words]
+    opened: Mapping[str, Mapping[str, Block]]
     blocks: Mapping[str, Block]
 
 
@@ -262,79 +245,105 @@ def exchange_of() -> Exchange:
     return Exchange.of(signed_spec("moments"), approvals("moments"))
 
 
-def sealer(exchange: Exchange, party: str) -> MaskSealer:
-    """Of that party's mask, its secret fixed."""
-    return MaskSealer(exchange, party=party, secret=MaskSecret.draw(entropy(f"mask {party}")))
-
-
-def opened_deal(exchange: Exchange, packages: Mapping[str, bytes]) -> tuple[Envelope, dict[str, Hand]]:
-    """The coordinator's signature under the packages, and what each party finds in its own."""
-    digests = {name: sha256(box).hexdigest() for name, box in packages.items()}
-    statement = DealStatement(spec=exchange.spec.digest, approvals=exchange.approved, packages=digests)
-    dealt = open_deal(exchange, seal(statement, kind="deal", key=COORDINATOR), COORDINATOR.verifying_key)
-    hands = {n: open_package(exchange, dealt, packages[n], party=n, key=ROUND_KEYS[n]) for n in NAMES}
-    return dealt.envelope, hands
-
-
-def masked_rows(party: str, hand: Hand) -> Words:
-    """U of that party."""
-    noise = sampler(f"sums {party}")  # of which there are none
+@cache
+def exchanged_by(party: str) -> Block:
+    """That party's bounded rows."""
     asked = request("moments", party)
-    return mask_rows(table(party), asked, charge=charge("moments", party), pad=hand.pad, draw=noise).words
+    return exchanged_rows(table(party), asked, charge=charge("moments", party), draw=sampler(f"sums {party}")).integers
 
 
-def mask_keys(drawn: Drawn) -> dict[str, dict[str, str]]:
-    """The secrets of all masks, sealed now, by sender and recipient."""
+def rows_of(party: str) -> Callable[[int, int], NDArray[np.int16]]:
+    """The same, as the exchange asks for them."""
+    return lambda start, stop: exchanged_by(party)[start:stop].astype(np.int16)
+
+
+def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tuple[bytes, Envelope]:
+    """What that party sends to those after it, and its statement of that, with a first stage's sums or without."""
+    seed, draw = secret(f"ring {party}"), entropy(f"columns {party}")
+    pieces = encrypted_columns(exchange, party=party, seed=seed, rows=rows_of(party), entropy=draw)
+    body, spec = b"".join(pieces), exchange.spec.digest
+    said = ColumnsStatement(
+        spec=spec, party=party, approvals=exchange.approved, body_sha256=sha256(body).hexdigest(), sums=sums
+    )
+    return body, seal(said, kind="columns", key=KEYS[party])
+
+
+def reply_noise(exchange: Exchange, owner: str, evaluator: str) -> Block:
+    """What stands in for the evaluator's noise in its part for that owner."""
+    asked, draw = request("moments", evaluator), sampler(f"reply {evaluator} {owner}")
+    return cross_noise(asked.spec, asked.party, exchange.columns(owner), sigma=asked.plan.sigma, draw=draw)
+
+
+def replied(
+    exchange: Exchange, party: str, bodies: Mapping[str, bytes], columns: Mapping[str, Envelope]
+) -> tuple[dict[str, bytes], Envelope]:
+    """What that party sends to each of those before it."""
+    parts = {}
+    for owner in exchange.owners(party):
+        pieces = reply_part(
+            exchange,
+            owner=owner,
+            received=received(bodies[owner], owner),
+            rows=rows_of(party),
+            noise=reply_noise(exchange, owner, party),
+            entropy=entropy(f"flood {party} {owner}"),
+        )
+        parts[owner] = b"".join(pieces)
+    said = ReplyStatement(
+        spec=exchange.spec.digest,
+        party=party,
+        columns=columns_digest(exchange, columns),
+        body_sha256=sha256(b"".join(parts.values())).hexdigest(),
+        parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+    )
+    return parts, seal(said, kind="reply", key=KEYS[party])
+
+
+def received(body: bytes, sender: str) -> Received:
+    """These very bytes, in one piece."""
+    return Received([body], sender=sender, signed=sha256(body).hexdigest())
+
+
+def opened_by(exchange: Exchange, owner: str, parts: Mapping[str, Mapping[str, bytes]]) -> dict[str, Block]:
+    """What that owner finds in its parts."""
+    found = {}
+    for name in exchange.evaluators(owner):
+        asked = request("moments", name)
+        found[name] = open_part(
+            exchange,
+            owner=owner,
+            evaluator=name,
+            seed=secret(f"ring {owner}"),
+            received=received(parts[name][owner], name),
+            largest=largest_opening(asked.spec, asked.party, sigma=asked.plan.sigma),
+        )
+    return found
+
+
+def submitted(exchange: Exchange, party: str, opened: Mapping[str, Block]) -> Block:
+    """What that party uploads."""
+    return submission(
+        exchange,
+        party=party,
+        moments=own_moments(exchange, party=party, rows=rows_of(party)),
+        opened=opened,
+        sigma=request("moments", party).plan.sigma,
+        draw=sampler(f"noise moments {party}"),
+    )
+
+
+@cache
+def exchanged() -> Exchanged:
+    """The whole exchange."""
     exchange = exchange_of()
-    deal, hands = opened_deal(exchange, {name: bytes.fromhex(box) for name, box in drawn["packages"].items()})
-    found = {}
-    for name in NAMES:
-        sealing = sealer(exchange, name)
-        list(sealing.body(rows_of(masked_rows(name, hands[name]))))
-        found[name] = sealing.statement(deal.digest).keys
-    return found
-
-
-def exchanged(drawn: Drawn) -> Exchanged:
-    """The whole exchange with the boxes that were drawn once."""
-    exchange, parties = exchange_of(), NAMES
-    deal, hands = opened_deal(exchange, {name: bytes.fromhex(box) for name, box in drawn["packages"].items()})
-    masked = {name: masked_rows(name, hands[name]) for name in parties}
-    bodies, masks = {}, {}
-    for name in parties:
-        sealing = sealer(exchange, name)
-        bodies[name] = b"".join(sealing.body(rows_of(masked[name])))
-        said = sealing.statement(deal.digest).model_copy(update={"keys": drawn["mask keys"][name]})
-        masks[name] = seal(decode(MaskStatement, encode(said)), kind="mask", key=KEYS[name])
-    opened = {name: open_mask(exchange, masks[name], name) for name in parties}
-    seen = transcript(exchange, deal=deal.digest, masks=opened)
-    signed = {
-        n: seal(countersignature(exchange, party=n, transcript=seen), kind="countersignature", key=KEYS[n])
-        for n in parties
-    }
-    agreement = agreed(exchange, transcript=seen, countersignatures=signed)
-    readers = {name: readers_of(exchange, opened, bodies, recipient=name) for name in parties}
-    shares = {n: share(exchange, party=n, hand=hands[n], masked=readers[n]) for n in parties}
-    blinds = {n: mask(exchange, party=n, key=ROUND_KEYS[n], agreement=agreement) for n in parties}
-    blocks = {n: submission(shares[n], blinds[n], noise("moments", n)) for n in parties}
-    return Exchanged(exchange, deal, hands, masked, bodies, masks, seen, signed, shares, blinds, blocks)
-
-
-def readers_of(
-    exchange: Exchange, masks: Mapping[str, Verified[MaskStatement]], bodies: Mapping[str, bytes], *, recipient: str
-) -> dict[str, MaskReader]:
-    """Every mask as the recipient reads it, its commitment checked."""
-    found = {}
-    for name, statement in masks.items():
-        opened = open_secret(exchange, statement, recipient=recipient, key=ROUND_KEYS[recipient])
-        body = bodies[name]
-
-        def part(offset: int, size: int, body: bytes = body) -> bytes:
-            return body[offset : offset + size]
-
-        found[name] = MaskReader(exchange, party=name, secret=opened, read=part)
-        check_commitment(exchange, statement, found[name], secret=opened)
-    return found
+    sent = {name: encrypted(exchange, name) for name in NAMES}
+    bodies, columns = {n: body for n, (body, _) in sent.items()}, {n: signed for n, (_, signed) in sent.items()}
+    answered = {name: replied(exchange, name, bodies, columns) for name in NAMES}
+    parts, replies = {n: made for n, (made, _) in answered.items()}, {n: signed for n, (_, signed) in answered.items()}
+    opened = {name: opened_by(exchange, name, parts) for name in NAMES}
+    blocks = {name: submitted(exchange, name, opened[name]) for name in NAMES}
+    seen = transcript(exchange, columns=columns, replies=replies)
+    return Exchanged(exchange, bodies, columns, parts, replies, seen, opened, blocks)
 
 
 def noise(mechanism: str, party: str) -> Block:
@@ -344,10 +353,10 @@ def noise(mechanism: str, party: str) -> Block:
     return mechanism_of(asked.spec).noise(asked.spec, asked.party, sigma=asked.plan.sigma, draw=draw)
 
 
-def blocks_of(mechanism: str, drawn: Drawn) -> Mapping[str, Block]:
+def blocks_of(mechanism: str) -> Mapping[str, Block]:
     """Every party's block."""
     if mechanism == "moments":
-        return exchanged(drawn).blocks
+        return exchanged().blocks
     return {
         name: privatise(
             table(name),
@@ -377,29 +386,29 @@ class Made:
     files: tuple[bytes, bytes, bytes]
 
 
-def bodies_of(mechanism: str, drawn: Drawn) -> dict[str, bytes]:
+def bodies_of(mechanism: str) -> dict[str, bytes]:
     """The blocks as this version of pyarrow writes them."""
     asked = {name: request(mechanism, name) for name in NAMES}
-    return {n: encode_block(b, asked[n].plan.columns) for n, b in blocks_of(mechanism, drawn).items()}
+    return {n: encode_block(b, asked[n].plan.columns) for n, b in blocks_of(mechanism).items()}
 
 
-def matrix_of(mechanism: str, drawn: Drawn) -> Block:
+def matrix_of(mechanism: str) -> Block:
     """The blocks behind the intercept."""
-    return assemble(signed_spec(mechanism).document, list(blocks_of(mechanism, drawn).values()))
+    return assemble(signed_spec(mechanism).document, list(blocks_of(mechanism).values()))
 
 
-def parquet_of(mechanism: str, drawn: Drawn) -> bytes:
+def parquet_of(mechanism: str) -> bytes:
     """The matrix as this version of pyarrow writes it."""
     spec = signed_spec(mechanism)
-    return encode_matrix(spec.document, spec.digest, matrix_of(mechanism, drawn))
+    return encode_matrix(spec.document, spec.digest, matrix_of(mechanism))
 
 
 def release(mechanism: str, drawn: Drawn) -> Made:
     """From spec to manifest, with the bodies and the matrix file that were drawn once."""
     spec, signed = signed_spec(mechanism), approvals(mechanism)
     relied_on = approval_set_digest(open_approvals(signed, spec))
-    made = exchanged(drawn) if mechanism == "moments" else None
-    blocks = blocks_of(mechanism, drawn)
+    seen = exchanged().transcript if mechanism == "moments" else None
+    blocks = blocks_of(mechanism)
     bodies = {name: bytes.fromhex(body) for name, body in drawn["bodies"][mechanism].items()}
     statements = {}
     for name in NAMES:
@@ -414,7 +423,7 @@ def release(mechanism: str, drawn: Drawn) -> Made:
             body_sha256=sha256(bodies[name]).hexdigest(),
             content_sha256=content_digest(blocks[name]),
             ledger_head=GENESIS,
-            transcript=made.transcript if made else None,
+            transcript=seen,
         )
         statements[name] = seal(statement, kind="block", key=KEYS[name])
     matrix = assemble(spec.document, [blocks[name] for name in NAMES])
@@ -442,8 +451,3 @@ def release(mechanism: str, drawn: Drawn) -> Made:
 def signed_document(envelope: Envelope, key: SigningKey) -> SignedDocument:
     """With the key that signed it."""
     return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
-
-
-def fresh_deal(exchange: Exchange) -> Mapping[str, bytes]:
-    """The sealed packages of the deal whose secrets are fixed; sealing draws keys from the operating system."""
-    return make_deal(exchange, entropy=entropy("deal")).packages

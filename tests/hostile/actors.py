@@ -27,11 +27,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from sqlalchemy import delete
 
@@ -40,7 +40,6 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.contribution import Made
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger import Debit
-from commingle.party_agent.private.privatise import MaskedRows
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
@@ -57,7 +56,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
     open_spec,
 )
-from commingle.shared.mechanisms.moments.exchange.mask import MaskSealer, MaskSecret
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
@@ -194,8 +193,7 @@ class Unclipped(Agent):
 
     def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
         made = Agent._read(self, spec, debit, reading)
-        rows = made.words if isinstance(made, MaskedRows) else made.integers
-        rows[0] += rows.dtype.type(1 << 30)
+        made.integers[0] += 1 << 30
         return made
 
 
@@ -235,14 +233,13 @@ class AlteredMember:
         with self.consortium.client(self.name) as client:
             client.upload(release, self.name, statement, body)
 
-    def another_mask(self, release: str) -> tuple[Envelope, bytes]:
-        """What a party that helps the coordinator would sign beside its mask."""
-        exchange, found = self.consortium.coordinator.exchange(release), self.consortium.coordinator.found(release)
-        sealer = MaskSealer(exchange, party=self.name, secret=MaskSecret(b"\x01" * 32, b"\x02" * 32))
-        columns = exchange.columns(self.name)
-        body = b"".join(sealer.body(lambda start, stop: np.ones((stop - start, columns), np.uint64)))
-        assert found.deal is not None
-        return self.sign(sealer.statement(found.deal.digest), "mask"), body
+    def other_columns(self, release: str) -> tuple[Envelope, bytes]:
+        """What a party that helps the coordinator would sign beside its columns."""
+        exchange = self.consortium.coordinator.exchange(release)
+        body = b"\x01" * exchange.columns_size(self.name)
+        digest = sha256(body).hexdigest()
+        said = ColumnsStatement(spec=release, party=self.name, approvals=exchange.approved, body_sha256=digest)
+        return self.sign(said, "columns"), body
 
     def offer(self, payload: bytes) -> httpx.Response:
         """Propose these bytes, over and over if it likes."""

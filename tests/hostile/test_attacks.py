@@ -17,7 +17,7 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
-from tests.party_agent.exchanging import countersigned, masked
+from tests.party_agent.exchanging import body_of, replace_message, replied, resigned
 from tests.party_agent.releasing import approved_by_all
 from tests.party_agent.test_malicious_coordinator import tampered
 from tests.party_agent.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
@@ -163,23 +163,22 @@ def test_one_spec_replayed_in_two_consortia_of_one_operator_is_released_once(pai
 # an altered member
 
 
-def test_party_that_shows_two_masks_gets_nobodys_shares(pair: Consortium) -> None:
-    release = masked(pair)
-    pair.step("insurer")
-    pair.coordinator.replace_mask(release, "insurer", *AlteredMember(pair).another_mask(release))
-    pair.step("clinic")
-    assert set(pair.coordinator.found(release).countersignatures) == {"clinic", "insurer"}
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
+def test_party_that_shows_two_sets_of_columns_gets_nobodys_block(pair: Consortium) -> None:
+    release = replied(pair)
+    other = AlteredMember(pair, "clinic").other_columns(release)
+    replace_message(pair, release, "clinic", *other, kind="columns")
+    with pytest.raises(ExchangeError, match="was shown other columns"):
+        pair.step("insurer")
+    assert (pair.state(release), "insurer" in pair.coordinator.received) == ("approved", False)
 
 
-def test_mask_shown_after_the_countersignature_is_another_exchange(pair: Consortium) -> None:
-    release = countersigned(pair)
-    pair.coordinator.replace_mask(release, "insurer", *AlteredMember(pair).another_mask(release))
-    with pytest.raises(ExchangeError, match="saw another exchange"):
-        pair.step("clinic")
-    assert "clinic" not in pair.coordinator.received
+def test_reply_to_columns_that_nobody_else_has_seen_is_not_opened(pair: Consortium) -> None:
+    release, noise = replied(pair), Noise()
+    other = resigned(pair, release, "insurer", "reply", columns="0" * 64)
+    replace_message(pair, release, "insurer", other, body_of(pair, release, "insurer", "reply"), kind="reply")
+    with pytest.raises(ExchangeError, match="insurer was shown other columns"):
+        pair.step("clinic", draw=noise)
+    assert (noise.calls, "clinic" in pair.coordinator.received) == ([], False)
 
 
 @pytest.mark.parametrize("to", ["clinic", "insurer"])

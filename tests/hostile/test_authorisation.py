@@ -26,7 +26,7 @@ from tests.hostile.endpoints import Endpoint, endpoints
 from tests.hostile.hub import hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
-from tests.world.exchange import OCTETS, dealt
+from tests.world.exchange import PATHS, Exchanging, Kind, approved
 from tests.world.transport import InProcess
 from tests.world.work import pool_of_threads
 
@@ -72,12 +72,9 @@ FOR_MEMBERS = {
 CLOSED_READS = {
     "/v1/ledger-heads": FOR_MEMBERS,
     "/v1/parties/{party}/ledger-heads": FOR_MEMBERS,
-    "/v1/releases/{release}/deal/{party}": {
+    "/v1/releases/{release}/columns/{party}": FOR_MEMBERS,  # of this release
+    "/v1/releases/{release}/replies/{evaluator}/{party}": {
         "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 200, "coordinator": 403,
-        "token read": 401, "token operate": 401,
-    },
-    "/v1/releases/{release}/masks/{party}": {
-        "anonymous": 401, "stranger": 401, "other party": 200, "the party itself": 200, "coordinator": 403,
         "token read": 401, "token operate": 401,
     },
 }
@@ -100,8 +97,8 @@ CHANGES: dict[Endpoint, dict[str, int]] = {
     },
     ("PUT", "/v1/releases/{release}/approvals/{party}"): ONLY_ITSELF,
     ("PUT", "/v1/releases/{release}/rejections/{party}"): ONLY_ITSELF,
-    ("PUT", "/v1/releases/{release}/masks/{party}"): ONLY_ITSELF,
-    ("PUT", "/v1/releases/{release}/countersignatures/{party}"): ONLY_ITSELF,
+    ("PUT", "/v1/releases/{release}/columns/{party}"): ONLY_ITSELF,
+    ("PUT", "/v1/releases/{release}/replies/{party}"): ONLY_ITSELF,
     ("PUT", "/v1/releases/{release}/blocks/{party}"): ONLY_ITSELF,
     ("POST", "/v1/parties/{party}/keys"): ONLY_ITSELF,
     ("PUT", "/v1/parties/{party}/identity"): ONLY_ITSELF,
@@ -149,19 +146,20 @@ def rejection(hub: Hub, key: SigningKey, _: str) -> Change:
     return Change(f"/v1/releases/{proposed.id}/rejections/clinic", envelope.to_json())
 
 
-def mask(hub: Hub, key: SigningKey, _: str) -> Change:
-    exchanging = dealt(hub, PARTIES)
-    made = exchanging.mask(CLINIC, key)
-    headers = {"Content-Type": OCTETS, "Commingle-Mask": made.envelope.to_json().decode()}
-    return Change(exchanging.path("masks", "clinic"), made.body, headers)
+def columns(hub: Hub, key: SigningKey, _: str) -> Change:
+    return message(approved(hub, PARTIES), "columns", key)
 
 
-def countersignature(hub: Hub, key: SigningKey, _: str) -> Change:
-    exchanging = dealt(hub, PARTIES)
-    for party in PARTIES:
-        exchanging.masked(party)
-    envelope = exchanging.countersignature(CLINIC, key)
-    return Change(exchanging.path("countersignatures", "clinic"), envelope.to_json())
+def reply(hub: Hub, key: SigningKey, _: str) -> Change:
+    exchanging = approved(hub, PARTIES[::-1])  # clinic comes second, so it has something to say
+    exchanging.send_all("columns")
+    return message(exchanging, "reply", key)
+
+
+def message(exchanging: Exchanging, kind: Kind, key: SigningKey) -> Change:
+    made = exchanging.make(kind, CLINIC, key)
+    assert made.body
+    return Change(exchanging.path(PATHS[kind], "clinic"), made.body, made.headers)
 
 
 def block(hub: Hub, key: SigningKey, _: str) -> Change:
@@ -207,8 +205,8 @@ MAKE = dict(
             proposal,
             approval,
             rejection,
-            mask,
-            countersignature,
+            columns,
+            reply,
             block,
             rotation,
             identity,
@@ -317,13 +315,13 @@ def test_what_passes_between_parties_is_for_whom_the_table_says(
     hub: Hub, invite: str, path: str, actor: str, *, public: bool
 ) -> None:
     assert invite
-    exchanging = dealt(hub, PARTIES)
-    exchanging.masked(CLINIC)
+    exchanging = approved(hub, PARTIES)
+    exchanging.send_all("columns", "reply")
     feed = Feed(hub.store)
     app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
     auth = authorised(hub, actor)
     with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
-        answer = http.get(path.format(release=exchanging.proposed.id, party="clinic"))
+        answer = http.get(path.format(release=exchanging.proposed.id, party="clinic", evaluator="registry"))
     assert answer.status_code == CLOSED_READS[path][actor], answer.text
 
 

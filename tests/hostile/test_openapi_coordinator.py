@@ -9,7 +9,7 @@ from commingle.coordinator.http.app import create_app
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
 from tests.world.coordinator import Honest, key_of
-from tests.world.exchange import dealt
+from tests.world.exchange import approved
 
 pytestmark = pytest.mark.slow
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("member", [False, True])
 def test_coordinator_answers_as_documented(tmp_path: Path, *, member: bool) -> None:
     with hub_with_releases(tmp_path) as (hub, releases):
-        exchanging = dealt(hub, [Honest(name, key_of(name)) for name in ("clinic", "registry")])
-        exchanging.masked(exchanging.parties[0])
+        exchanging = approved(hub, [Honest(name, key_of(name)) for name in ("clinic", "registry")])
+        exchanging.send_all("columns", "reply")
         releases.append(exchanging.proposed.id)
         feed = Feed(hub.store)
         feed.stop()  # nobody waits
         known = [
-            {"release": release, "party": party, "sender": "clinic"}
+            {"release": release, "party": party, "sender": "clinic", "evaluator": "registry"}
             for release in releases
             for party in ("clinic", "registry")
         ]
@@ -34,8 +34,8 @@ def test_coordinator_answers_as_documented(tmp_path: Path, *, member: bool) -> N
     assert states == ["published", "approved", "proposed", "approved"]
     assert 200 in statuses["GET", "/v1/releases/{release}/matrix"] <= {200, 404, 409}
     assert statuses["GET", "/v1/releases"] == {200, 422}
-    for kind in ("deal", "masks"):
-        seen = statuses["GET", f"/v1/releases/{{release}}/{kind}/{{party}}"]
+    for message in ("columns", "replies/{evaluator}"):
+        seen = statuses["GET", f"/v1/releases/{{release}}/{message}/{{party}}"]
         assert (200 in seen) == member
         assert seen <= {200, 401, 403, 404, 409}
     # nobody who only makes things up gets anything recorded

@@ -44,10 +44,14 @@ def spent(pair: Consortium, party: str = "clinic") -> int:
         return agent.ledger.spent().units
 
 
-def reason_of(pair: Consortium, release: str) -> str:
+def reason_of(pair: Consortium, release: str, party: str = "clinic") -> str:
+    return rejection_of(pair, release, party).reason
+
+
+def rejection_of(pair: Consortium, release: str, party: str) -> Rejection:
     found = pair.coordinator.found(release)
-    keys = [found.document.party("clinic").verifying_key]
-    return open_envelope(found.rejections["clinic"], Rejection, kind="rejection", keys=keys).document.reason
+    keys = [found.document.party(party).verifying_key]
+    return open_envelope(found.rejections[party], Rejection, kind="rejection", keys=keys).document
 
 
 def change_table(pair: Consortium, what: str) -> None:

@@ -1,4 +1,4 @@
-"""A backup holds what a party is restored from, whatever goes on meanwhile, and never a round key."""
+"""A backup holds what a party is restored from, whatever goes on meanwhile, and nothing of an exchange."""
 
 import shutil
 import stat
@@ -17,7 +17,7 @@ from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
-from tests.party_agent.releasing import approved_by_all
+from tests.party_agent.exchanging import columned, replied
 from tests.world.consortium import Consortium, strictly
 
 
@@ -26,19 +26,24 @@ def names_in(path: Path) -> set[str]:
         return set(tar.getnames())
 
 
-def round_keys(home: Home) -> list[bytes]:
-    return [path.read_bytes().strip() for path in home.exchanges.rglob("round.key")]
+def kept_by_exchanges(home: Home) -> dict[str, bytes]:
+    """Secret, rows and messages, by file name."""
+    return {path.name: path.read_bytes().strip() for path in home.exchanges.glob("*/*")}
 
 
-def test_backup_of_a_running_exchange_holds_everything_but_its_round_key(pair: Consortium, tmp_path: Path) -> None:
-    approved_by_all(pair, mechanism="moments")
-    home = pair.homes["clinic"]
-    (secret,) = round_keys(home)
-    with pair.agent("clinic"):  # which holds the ledger
+def test_backup_of_a_running_exchange_holds_everything_but_what_the_exchange_keeps(
+    pair: Consortium, tmp_path: Path
+) -> None:
+    replied(pair)
+    home = pair.homes["insurer"]
+    kept = kept_by_exchanges(home)
+    assert {name for name, data in kept.items() if data} == {"exchange.key", "rows", "reply"}, "the last has no columns"
+    with pair.agent("insurer"):  # which holds the ledger
         write_backup(home, tmp_path / "backup.tar")
     held = (tmp_path / "backup.tar").read_bytes()
-    assert secret not in held
-    assert bytes.fromhex(secret.decode()) not in held
+    for data in (*filter(None, kept.values()), bytes.fromhex(kept["exchange.key"].decode())):
+        assert data[:32] not in held
+        assert data[-32:] not in held
     consortium = {f"consortia/trial/{name}" for name in ("coordinator.json", "pins.json", "linkage.key")}
     keys = {f"keys/{name}.key" for name in ("signing", "sealing")}
     assert names_in(tmp_path / "backup.tar") == {"settings.json", "policy.json", "ledger.sqlite"} | consortium | keys
@@ -87,15 +92,16 @@ def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp
 
 
 @pytest.mark.slow
-def test_copy_by_a_program_that_honours_the_tag_holds_no_round_key(pair: Consortium, tmp_path: Path) -> None:
-    approved_by_all(pair, mechanism="moments")
+def test_copy_by_a_program_that_honours_the_tag_holds_nothing_of_an_exchange(pair: Consortium, tmp_path: Path) -> None:
+    columned(pair)
     home = pair.homes["clinic"]
-    assert round_keys(home)
+    kept = set(kept_by_exchanges(home))
+    assert kept == {"exchange.key", "rows", "columns"}
     copy = tmp_path / "copy.tar"
     tar = shutil.which("tar")
     assert tar is not None
     subprocess.run([tar, "--exclude-caches", "-cf", copy, "-C", home.root, "."], check=True)
-    assert not [name for name in names_in(copy) if name.endswith("round.key")]
+    assert not kept & {Path(name).name for name in names_in(copy)}
     assert "./keys/signing.key" in names_in(copy)
 
 

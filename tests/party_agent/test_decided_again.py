@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.policy import Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.exchanging import countersigned, masked, signed
-from tests.party_agent.releasing import approved_by_all
-from tests.party_agent.test_decisions import rejection_of
+from tests.party_agent.exchanging import PATHS, columned, messages, replied, reply_signed, signed
+from tests.party_agent.releasing import approved_by_all, rejection_of
 from tests.world.consortium import AUTOMATIC, EVERY_KIND, Consortium, Noise, consortium_of, soon
 from tests.world.transport import no_fault, unreachable
 
@@ -22,8 +22,8 @@ def forbid(consortium: Consortium, party: str = "clinic") -> None:
     consortium.homes[party].save_policy(AUTOMATIC.model_copy(update={"mechanisms": frozenset()}))
 
 
-def state_of(consortium: Consortium, release: str) -> ChargeState:
-    charge = consortium.charge("clinic", release)
+def state_of(consortium: Consortium, release: str, party: str = "clinic") -> ChargeState:
+    charge = consortium.charge(party, release)
     assert charge is not None
     return charge.state
 
@@ -63,23 +63,32 @@ def test_approval_forbidden_before_it_was_sent_stays_here(pair: Consortium) -> N
     assert (pair.state(release), state_of(pair, release)) == ("rejected", ChargeState.RELEASED)
 
 
-def test_mask_of_a_release_forbidden_meanwhile_is_not_sent(pair: Consortium) -> None:
-    release = signed(pair)
-    forbid(pair)
-    pair.step("clinic")
-    assert "clinic" not in pair.coordinator.found(release).masks
+@pytest.mark.parametrize(
+    ("stage", "party", "kind"), [(signed, "clinic", "columns"), (reply_signed, "insurer", "reply")]
+)
+def test_message_of_a_release_forbidden_meanwhile_is_not_sent(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str, kind: MessageKind
+) -> None:
+    release = stage(pair)
+    forbid(pair, party)
+    pair.step(party)
+    assert party not in messages(pair, release, kind)
     assert pair.state(release) == "aborted"
 
 
-@pytest.mark.parametrize(("stage", "kind"), [(masked, "countersignatures"), (countersigned, "blocks")])
+@pytest.mark.parametrize("stage", [columned, replied])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
 def test_nothing_more_of_an_exchange_is_sent_once_it_is_forbidden(
-    pair: Consortium, stage: Callable[[Consortium], str], kind: str
+    pair: Consortium, stage: Callable[[Consortium], str], party: str
 ) -> None:
     release = stage(pair)
-    forbid(pair)
-    pair.step("clinic")
-    assert "clinic" not in getattr(pair.coordinator.found(release), kind)
-    assert state_of(pair, release) is ChargeState.WITHDRAWN
+    before = {kind: messages(pair, release, kind) for kind in PATHS}
+    forbid(pair, party)
+    pair.step(party)
+    assert {kind: messages(pair, release, kind) for kind in PATHS} == before
+    assert pair.coordinator.found(release).blocks == {}
+    assert state_of(pair, release, party) is ChargeState.WITHDRAWN
+    assert rejection_of(pair, release, party).reason == "policy"
 
 
 def test_release_of_a_member_pinned_otherwise_meanwhile_waits_until_that_is_put_right(pair: Consortium) -> None:

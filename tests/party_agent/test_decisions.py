@@ -11,13 +11,12 @@ import pytest
 from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsChangedError
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
-from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.errors import RemoteProblemError
+from tests.party_agent.releasing import rejection_of
 from tests.world.consortium import (
     AUTOMATIC,
     BY_HAND,
@@ -29,12 +28,6 @@ from tests.world.consortium import (
     strictly,
     write_csv,
 )
-
-
-def rejection_of(consortium: Consortium, release: str, party: str) -> Rejection:
-    found = consortium.coordinator.found(release)
-    keys = [found.document.party(party).verifying_key]
-    return open_envelope(found.rejections[party], Rejection, kind="rejection", keys=keys).document
 
 
 def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) -> None:

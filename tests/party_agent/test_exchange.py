@@ -10,29 +10,47 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError, SubjectsChangedError
+from commingle.party_agent.home import Home
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
-from commingle.shared.documents.statements import BlockStatement, open_spec
+from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.block import open_matrix
-from commingle.shared.mechanisms.moments.exchange.documents import DealPackage, MaskStatement
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.block import check_block
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.exchanging import countersigned, crash_at, cut_at, dealt, finish, in_earnest, masked, signed
+from tests.party_agent.exchanging import (
+    MESSAGES,
+    PATHS,
+    approved,
+    columned,
+    crash_at,
+    cut_at,
+    finish,
+    forget_messages,
+    in_earnest,
+    messages,
+    received,
+    replied,
+    reply_signed,
+    signed,
+    step_all,
+)
 from tests.party_agent.releasing import change_table, reason_of, spent, state_of
 from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
-from tests.world.transport import answering
+from tests.world.transport import answering, no_fault, unreachable
 
-REACHES = 48
-"""How often the clinic of a pair comes by a fault point in a moments round."""
+REACHES = {"clinic": 45, "insurer": 45}
+"""How often a party of a pair comes by a fault point in a moments round."""
 
 
 def exact(sigma: int, count: int) -> NDArray[np.int64]:
@@ -121,62 +139,65 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
     assert added[0, 0] == 0
     assert (added[1:, 1:] > 0).all()
     assert (added <= largest).all()
-    assert all(len(noise.drawn) == 4 for noise in noises.values()), "cross, linear, diagonal and off-diagonal"
+    columns = {party.name: len(party.columns) for party in spec.parties}
+    for party in spec.parties:
+        scale, d = scales(spec, party, plan_block(spec, party).sigma), len(party.columns)
+        cross = [(scale.cross, columns[other] * d) for other in NAMES if other != party.name]
+        own = [(scale.linear, d), (scale.diagonal, d), (scale.off_diagonal, d * (d - 1) // 2)]
+        assert sorted(noises[party.name].calls) == sorted(cross + own), "once for every entry"
+
+
+def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_block(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose(mechanism="moments")
+    noises: list[dict[str, Noise]] = []
+    for _ in range(4):
+        noises.append({name: Noise() for name in NAMES})
+        for name in NAMES:
+            consortium.step(name, draw=noises[-1][name])
+    assert consortium.state(release) == "published"
+    drawn = [[len(noise.calls) for noise in stage.values()] for stage in noises]
+    approval = columns = [0, 0, 0]
+    assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"
 
 
 def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium) -> None:
-    release = countersigned(pair)
-    folder = pair.homes["clinic"].exchanges / release
-    assert sorted(path.name for path in folder.iterdir()) == ["clinic.mask", "insurer.mask", "round.key"]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+    release = replied(pair)
+    for home in pair.homes.values():
+        folder = home.exchanges / release
+        assert sorted(path.name for path in folder.iterdir()) == ["columns", "exchange.key", "reply", "rows"]
+        assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
     finish(pair, release)
-    assert not folder.exists()
+    assert not any((home.exchanges / release).exists() for home in pair.homes.values())
 
 
-def test_seeds_of_the_deal_and_plain_rows_are_never_on_the_disk(pair: Consortium) -> None:
-    release = countersigned(pair)
-    found, exchange = pair.coordinator.found(release), pair.coordinator.exchange(release)
-    key = RoundKey(bytes.fromhex((pair.homes["clinic"].exchanges / release / "round.key").read_text()))
-    info = exchange.info("deal", "clinic", exchange.round_key("clinic"))
-    package = decode(DealPackage, key.open(found.packages["clinic"], info))
-    files = [path.read_bytes() for path in pair.homes["clinic"].root.rglob("*") if path.is_file()]
-    for secret in (package.pad, *package.seeds.values()):
-        assert not any(secret.encode() in data or bytes.fromhex(secret) in data for data in files)
-
-
-def test_charge_that_does_not_cover_the_noise_level_adds_no_noise_to_masked_shares(pair: Consortium) -> None:
-    """A version that calibrated otherwise may have charged less before the masks were made."""
-    release, noise = countersigned(pair), Noise()
-    with pair.agent("clinic", draw=noise) as agent:
+@pytest.mark.parametrize(("stage", "party"), [(columned, "insurer"), (replied, "clinic"), (replied, "insurer")])
+def test_charge_that_does_not_cover_the_noise_level_draws_and_signs_nothing(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str
+) -> None:
+    """A version that calibrated otherwise may have charged less before the columns were made."""
+    release, noise = stage(pair), Noise()
+    with pair.agent(party, draw=noise) as agent:
+        before = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
         with agent.store.transaction() as db:
             db.execute("UPDATE charges SET rho_units = '1' WHERE release = ?", (release,))
         with pytest.raises(ConflictError, match="does not cover the block"):
             agent.handle(agent.client.release(release), release)
-    assert noise.calls == []
+        after = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
+    assert (noise.calls, after) == ([], before)
 
 
-def test_representation_of_what_a_party_holds_shows_no_secret(pair: Consortium) -> None:
-    release = countersigned(pair)
-    with pair.agent("clinic") as agent:
-        view = agent.client.release(release)
-        assert view.spec is not None
-        joined = agent.exchanges.join(view, open_spec(view.spec, [pair.coordinator.key.verifying_key]))
-        assert joined is not None
-        shares = agent.exchanges.agree(view, joined, lambda: None)
-    assert shares is not None
-    assert repr(shares) == f"Shares(transcript={shares.transcript!r})"
-    assert "pad" not in repr(joined)
-    assert f"RoundKey({joined.key.public[:16]}…)" in repr(joined)
-
-
-def test_table_is_never_read_again_once_it_is_masked(pair: Consortium) -> None:
-    release = signed(pair)
+@pytest.mark.parametrize("stage", [signed, columned, replied])
+def test_table_is_never_read_again_once_columns_are_signed(
+    pair: Consortium, stage: Callable[[Consortium], str]
+) -> None:
+    release = stage(pair)
     pair.table("clinic").unlink()
     finish(pair, release)
 
 
-def test_data_set_registered_again_after_the_mask_changes_nothing(pair: Consortium) -> None:
-    release = masked(pair)
+def test_data_set_registered_again_after_the_columns_changes_nothing(pair: Consortium) -> None:
+    release = columned(pair)
     change_table(pair, "value")
     with pair.agent("clinic") as agent:
         pair.register(agent, replace=True)
@@ -184,15 +205,18 @@ def test_data_set_registered_again_after_the_mask_changes_nothing(pair: Consorti
 
 
 @pytest.mark.parametrize("what", ["value", "text"])
-def test_cells_that_changed_between_debit_and_mask_are_what_is_released(pair: Consortium, what: str) -> None:
-    release = dealt(pair)
-    crash_at(pair, "party.debited")
+@pytest.mark.parametrize("point", ["party.debited", "party.columns.written"])
+def test_cells_that_changed_between_debit_and_columns_are_what_is_released(
+    pair: Consortium, what: str, point: str
+) -> None:
+    release = approved(pair)
+    crash_at(pair, point)
     change_table(pair, what)
     finish(pair, release)
 
 
-def test_subjects_that_changed_between_debit_and_mask_are_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
-    release = dealt(pair)
+def test_subjects_that_changed_between_debit_and_columns_are_withdrawn_and_the_charge_stays(pair: Consortium) -> None:
+    release = approved(pair)
     crash_at(pair, "party.debited")
     before = spent(pair)
     change_table(pair, "subject")
@@ -205,36 +229,42 @@ def test_subjects_that_changed_between_debit_and_mask_are_withdrawn_and_the_char
     assert not (pair.homes["clinic"].exchanges / release).exists()
 
 
-def round_with_power_cuts(pair: Consortium, nth: int) -> tuple[str, list[str]]:
-    """A round in which the clinic, and only it, is cut off at the n-th point it comes by; its points."""
+def round_with_power_cuts(pair: Consortium, party: str, nth: int) -> tuple[str, list[str]]:
+    """A round in which one party, and only it, is cut off at the n-th point it comes by; its points."""
     release = pair.propose(mechanism="moments")
     strike = cut_at(nth)
     for _ in range(8):
-        faults.arm(strike)
-        with suppress(CrashError):
-            pair.step("clinic")
-        faults.arm(in_earnest)
-        pair.step("insurer")
+        for name in pair.homes:
+            faults.arm(strike if name == party else in_earnest)
+            with suppress(CrashError):
+                pair.step(name)
+    faults.arm(in_earnest)
     return release, strike.reached
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nth", range(1, REACHES + 1))
-def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium, nth: int) -> None:
-    release, reached = round_with_power_cuts(pair, nth)
+@pytest.mark.parametrize(
+    ("party", "nth"), [(name, nth) for name, last in REACHES.items() for nth in range(1, last + 1)]
+)
+def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium, party: str, nth: int) -> None:
+    release, reached = round_with_power_cuts(pair, party, nth)
     assert len(reached) > nth, "the agent has gone on"
-    assert (pair.state(release), state_of(pair, release)) == ("published", "acked")
+    assert (pair.state(release), state_of(pair, release, party)) == ("published", "acked")
+    assert len(pair.coordinator.received) == MESSAGES + len(pair.homes)
     assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
-    charge = pair.charge("clinic", release)
+    charge = pair.charge(party, release)
     assert charge is not None
-    assert spent(pair) == charge.rho.units
-    assert not (pair.homes["clinic"].exchanges / release).exists()
+    assert spent(pair, party) == charge.rho.units
+    assert not (pair.homes[party].exchanges / release).exists()
 
 
-def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium) -> None:
-    release, reached = round_with_power_cuts(pair, 0)
+@pytest.mark.parametrize("party", REACHES)
+def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium, party: str) -> None:
+    release, reached = round_with_power_cuts(pair, party, 0)
     assert pair.state(release) == "published"
-    assert len(reached) == REACHES
+    assert len(reached) == REACHES[party]
+    steps = [f"party.{kind}.{step}" for kind in ("columns", "reply") for step in ("written", "signed", "sent")]
+    assert [point for point in reached if point in steps] == steps
 
 
 def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium) -> None:
@@ -244,9 +274,7 @@ def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consorti
     def once_for_each(seen: set[str], failure: type[httpx.TransportError]) -> Callable[[httpx.Request], None]:
         def fault(request: httpx.Request) -> None:
             key = f"{request.method} {request.url.path}"
-            if key not in seen and any(
-                part in key for part in ("/deal/", "/masks/", "/countersignatures/", "/blocks/")
-            ):
+            if key not in seen and any(part in key for part in (*PATHS.values(), "/blocks/")):
                 seen.add(key)
                 raise failure("cut", request=request)
 
@@ -259,105 +287,196 @@ def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consorti
             with suppress(UnreachableError):
                 pair.step(name)
     assert pair.state(release) == "published"
-    assert len(there) == len(back) == 2 + 2 + 2 + 2 + 2
+    fetched = {f"GET /v1/releases/{release}/columns/clinic", f"GET /v1/releases/{release}/replies/insurer/clinic"}
+    assert there == back
+    assert {key for key in there if key.startswith("GET")} == fetched
+    assert len(there) == MESSAGES + 2 + len(fetched)
     assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
 
 
-def test_coordinator_that_was_set_back_is_sent_the_stored_bytes_again(pair: Consortium) -> None:
-    release = countersigned(pair)
-    found = pair.coordinator.found(release)
-    before = (found.masks, found.countersignatures)
-    pair.coordinator.forget_exchange(release, "clinic")
-    pair.step("clinic")
-    pair.step("clinic")
-    assert (found.masks, found.countersignatures) == before
-    assert len(set(pair.coordinator.received["mask of clinic"])) == 1
+@pytest.mark.parametrize("stage", [columned, replied])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_coordinator_that_was_set_back_is_sent_the_stored_bytes_again(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str
+) -> None:
+    release = stage(pair)
+    before = {kind: messages(pair, release, kind) for kind in PATHS}
+    sent = [kind for kind in PATHS if party in before[kind]]
+    forget_messages(pair, release, party)
+    for _ in sent:
+        pair.step(party)
+    assert {kind: messages(pair, release, kind) for kind in PATHS} == before
+    for kind in sent:
+        first, again = received(pair, party, kind)
+        assert first == again
     finish(pair, release)
 
 
-def test_stale_view_without_deal_or_masks_does_nothing(pair: Consortium) -> None:
-    release = masked(pair)
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_coordinator_that_was_set_back_after_a_block_was_stored_is_sent_all_of_it_again(
+    pair: Consortium, party: str
+) -> None:
+    release = replied(pair)
+    pair.coordinator.before = unreachable("PUT", "/blocks/")
+    with pytest.raises(UnreachableError):
+        pair.step(party)
+    pair.coordinator.before = no_fault
+    before = {kind: messages(pair, release, kind) for kind in PATHS}
+    forget_messages(pair, release, party)
+    for kind in PATHS:
+        pair.step(party)
+        assert messages(pair, release, kind) == before[kind]
+    assert (state_of(pair, release, party), pair.coordinator.found(release).blocks) == ("stored", {})
+    finish(pair, release)
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+
+
+def test_stale_view_without_messages_is_sent_nothing_new(pair: Consortium) -> None:
+    release = replied(pair)
     pair.coordinator.shown = lambda view: {**view, "exchange": None}
-    before = list(pair.coordinator.received)
+    before = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
     pair.step("clinic")
-    assert list(pair.coordinator.received) == before
+    assert pair.coordinator.received == {**before, "columns of clinic": 2 * before["columns of clinic"]}
     pair.coordinator.shown = lambda view: view
     finish(pair, release)
 
 
+def secret_of(home: Home, release: str) -> bytes:
+    """What everything that the party keeps for an exchange is encrypted under."""
+    return bytes.fromhex((home.exchanges / release / "exchange.key").read_text())
+
+
 def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
-    first = dealt(pair)
+    first = approved(pair)
     pair.step("clinic")
-    statement = pair.coordinator.found(first).masks["clinic"]
+    home = pair.homes["clinic"]
+    before, secret = messages(pair, first, "columns")["clinic"], secret_of(home, first)
     soon(pair, hours=80)
     pair.coordinator.work()
     pair.step("clinic")
     assert (pair.state(first), state_of(pair, first)) == ("expired", "withdrawn")
-    assert not (pair.homes["clinic"].exchanges / first).exists()
+    assert not (home.exchanges / first).exists()
     second = pair.propose(mechanism="moments", title="again")
     for _ in range(2):
-        for name in pair.homes:
-            pair.step(name)
-    again = decode(MaskStatement, pair.coordinator.found(second).masks["clinic"].payload_bytes)
-    before = decode(MaskStatement, statement.payload_bytes)
-    assert again.deal != before.deal
-    assert again.commitment != before.commitment
-    exchanges = [pair.coordinator.exchange(release) for release in (first, second)]
-    assert exchanges[0].round_key("clinic") != exchanges[1].round_key("clinic")
+        step_all(pair)
+    assert secret_of(home, second) != secret
+    one, other = (
+        decode(ColumnsStatement, envelope.payload_bytes)
+        for envelope in (before, messages(pair, second, "columns")["clinic"])
+    )
+    assert one.body_sha256 != other.body_sha256
+    layouts = [pair.coordinator.exchange(release).layout("clinic") for release in (first, second)]
+    assert layouts[0].label != layouts[1].label
 
 
-@pytest.mark.parametrize("what", ["mask", "countersignature"])
-def test_ledger_that_does_not_know_an_own_signature_of_the_exchange_stops(pair: Consortium, what: str) -> None:
-    (dealt if what == "mask" else masked)(pair)
-    database = pair.homes["clinic"].database
-    backup = database.read_bytes()
+def test_attempt_that_was_cut_off_is_made_anew_under_another_secret_and_its_bytes_never_leave(pair: Consortium) -> None:
+    release, home = approved(pair), pair.homes["clinic"]
+    crash_at(pair, "party.columns.written")
+    secret, made = secret_of(home, release), (home.exchanges / release / "columns").read_bytes()
     pair.step("clinic")
-    database.write_bytes(backup)
-    pair.coordinator.before = answering(200, b'{"items": []}', part="ledger-heads")  # signatures are enough
-    with pytest.raises(StaleLedgerError, match=f"own {what}"):
-        pair.step("clinic")
-
-
-@pytest.mark.parametrize("stage", [dealt, masked], ids=["before the debit", "after it"])
-def test_lost_round_key_gives_the_release_up(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
-    release = stage(pair)
-    (pair.homes["clinic"].exchanges / release / "round.key").unlink()
-    with pytest.raises(LostError):
-        pair.step("clinic")
-    assert (reason_of(pair, release), pair.state(release) in {"rejected", "aborted"}) == ("block_lost", True)
-    assert state_of(pair, release) == ("released" if stage is dealt else "withdrawn")
-
-
-def test_mask_lost_before_it_was_sent_gives_the_release_up_and_is_not_made_again(pair: Consortium) -> None:
-    release = signed(pair)
-    (pair.homes["clinic"].exchanges / release / "clinic.mask").write_bytes(b"damaged")
-    with pytest.raises(LostError):
-        pair.step("clinic")
-    assert (reason_of(pair, release), pair.coordinator.received) == ("block_lost", {})
-
-
-def test_mask_lost_after_it_was_sent_is_fetched_back(pair: Consortium) -> None:
-    release = masked(pair)
-    (pair.homes["clinic"].exchanges / release / "clinic.mask").unlink()
+    assert secret_of(home, release) != secret
+    (sent,) = received(pair, "clinic", "columns")
+    assert len(sent) == len(made)
+    assert sent != made
     finish(pair, release)
 
 
-def test_person_withdraws_while_rows_are_masked_and_no_mask_is_signed(pair: Consortium) -> None:
-    release = dealt(pair)
+@pytest.mark.parametrize(("stage", "what"), [(approved, "columns"), (columned, "reply")])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_ledger_that_does_not_know_an_own_message_of_the_exchange_stops(
+    pair: Consortium, stage: Callable[[Consortium], str], what: str, party: str
+) -> None:
+    stage(pair)
+    database = pair.homes[party].database
+    backup = database.read_bytes()
+    pair.step(party)
+    database.write_bytes(backup)
+    pair.coordinator.before = answering(200, b'{"items": []}', part="ledger-heads")  # signatures are enough
+    with pytest.raises(StaleLedgerError, match=f"own {what}"):
+        pair.step(party)
+
+
+@pytest.mark.parametrize(("stage", "kind"), [(approved, "columns"), (columned, "reply")])
+def test_message_leaves_only_once_the_ledgers_entry_of_it_is_witnessed(
+    pair: Consortium, stage: Callable[[Consortium], str], kind: MessageKind
+) -> None:
+    release = stage(pair)
+    pair.coordinator.before = unreachable("PUT", "/ledger-heads")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
     with pair.agent("clinic") as agent:
+        assert agent.exchanges.made(release, kind)
+    assert "clinic" not in messages(pair, release, kind)
+    assert received(pair, "clinic", kind) == []
+    pair.coordinator.before = no_fault
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged", "empty"])
+@pytest.mark.parametrize(
+    ("file", "stage", "party"),
+    [
+        ("exchange.key", columned, "clinic"),
+        ("exchange.key", columned, "insurer"),
+        ("exchange.key", replied, "clinic"),
+        ("exchange.key", replied, "insurer"),
+        ("rows", columned, "insurer"),
+        ("rows", replied, "clinic"),
+        ("rows", replied, "insurer"),
+        ("columns", signed, "clinic"),
+        ("reply", reply_signed, "insurer"),
+    ],
+)
+def test_what_is_lost_while_it_is_needed_gives_the_release_up_and_is_not_made_again(
+    pair: Consortium, file: str, stage: Callable[[Consortium], str], party: str, how: str
+) -> None:
+    release, noise = stage(pair), Noise()
+    sent, paid = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}, spent(pair, party)
+    path = pair.homes[party].exchanges / release / file
+    whole = path.read_bytes()
+    path.unlink() if how == "gone" else path.write_bytes(b"" if how == "empty" else whole[:-3] + b"\0\1\2")
+    with pytest.raises(LostError):
+        pair.step(party, draw=noise)
+    assert (reason_of(pair, release, party), pair.state(release)) == ("block_lost", "aborted")
+    assert (state_of(pair, release, party), spent(pair, party)) == ("withdrawn", paid)
+    assert pair.coordinator.received == sent
+    assert not (pair.homes[party].exchanges / release).exists()
+    pair.step(party, draw=noise)
+    assert pair.coordinator.received == sent
+
+
+@pytest.mark.parametrize(("stage", "lost"), [(columned, ("columns",)), (replied, ("columns", "reply"))])
+def test_message_lost_after_it_was_sent_is_not_needed(
+    pair: Consortium, stage: Callable[[Consortium], str], lost: tuple[str, ...]
+) -> None:
+    release = stage(pair)
+    for home in pair.homes.values():
+        for kind in lost:
+            (home.exchanges / release / kind).unlink()
+    finish(pair, release)
+
+
+@pytest.mark.parametrize(("stage", "kind"), [(approved, "columns"), (columned, "reply")])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_person_withdraws_while_a_message_is_made_and_it_is_not_signed(
+    pair: Consortium, stage: Callable[[Consortium], str], kind: MessageKind, party: str
+) -> None:
+    release = stage(pair)
+    before = list(pair.coordinator.received)
+    with pair.agent(party) as agent:
 
         def strike(point: str) -> None:
-            if point == "party.mask.written":
+            if point == f"party.{kind}.written":
                 faults.arm(in_earnest)
                 agent.reject(release)
 
         faults.arm(strike)
         with pytest.raises(ConflictError, match="given up"):
             agent.step(lambda _, work: work())
-        assert not agent.exchanges.has_mask(release)
-    assert (pair.coordinator.received, state_of(pair, release)) == ({}, "withdrawn")
-    pair.step("clinic")
-    assert not (pair.homes["clinic"].exchanges / release).exists()
+        assert not agent.exchanges.made(release, kind)
+    assert (list(pair.coordinator.received), state_of(pair, release, party)) == (before, "withdrawn")
+    pair.step(party)
+    assert not (pair.homes[party].exchanges / release).exists()
 
 
 def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consortium) -> None:
@@ -366,7 +485,7 @@ def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consorti
     with pair.agents("clinic") as agents:
         history = verify_party_audit(encode(export_audit(agents)))
         assert history.lost == agents.ledger.lost()
-    assert {kind for _, kind in history.signed} == {"approval", "alignment", "mask", "countersignature", "block"}
+    assert {kind for _, kind in history.signed} == {"approval", "alignment", "columns", "reply", "block"}
 
 
 def test_moments_wait_for_a_pin_of_every_member_and_say_how_to_make_it(tmp_path: Path) -> None:

@@ -1,75 +1,103 @@
-"""A dealer, a fellow party or a network that cheats in the exchange of a moments release (docs/adr/0011)."""
+"""A coordinator, a fellow party or a network that cheats in the exchange of a moments release."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from time import sleep
 
 import httpx
 import numpy as np
 import pytest
 
+from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.loop import Loop
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import decode
-from commingle.shared.mechanisms.moments.exchange.deal import deal
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
+from commingle.shared.documents.statements import Approval
+from commingle.shared.ring.layout import byte_count
 from commingle.shared.runtime.errors import NonsenseError
-from tests.party_agent.exchanging import countersigned, crash_at, dealt, finish, masked, signed
-from tests.party_agent.releasing import state_of
-from tests.world.consortium import Consortium
+from tests.party_agent.exchanging import (
+    PATHS,
+    STATEMENTS,
+    body_of,
+    columned,
+    finish,
+    messages,
+    replace_message,
+    replied,
+    resigned,
+    step_all,
+)
+from tests.party_agent.releasing import rejection_of, spent, state_of
+from tests.world.consortium import NAMES, Consortium, Noise, consortium_of
 from tests.world.transport import no_fault
 
 
-@pytest.mark.parametrize("stage", [signed, masked, countersigned])
-def test_second_deal_is_never_taken(pair: Consortium, stage: Callable[[Consortium], str]) -> None:
-    release = stage(pair)
-    sent = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
-    pair.coordinator.deal_again(release)
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        pair.step("clinic")
-    assert pair.coordinator.received == sent
-    assert state_of(pair, release) == "debited"
+@dataclass(frozen=True)
+class Fetch:
+    """At which stage which party fetches whose message."""
+
+    stage: Callable[[Consortium], str]
+    by: str
+    sender: str
+    kind: MessageKind
 
 
-def test_second_deal_is_not_taken_even_before_the_debit(pair: Consortium) -> None:
-    release = dealt(pair)
-    crash_at(pair, "party.deal.received")
-    pair.coordinator.deal_again(release)
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        pair.step("clinic")
-    assert state_of(pair, release) == "reserved"
+FETCHES = (Fetch(columned, "insurer", "clinic", "columns"), Fetch(replied, "clinic", "insurer", "reply"))
+each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: fetch.kind)
 
 
-def test_package_of_another_party_is_refused(pair: Consortium) -> None:
-    release = dealt(pair)
-    found = pair.coordinator.found(release)
-    assert found.deal is not None
-    packages = found.packages
-    pair.coordinator.replace_deal(release, found.deal, packages | {"clinic": packages["insurer"]})
-    with pytest.raises(ExchangeError, match="not the one that was signed"):
-        pair.step("clinic")
-    assert state_of(pair, release) == "reserved"
+def signed_by(pair: Consortium, release: str, party: str) -> set[str]:
+    with pair.agent(party) as agent:
+        return {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
 
 
-def test_mask_altered_on_its_way_is_not_countersigned_and_fetched_again(pair: Consortium) -> None:
-    release = masked(pair)
-    found = pair.coordinator.found(release)
-    mask, body = found.masks["insurer"], found.masked("insurer")
-    pair.coordinator.replace_mask(release, "insurer", mask, bytes([body[0] ^ 1]) + body[1:])
-    with pytest.raises(ExchangeError, match="altered"):
-        pair.step("clinic")
-    assert "clinic" not in found.countersignatures
-    pair.coordinator.replace_mask(release, "insurer", mask, body)
+@each_fetch
+@pytest.mark.parametrize("how", ["first byte", "last byte", "cut short", "unreduced", "empty"])
+def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(
+    pair: Consortium, fetch: Fetch, how: str
+) -> None:
+    """Whoever relays it is not believed about its sender: an honest member is not named."""
+    release, noise = fetch.stage(pair), Noise()
+    envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
+    altered = {
+        "first byte": bytes([body[0] ^ 1]) + body[1:],
+        "last byte": body[:-1] + bytes([body[-1] ^ 1]),
+        "cut short": body[:-4],
+        "unreduced": body[:-4] + b"\xff" * 4,
+        "empty": b"",
+    }[how]
+    before = signed_by(pair, release, fetch.by)
+    replace_message(pair, release, fetch.sender, envelope, altered, kind=fetch.kind)
+    with pytest.raises(ExchangeError, match=f"what {fetch.sender} sent was altered") as refused:
+        pair.step(fetch.by, draw=noise)
+    assert not isinstance(refused.value, DeviationError)
+    assert signed_by(pair, release, fetch.by) == before
+    assert (state_of(pair, release, fetch.by), pair.state(release)) == ("debited", "approved")
+    replace_message(pair, release, fetch.sender, envelope, body, kind=fetch.kind)
     finish(pair, release)
 
 
-def test_mask_that_does_not_end_is_cut_off(pair: Consortium) -> None:
-    release = masked(pair)
-    found = pair.coordinator.found(release)
-    pair.coordinator.replace_mask(release, "insurer", found.masks["insurer"], 2 * found.masked("insurer"))
+@each_fetch
+def test_message_that_does_not_end_is_cut_off(pair: Consortium, fetch: Fetch) -> None:
+    release = fetch.stage(pair)
+    body, before = body_of(pair, release, fetch.sender, fetch.kind), signed_by(pair, release, fetch.by)
+    folder = pair.homes[fetch.by].exchanges / release
+    kept = {path.name for path in folder.iterdir()}
+
+    def longer(request: httpx.Request) -> httpx.Response | None:
+        asked = request.method == "GET" and f"{PATHS[fetch.kind]}{fetch.sender}" in request.url.path
+        return httpx.Response(200, content=2 * body) if asked else None
+
+    pair.coordinator.before = longer
     with pytest.raises(NonsenseError, match="more than the"):
-        pair.step("clinic")
-    assert not (pair.homes["clinic"].exchanges / release / "insurer.mask").exists()
+        pair.step(fetch.by)
+    assert signed_by(pair, release, fetch.by) == before
+    assert {path.name for path in folder.iterdir()} == kept
+    pair.coordinator.before = no_fault
+    finish(pair, release)
 
 
 class Dripping(httpx.SyncByteStream):
@@ -81,37 +109,190 @@ class Dripping(httpx.SyncByteStream):
             sleep(0.01)
 
 
-def test_mask_that_drips_is_cut_off_and_other_releases_go_on(pair: Consortium) -> None:
+@pytest.mark.parametrize(
+    ("steps", "fetches", "path", "kind"),
+    [(2, "insurer", "columns/clinic", "reply"), (3, "clinic", "replies/insurer/clinic", "block")],
+)
+def test_message_that_drips_is_cut_off_and_other_releases_go_on(
+    pair: Consortium, steps: int, fetches: str, path: str, kind: str
+) -> None:
     slow, other = (pair.propose(mechanism="moments", title=title) for title in ("slow", "other"))
-    for name in [*pair.homes] * 2:
-        pair.step(name)
+    for _ in range(steps):
+        step_all(pair)
+    kept = {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()}
 
     def drip(request: httpx.Request) -> httpx.Response | None:
-        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/masks/insurer") else None
+        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/{path}") else None
 
     pair.coordinator.before = drip
-    with pair.agent("clinic") as agent:
+    with pair.agent(fetches) as agent:
         object.__setattr__(agent.client, "patience_seconds", 0.2)
         Loop(agent).turn()
         assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
-    assert not (pair.homes["clinic"].exchanges / slow / "insurer.mask").exists()
-    signed = {release: set(pair.coordinator.found(release).countersignatures) for release in (slow, other)}
-    assert signed == {slow: set(), other: {"clinic"}}
+    assert {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()} == kept
+    assert [kind in signed_by(pair, release, fetches) for release in (slow, other)] == [False, True]
     pair.coordinator.before = no_fault
-    for release in signed:
+    for release in (slow, other):
         finish(pair, release)
 
 
-def test_mask_under_another_deal_is_refused(pair: Consortium) -> None:
-    release = masked(pair)
-    found, exchange = pair.coordinator.found(release), pair.coordinator.exchange(release)
-    said = decode(MaskStatement, found.masks["insurer"].payload_bytes)
-    other = seal(
-        deal(exchange, entropy=np.random.default_rng(1).bytes).statement, kind="deal", key=pair.coordinator.key
-    )
-    moved = said.model_copy(update={"deal": other.digest})
-    resigned = seal(moved, kind="mask", key=pair.homes["insurer"].identity().signing_key)
-    pair.coordinator.replace_mask(release, "insurer", resigned, found.masked("insurer"))
-    with pytest.raises(ExchangeError, match="not those of one deal"):
+def as_the_sender_signs_it(pair: Consortium, release: str, sender: str, kind: MessageKind, body: bytes) -> None:
+    """The sender itself is the cheat: what it signed is what is relayed."""
+    digest = sha256(body).hexdigest()
+    changes = {"body_sha256": digest} | ({"parts": {"clinic": digest}} if kind == "reply" else {})
+    replace_message(pair, release, sender, resigned(pair, release, sender, kind, **changes), body, kind=kind)
+
+
+def residues_at_random(pair: Consortium, release: str) -> bytes:
+    """A reply of the insurer to the clinic that is well formed and has nothing to do with its columns."""
+    layout = pair.coordinator.exchange(release).layout("clinic")
+    draw = np.random.default_rng(1)
+    words = [draw.integers(0, prime, layout.reply_shape[1], np.uint32) for prime in layout.parameters.primes[:3]]
+    found = np.stack(words).astype("<u4").tobytes()
+    assert len(found) == byte_count(layout.reply_shape)
+    return found
+
+
+def assert_given_up_because_of(pair: Consortium, release: str, party: str, sender: str, noise: Noise) -> None:
+    """The party ended the release and said whose message was the reason; no block of it was ever made."""
+    said = rejection_of(pair, release, party)
+    assert (said.reason, said.about) == ("exchange", sender)
+    assert (pair.state(release), state_of(pair, release, party)) == ("aborted", "withdrawn")
+    assert "block" not in signed_by(pair, release, party)
+    assert party not in pair.coordinator.found(release).blocks
+    home = pair.homes[party]
+    assert not any((folder / release).exists() for folder in (home.exchanges, home.outbox))
+    calls = list(noise.calls)
+    pair.step(party, draw=noise)
+    assert noise.calls == calls, "the release is over"
+
+
+@pytest.mark.parametrize("where", ["key", "ciphertext", "length"])
+def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_member(pair: Consortium, where: str) -> None:
+    release, noise, paid = columned(pair), Noise(), spent(pair, "insurer")
+    body = body_of(pair, release, "clinic", "columns")
+    garbage = {"key": b"\xff" * 4 + body[4:], "ciphertext": body[:-4] + b"\xff" * 4, "length": body[:-4]}[where]
+    as_the_sender_signs_it(pair, release, "clinic", "columns", garbage)
+    with pytest.raises(DeviationError, match="what clinic sent does not follow") as found:
+        pair.step("insurer", draw=noise)
+    assert found.value.party == "clinic"
+    assert "reply" not in signed_by(pair, release, "insurer")
+    assert "reply of insurer" not in pair.coordinator.received
+    assert_given_up_because_of(pair, release, "insurer", "clinic", noise)
+    assert spent(pair, "insurer") == paid, "sums may have been shown: the charge stays"
+
+
+@pytest.mark.parametrize("where", ["beyond its bound", "unreduced", "length"])
+def test_reply_that_no_honest_member_signs_ends_the_release_before_a_block_is_made(
+    pair: Consortium, where: str
+) -> None:
+    release, noise, paid = replied(pair), Noise(), spent(pair)
+    body = body_of(pair, release, "insurer", "reply")
+    garbage = {
+        "beyond its bound": residues_at_random(pair, release),
+        "unreduced": b"\xff" * 4 + body[4:],
+        "length": body[:-4],
+    }[where]
+    as_the_sender_signs_it(pair, release, "insurer", "reply", garbage)
+    with pytest.raises(DeviationError, match="what insurer sent does not follow") as found:
+        pair.step("clinic", draw=noise)
+    assert found.value.party == "insurer"
+    assert noise.calls == [], "it is found before any noise of the block"
+    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
+    assert spent(pair) == paid
+
+
+def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is_back(pair: Consortium) -> None:
+    release = replied(pair)
+    as_the_sender_signs_it(pair, release, "insurer", "reply", residues_at_random(pair, release))
+    said: list[bytes] = []
+
+    def away(request: httpx.Request) -> None:
+        if "/rejections/" in request.url.path:
+            said.append(request.content)
+            if len(said) == 1:
+                raise httpx.ConnectError("away", request=request)
+
+    pair.coordinator.before = away
+    with pair.agent("clinic") as agent:
+        Loop(agent).turn()
+    pair.step("clinic")
+    assert len(said) == 2
+    assert said[0] == said[1]
+    assert rejection_of(pair, release, "clinic").about == "insurer"
+
+
+@pytest.mark.parametrize("stage", [columned, replied], ids=["before its reply", "after it"])
+def test_other_columns_than_its_fellow_was_shown_are_refused(
+    pair: Consortium, stage: Callable[[Consortium], str]
+) -> None:
+    """The insurer signs twice, has replied to the first, and the coordinator shows the clinic the second."""
+    release, noise = stage(pair), Noise()
+    if stage is columned:
+        pair.step("insurer")
+    other = resigned(pair, release, "insurer", "columns", body_sha256="0" * 64)
+    replace_message(pair, release, "insurer", other, b"", kind="columns")
+    if stage is columned:
         pair.step("clinic")
-    assert "clinic" not in found.countersignatures
+    with pytest.raises(ExchangeError, match="was shown other columns"):
+        pair.step("clinic", draw=noise)
+    assert (noise.calls, signed_by(pair, release, "clinic")) == ([], {"columns", "reply"})
+    assert state_of(pair, release) == "debited"
+
+
+def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_block(tmp_path: Path) -> None:
+    """The clinic and the coordinator are in league: the lab multiplies with what the insurer never saw."""
+    trio = consortium_of(tmp_path, *NAMES)
+    release = trio.propose(mechanism="moments")
+    for _ in range(2):
+        step_all(trio)
+    first, body = messages(trio, release, "columns")["clinic"], body_of(trio, release, "clinic", "columns")
+    trio.step("insurer")
+    as_the_sender_signs_it(trio, release, "clinic", "columns", bytes([body[0] ^ 1]) + body[1:])
+    second = messages(trio, release, "columns")["clinic"]
+    trio.step("lab")
+    replace_message(trio, release, "clinic", first, body, kind="columns")
+    trio.step("clinic")
+    assert set(messages(trio, release, "reply")) == set(NAMES)
+    for shown in (first, second):
+        replace_message(trio, release, "clinic", shown, body, kind="columns")
+        for name in ("insurer", "lab"):
+            noise = Noise()
+            with pytest.raises(ExchangeError, match="was shown other columns"):
+                trio.step(name, draw=noise)
+            assert (noise.calls, signed_by(trio, release, name)) == ([], {"columns", "reply"})
+    assert trio.coordinator.found(release).blocks == {}
+
+
+@each_fetch
+def test_message_signed_with_another_key_is_refused(pair: Consortium, fetch: Fetch) -> None:
+    release = fetch.stage(pair)
+    envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
+    forged = seal(decode(STATEMENTS[fetch.kind], envelope.payload_bytes), kind=fetch.kind, key=pair.coordinator.key)
+    replace_message(pair, release, fetch.sender, forged, body, kind=fetch.kind)
+    before = signed_by(pair, release, fetch.by)
+    with pytest.raises(SignatureError):
+        pair.step(fetch.by)
+    assert signed_by(pair, release, fetch.by) == before
+    replace_message(pair, release, fetch.sender, envelope, body, kind=fetch.kind)
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("stage", [columned, replied])
+@pytest.mark.parametrize(("party", "other"), [("clinic", "insurer"), ("insurer", "clinic")])
+def test_other_approvals_than_the_columns_are_under_are_refused(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str, other: str
+) -> None:
+    """A member approves twice, and the coordinator shows the second once rows are encrypted under the first."""
+    release, noise = stage(pair), Noise()
+    said = decode(Approval, pair.coordinator.found(release).approvals[other].payload_bytes)
+    key = pair.homes[other].identity().signing_key
+    twice = seal(said.model_copy(update={"ledger_head": "1" * 64}), kind="approval", key=key)
+    shown = {other: twice.model_dump(mode="json")}
+    pair.coordinator.shown = lambda view: {**view, "approvals": {**view["approvals"], **shown}}
+    before = signed_by(pair, release, party)
+    with pytest.raises(DocumentError, match="another set of approvals"):
+        pair.step(party, draw=noise)
+    assert (noise.calls, signed_by(pair, release, party)) == ([], before)
+    pair.coordinator.shown = lambda view: view
+    finish(pair, release)

@@ -15,7 +15,6 @@ from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
@@ -282,24 +281,6 @@ def test_signature_is_kept_once_and_for_all(ledger: Ledger) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         sign()
     assert len(ledger.entries()) == 1
-
-
-def test_what_was_received_is_kept_and_another_one_of_its_kind_refused(ledger: Ledger) -> None:
-    key = SigningKey(b"\x01" * 32)
-    first, other = (
-        seal(
-            Rejection(spec="0" * 64, party=party, reason="operator", created=NOW, ledger_head=GENESIS),
-            kind="deal",
-            key=key,
-        )
-        for party in ("p", "q")
-    )
-    for _ in range(2):
-        ledger.receive("r", "deal", first)
-    with pytest.raises(ExchangeError, match="second, different deal"):
-        ledger.receive("r", "deal", other)
-    ledger.receive("another", "deal", other)
-    assert (ledger.signature("r", "deal"), len(ledger.entries())) == (first, 2)
 
 
 def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Ledger) -> None:

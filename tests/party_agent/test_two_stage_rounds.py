@@ -22,9 +22,9 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.exchanging import crash_at
+from tests.party_agent.exchanging import crash_at, messages
 from tests.party_agent.releasing import spent
 from tests.party_agent.test_exchange import exact, rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
@@ -97,20 +97,23 @@ def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
         assert first.units == pytest.approx(0.25 * plan.loss.units, rel=1e-3)
 
 
-@pytest.mark.parametrize("point", ["party.mask.written", "party.mask.signed"])
-def test_sums_of_a_party_that_crashed_are_those_its_mask_was_signed_with(tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize("party", PAIR)
+@pytest.mark.parametrize("point", ["party.columns.written", "party.columns.signed"])
+def test_sums_of_a_party_that_crashed_are_those_its_columns_were_signed_with(
+    tmp_path: Path, point: str, party: str
+) -> None:
     consortium = consortium_of(tmp_path, *PAIR)
     release = consortium.propose(mechanism="moments", first_stage_share=0.25)
     for name in PAIR:
         consortium.step(name)
     noise = Noise()
-    crash_at(consortium, point)
+    crash_at(consortium, point, party)
     for _ in range(5):
         for name in PAIR:
             consortium.step(name, draw=noise)
-    mask = decode(MaskStatement, consortium.coordinator.found(release).masks["clinic"].payload_bytes)
-    assert mask.sums is not None
-    assert statement_of(consortium, release, "clinic").sums == mask.sums
+    columns = decode(ColumnsStatement, messages(consortium, release, "columns")[party].payload_bytes)
+    assert columns.sums is not None
+    assert statement_of(consortium, release, party).sums == columns.sums
     published(consortium, release)
 
 

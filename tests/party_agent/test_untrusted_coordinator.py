@@ -4,7 +4,7 @@ import gzip
 import json
 import shutil
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -372,10 +372,20 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
 
 
 @pytest.mark.parametrize("encoding", [{}, {"content-encoding": "gzip"}])
-def test_mask_that_is_compressed_or_too_long_is_not_taken(encoding: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        lambda client, size: client.columns("0" * 64, "clinic", size=size),
+        lambda client, size: client.reply("0" * 64, "insurer", "clinic", size=size),
+    ],
+    ids=["columns", "reply"],
+)
+def test_message_of_an_exchange_that_is_compressed_or_too_long_is_not_taken(
+    fetch: Callable[[CoordinatorClient, int], Iterator[bytes]], encoding: dict[str, str]
+) -> None:
     body = gzip.compress(bytes(1 << 20)) if encoding else bytes(1 << 20)
     said = httpx.MockTransport(lambda _: httpx.Response(200, headers=encoding, content=body))
     with httpx.Client(transport=said, base_url="http://hub") as http:
-        pieces = CoordinatorClient(http).mask("0" * 64, "insurer", size=(1 << 20) - (0 if encoding else 1))
+        pieces = fetch(CoordinatorClient(http), (1 << 20) - (0 if encoding else 1))
         with pytest.raises(NonsenseError, match="compressed" if encoding else "more than the 1048575 bytes"):
             list(pieces)

@@ -18,7 +18,6 @@ from commingle.shared.wire import (
     ReleaseEvent,
     ReleaseSummary,
     SealedLinkageKey,
-    SealedPackage,
 )
 
 DIGEST, AT = "ab" * 32, "2026-03-01T12:00:00Z"
@@ -41,7 +40,6 @@ LEAST: dict[type[Answer], dict[str, Any]] = {
     ReleaseSummary: SUMMARY,
     ReleaseDetails: {**SUMMARY, "spec": ENVELOPE, "approvals": {}, "blocks": {}, "rejections": {}},
     ExchangeProgress: {},
-    SealedPackage: {"statement": ENVELOPE, "package": b64encode(b"sealed").decode()},
     ReleaseEvent: {"seq": 1, "release": DIGEST, "at": AT, "kind": "proposal", "state": "proposed"},
 }
 """What every answer needs at least."""
@@ -73,7 +71,8 @@ def test_what_a_newer_coordinator_adds_is_ignored_and_what_may_be_absent_is_not_
         (ReleaseSummary, {"epsilon": "1.0"}),
         (ReleaseSummary, {"state": "forgotten"}),
         (ReleaseDetails, {"spec": {**ENVELOPE, "more": 1}}),
-        (SealedPackage, {"package": "not base64"}),
+        (ExchangeProgress, {"columns": {"clinic": {**ENVELOPE, "more": 1}}}),
+        (ExchangeProgress, {"replies": {"clinic": "signed"}}),
         (ReleaseEvent, {"seq": True}),
         (PartyProgress, {"approved": 1}),
     ],
@@ -83,13 +82,10 @@ def test_what_is_read_has_its_very_type(kind: type[Answer], wrong: dict[str, Any
         read(kind, LEAST[kind] | wrong)
 
 
-def test_package_comes_out_as_the_bytes_that_were_sealed() -> None:
-    package = SealedPackage.model_validate_json(json.dumps(LEAST[SealedPackage]))
-    assert package.package == b"sealed"
-    assert json.loads(package.model_dump_json())["package"] == b64encode(b"sealed").decode()
-
-
 def test_documents_of_an_exchange_are_found_by_kind_where_there_is_none_too() -> None:
     details = ReleaseDetails.model_validate_json(json.dumps(LEAST[ReleaseDetails] | {"approvals": {"a": ENVELOPE}}))
     assert [*details.signed("approval")] == ["a"]
-    assert details.signed("mask") == details.signed("countersignature") == {}
+    assert details.signed("columns") == details.signed("reply") == {}
+    shown = {"exchange": {"columns": {"a": ENVELOPE}, "replies": {"b": ENVELOPE}}}
+    details = ReleaseDetails.model_validate_json(json.dumps(LEAST[ReleaseDetails] | shown))
+    assert ([*details.signed("columns")], [*details.signed("reply")]) == (["a"], ["b"])

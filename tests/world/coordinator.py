@@ -40,7 +40,6 @@ from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.request_signing import RequestSigner
@@ -59,6 +58,7 @@ ATTRIBUTES: Mapping[str, list[dict[str, Any]]] = {
         {"kind": "binary", "name": "smoker", "levels": ["no", "yes"]},
         {"kind": "categorical", "name": "region", "levels": ["north", "south", "west"]},
     ],
+    "lab": [{"kind": "numeric", "name": "glucose", "lower": 0.0, "upper": 20.0}],
 }
 
 
@@ -112,8 +112,7 @@ class Honest:
         self, proposed: Proposed, *, key: SigningKey | None = None, head: str = HEAD, about: str | None = None
     ) -> ApprovalRequest:
         release, signer = about or proposed.id, key or self.key
-        round_key = self.round_key(proposed).public if proposed.spec.interactive else None
-        approval = Approval(spec=release, party=self.name, created=START, ledger_head=head, round_key=round_key)
+        approval = Approval(spec=release, party=self.name, created=START, ledger_head=head)
         digest = alignment_digest(
             LINKAGE,
             spec_digest=release,
@@ -129,9 +128,6 @@ class Honest:
     def rejection(self, proposed: Proposed, reason: RejectionReason = "operator", head: str = HEAD) -> Envelope:
         document = Rejection(spec=proposed.id, party=self.name, reason=reason, created=START, ledger_head=head)
         return seal(document, kind="rejection", key=self.key)
-
-    def round_key(self, proposed: Proposed) -> RoundKey:
-        return RoundKey(sha256(f"{self.name} {proposed.id}".encode()).digest())
 
     def share(self, proposed: Proposed) -> PartySpec:
         return proposed.spec.party(self.name)
@@ -198,7 +194,9 @@ class Hub:
     def enrol(self, document: SignedDocument) -> httpx.Response:
         return self.http.post("/v1/parties", content=encode(document))
 
-    def spec(self, parties: Sequence[Honest], *, mechanism: str = "rmgm", **changes: Any) -> ReleaseSpec:
+    def spec(
+        self, parties: Sequence[Honest], *, mechanism: str = "rmgm", first_stage: float | None = None, **changes: Any
+    ) -> ReleaseSpec:
         study = {
             "study": "smoking and weight",
             "mechanism": mechanism,
@@ -207,7 +205,12 @@ class Hub:
             "delta": 1e-5,
             "n": ROWS,
             "parties": tuple(
-                {"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name], "first_stage_share": None}
+                {
+                    "name": p.name,
+                    "dataset": "cohort",
+                    "attributes": ATTRIBUTES[p.name],
+                    "first_stage_share": first_stage,
+                }
                 for p in parties
             ),
         }

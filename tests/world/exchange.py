@@ -1,47 +1,74 @@
 """Honest parties in the exchange of a moments release, over HTTP, every step open to attack."""
 
-from base64 import b64decode
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Verified, parse_envelope, seal
+from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import open_spec
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import Hand, open_package
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, rows_of, subtracted
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.products import (
+    Received,
+    Rows,
+    encrypted_columns,
+    open_part,
+    reply_part,
+)
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
 from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of
 from tests.world.documents import block_statement
 
 OCTETS = "application/octet-stream"
+PATHS: Mapping[str, str] = {"columns": "columns", "reply": "replies"}
+"""Where each kind of message is sent."""
+Kind: TypeAlias = Literal["columns", "reply"]
+Statement: TypeAlias = ColumnsStatement | ReplyStatement
 
 
 @dataclass(frozen=True)
-class Mask:
-    """What a party sends to all others."""
+class Message:
+    """What a party sends in an exchange."""
 
+    kind: Kind
     body: bytes
-    statement: MaskStatement
+    statement: Statement
     envelope: Envelope
+
+    @property
+    def reply(self) -> ReplyStatement:
+        """The statement of a message that is one."""
+        assert isinstance(self.statement, ReplyStatement)
+        return self.statement
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": OCTETS, "Commingle-Statement": self.envelope.to_json().decode()}
+
+
+def message(statement: Statement, body: bytes, key: SigningKey, **changes: Any) -> Message:
+    """Those bytes under that statement, with changes to it, signed with that key."""
+    kind: Kind = "columns" if isinstance(statement, ColumnsStatement) else "reply"
+    changed = statement.model_copy(update=changes)
+    return Message(kind, body, changed, seal(changed, kind=kind, key=key))
 
 
 def envelope_of(shown: Any) -> Envelope:
@@ -57,12 +84,12 @@ def rows_of_party(party: Honest, proposed: Proposed) -> NDArray[np.int64]:
 
 @dataclass
 class Exchanging:
-    """A moments release that every party has approved, and its parties."""
+    """A moments release that every party has approved, and its parties in the spec's order."""
 
     hub: Hub
     proposed: Proposed
     parties: Sequence[Honest]
-    masks: dict[str, Mask] = field(default_factory=dict)
+    sent: dict[tuple[Kind, str], Message] = field(default_factory=dict)
 
     @cached_property
     def exchange(self) -> Exchange:
@@ -70,108 +97,146 @@ class Exchanging:
         spec = open_spec(self.proposed.envelope, [self.hub.key.verifying_key])
         return Exchange.of(spec, self.hub.approvals(self.proposed))
 
-    def path(self, kind: str, party: str) -> str:
-        return f"/v1/releases/{self.proposed.id}/{kind}/{party}"
+    def path(self, *parts: str) -> str:
+        return "/".join((f"/v1/releases/{self.proposed.id}", *parts))
 
-    def get(self, kind: str, party: str, by: str) -> httpx.Response:
-        return self.hub.http.get(self.path(kind, party), auth=self.hub.auth(key_of(by)))
+    def get(self, *parts: str, by: str) -> httpx.Response:
+        return self.hub.http.get(self.path(*parts), auth=self.hub.auth(key_of(by)))
 
-    def deal(self) -> Envelope:
-        return envelope_of(self.get("deal", self.parties[0].name, self.parties[0].name).json()["statement"])
+    def signed(self, kind: Kind) -> dict[str, Envelope]:
+        """What everybody is shown of one kind, by party."""
+        shown = self.hub.show(self.proposed)["exchange"][PATHS[kind]]
+        return {name: envelope_of(envelope) for name, envelope in shown.items()}
 
-    def hand(self, party: Honest) -> Hand:
-        answer = self.get("deal", party.name, party.name)
-        assert answer.status_code == 200, answer.text
-        shown = answer.json()
-        statement = open_deal(self.exchange, envelope_of(shown["statement"]), self.hub.key.verifying_key)
-        package = b64decode(shown["package"], validate=True)
-        key = party.round_key(self.proposed)
-        return open_package(self.exchange, statement, package, party=party.name, key=key)
+    def seed(self, party: str) -> bytes:
+        """Of a party's key of this release."""
+        return sha256(f"{party} {self.proposed.id}".encode()).digest()
 
-    def mask(self, party: Honest, key: SigningKey | None = None, **changes: Any) -> Mask:
-        secret = MaskSecret.draw(np.random.default_rng().bytes)
-        sealer = MaskSealer(self.exchange, party=party.name, secret=secret)
-        rows = rows_of(rows_of_party(party, self.proposed))
-        body = b"".join(sealer.body(subtracted(rows, self.hand(party).pad)))
-        statement = sealer.statement(self.deal().digest).model_copy(update=changes)
-        return Mask(body, statement, seal(statement, kind="mask", key=key or party.key))
+    def rows(self, party: Honest) -> Rows:
+        rows = rows_of_party(party, self.proposed).astype(np.int16)
+        return lambda start, stop: rows[start:stop]
 
-    def send(self, party: str, mask: Mask, body: bytes | None = None, *, by: str | None = None) -> httpx.Response:
-        headers = {"Content-Type": OCTETS, "Commingle-Mask": mask.envelope.to_json().decode()}
-        content = mask.body if body is None else body
-        auth = self.hub.auth(key_of(by or party))
-        return self.hub.http.put(self.path("masks", party), content=content, headers=headers, auth=auth)
-
-    def masked(self, party: Honest) -> None:
-        self.masks[party.name] = self.mask(party)
-        answer = self.send(party.name, self.masks[party.name])
-        assert answer.status_code == 201, answer.text
-
-    def read(self, recipient: Honest, sender: str) -> tuple[Verified[MaskStatement], Rows]:
-        """A mask as its recipient gets it, checked."""
-        shown = self.hub.show(self.proposed)["exchange"]["masks"][sender]
-        statement = open_mask(self.exchange, envelope_of(shown), sender)
-        key = recipient.round_key(self.proposed)
-        secret = open_secret(self.exchange, statement, recipient=recipient.name, key=key)
-        body = self.get("masks", sender, recipient.name).content
-        reader = MaskReader(
-            self.exchange, party=sender, secret=secret, read=lambda offset, size: body[offset : offset + size]
+    def columns(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
+        """With errors drawn anew each time."""
+        made = encrypted_columns(
+            self.exchange, party=party.name, seed=self.seed(party.name), rows=self.rows(party), entropy=os.urandom
         )
-        check_commitment(self.exchange, statement, reader, secret=secret)
-        return statement, reader
+        body = b"".join(made)
+        statement = ColumnsStatement(
+            spec=self.proposed.id,
+            party=party.name,
+            approvals=self.exchange.approved,
+            body_sha256=sha256(body).hexdigest(),
+        )
+        return message(statement, body, key or party.key, **changes)
 
-    def transcript(self, party: Honest) -> str:
-        masks = {name: self.read(party, name)[0] for name in self.exchange.parties}
-        return transcript(self.exchange, deal=self.deal().digest, masks=masks)
+    def received_columns(self, owner: str, *, by: str) -> Received:
+        """Encrypted columns as another party gets them."""
+        statement = open_columns(self.exchange, self.signed("columns")[owner], owner).document
+        answer = self.get("columns", owner, by=by)
+        assert answer.status_code == 200, answer.text
+        return Received([answer.content], sender=owner, signed=statement.body_sha256)
 
-    def countersignature(self, party: Honest, key: SigningKey | None = None, **changes: Any) -> Envelope:
-        document = countersignature(self.exchange, party=party.name, transcript=self.transcript(party))
-        return seal(document.model_copy(update=changes), kind="countersignature", key=key or party.key)
+    def part(self, evaluator: Honest, owner: str) -> bytes:
+        """What a party replies to one before it, with noise drawn anew each time."""
+        spec, share = self.proposed.spec, evaluator.share(self.proposed)
+        sigma = plan_block(spec, share).sigma
+        noise = cross_noise(spec, share, self.exchange.columns(owner), sigma=sigma, draw=rounded_gaussian)
+        received = self.received_columns(owner, by=evaluator.name)
+        made = reply_part(
+            self.exchange,
+            owner=owner,
+            received=received,
+            rows=self.rows(evaluator),
+            noise=noise,
+            entropy=os.urandom,
+        )
+        return b"".join(made)
 
-    def countersign(self, party: str, envelope: Envelope, *, by: str | None = None) -> httpx.Response:
-        auth = self.hub.auth(key_of(by or party))
-        return self.hub.http.put(self.path("countersignatures", party), content=envelope.to_json(), auth=auth)
+    def reply(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
+        """With noise drawn anew each time."""
+        parts = {owner: self.part(party, owner) for owner in self.exchange.owners(party.name)}
+        body = b"".join(parts.values())
+        statement = ReplyStatement(
+            spec=self.proposed.id,
+            party=party.name,
+            columns=columns_digest(self.exchange, self.signed("columns")),
+            body_sha256=sha256(body).hexdigest(),
+            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+        )
+        return message(statement, body, key or party.key, **changes)
+
+    def make(self, kind: Kind, party: Honest, key: SigningKey | None = None) -> Message:
+        return self.columns(party, key) if kind == "columns" else self.reply(party, key)
+
+    def send(self, party: str, made: Message, body: bytes | None = None, *, by: str | None = None) -> httpx.Response:
+        content, auth = made.body if body is None else body, self.hub.auth(key_of(by or party))
+        path = self.path(PATHS[made.kind], party)
+        return self.hub.http.put(path, content=content, headers=made.headers, auth=auth)
+
+    def send_of(self, kind: Kind, party: Honest) -> Message:
+        """Make and send what is due, and remember it."""
+        made = self.make(kind, party)
+        answer = self.send(party.name, made)
+        assert answer.status_code == 201, answer.text
+        self.sent[kind, party.name] = made
+        return made
+
+    def send_all(self, *kinds: Kind) -> None:
+        """Of every party."""
+        for kind in kinds:
+            for party in self.parties:
+                self.send_of(kind, party)
+
+    def opened(self, owner: Honest, evaluator: str) -> NDArray[np.int64]:
+        """What a party reads in the part of a reply that is its own: inner products and the evaluator's noise."""
+        statement = open_reply_statement(self.exchange, self.signed("reply")[evaluator], evaluator).document
+        answer = self.get("replies", evaluator, owner.name, by=owner.name)
+        assert answer.status_code == 200, answer.text
+        spec, share = self.proposed.spec, self.proposed.spec.party(evaluator)
+        return open_part(
+            self.exchange,
+            owner=owner.name,
+            evaluator=evaluator,
+            seed=self.seed(owner.name),
+            received=Received([answer.content], sender=evaluator, signed=statement.parts[owner.name]),
+            largest=largest_opening(spec, share, sigma=plan_block(spec, share).sigma),
+        )
+
+    def transcript(self) -> str:
+        return transcript(self.exchange, columns=self.signed("columns"), replies=self.signed("reply"))
 
     def block(self, party: Honest, **changes: Any) -> Block:
         """With noise drawn anew each time: call it once."""
-        spec, exchange = self.proposed.spec, self.exchange
-        plan = plan_block(spec, party.share(self.proposed))
-        shown = self.hub.show(self.proposed)["exchange"]["countersignatures"]
-        signed = {name: envelope_of(envelope) for name, envelope in shown.items()}
-        agreement = agreed(exchange, transcript=self.transcript(party), countersignatures=signed)
-        masked = {name: self.read(party, name)[1] for name in exchange.parties}
-        shares = share(exchange, party=party.name, hand=self.hand(party), masked=masked)
-        hidden = mask(exchange, party=party.name, key=party.round_key(self.proposed), agreement=agreement)
-        noise = mechanism_of(spec).noise(spec, party.share(self.proposed), sigma=plan.sigma, draw=rounded_gaussian)
-        integers = submission(shares, hidden, noise)
+        spec, share, exchange = self.proposed.spec, party.share(self.proposed), self.exchange
+        integers = submission(
+            exchange,
+            party=party.name,
+            moments=own_moments(exchange, party=party.name, rows=self.rows(party)),
+            opened={name: self.opened(party, name) for name in exchange.evaluators(party.name)},
+            sigma=plan_block(spec, share).sigma,
+            draw=rounded_gaussian,
+        )
         body, statement = block_statement(
             spec,
-            party.share(self.proposed),
+            share,
             integers,
             release=self.proposed.id,
             approvals=exchange.approved,
-            transcript=agreement.transcript,
+            transcript=self.transcript(),
         )
         return party.signed(body, statement.model_copy(update=changes))
 
-    def agreed(self) -> None:
-        """Every mask sent, every countersignature given."""
-        for party in self.parties:
-            self.masked(party)
-        for party in self.parties:
-            answer = self.countersign(party.name, self.countersignature(party))
-            assert answer.status_code == 201, answer.text
-
-    def uploaded(self) -> None:
-        """Every block sent, too."""
-        self.agreed()
+    def upload_all(self) -> None:
+        """Everything exchanged, and every block sent."""
+        self.send_all("columns", "reply")
         for party in self.parties:
             answer = self.hub.upload(self.proposed, party.name, self.block(party))
             assert answer.status_code == 201, answer.text
 
 
 def approved(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Exchanging:
-    """A moments release that every party has approved; nothing is dealt."""
+    """A moments release that every party has approved."""
     proposed = hub.proposed(parties, mechanism="moments", **changes)
     for party in parties:
         answer = hub.approve(proposed, party.name, party.approval(proposed))
@@ -179,8 +244,9 @@ def approved(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Exchanging:
     return Exchanging(hub, proposed, parties)
 
 
-def dealt(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Exchanging:
-    """The same, dealt."""
-    found = approved(hub, parties, **changes)
-    hub.publisher.run_once()
+def exact_moments(proposed: Proposed, parties: Sequence[Honest]) -> NDArray[np.int64]:
+    """S of the made-up rows (p x p), in steps, without noise."""
+    intercept = np.full((proposed.spec.n, 1), 2**proposed.spec.fraction_bits)
+    rows = np.hstack([intercept, *(rows_of_party(party, proposed) for party in parties)])
+    found: NDArray[np.int64] = rows.T @ rows
     return found

@@ -1,12 +1,10 @@
 """The real coordinator application in the power of an operator who may lie, forget, forge and overhear."""
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -21,7 +19,6 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import open_spec
-from commingle.shared.mechanisms.moments.exchange.deal import deal
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
@@ -61,10 +58,6 @@ class Found:
         return self.row.state
 
     @property
-    def deal(self) -> Envelope | None:
-        return self.row.deal
-
-    @property
     def approvals(self) -> dict[str, Envelope]:
         return self._signed("approval")
 
@@ -81,28 +74,18 @@ class Found:
         return self._signed("statement")
 
     @property
-    def masks(self) -> dict[str, Envelope]:
-        return self._signed("mask")
+    def columns(self) -> dict[str, Envelope]:
+        return self._signed("columns")
 
     @property
-    def countersignatures(self) -> dict[str, Envelope]:
-        return self._signed("countersignature")
-
-    @property
-    def packages(self) -> dict[str, bytes]:
-        with self.hub.store.read() as tx:
-            return {party: tx.releases.package(self.id, party) or b"" for party in self.row.shares}
+    def replies(self) -> dict[str, Envelope]:
+        return self._signed("reply")
 
     def body(self, party: str) -> bytes:
         """The bytes of a party's block."""
         digest = self.row.shares[party].body
         assert digest is not None
         with self.hub.coordinator.blobs.open(digest) as file:
-            return file.read()
-
-    def masked(self, party: str) -> bytes:
-        """A party's encrypted masked rows."""
-        with self.hub.coordinator.blobs.open_mask(self.id, self.masks[party].digest) as file:
             return file.read()
 
     def _signed(self, kind: str) -> dict[str, Envelope]:
@@ -175,29 +158,9 @@ class TamperedCoordinator:
         return Exchange.of(open_spec(found.spec, [self.key.verifying_key]), found.approvals)
 
     def work(self) -> None:
-        """Publish, deal and end whatever is due."""
+        """Publish and end whatever is due."""
         with self._lock, _unharmed():
             self.hub.publisher.run_once()
-
-    def deal_again(self, release: str) -> None:
-        """Put another deal in the place of the one that was made."""
-        dealt = deal(self.exchange(release), entropy=secrets.token_bytes)
-        self.replace_deal(release, seal(dealt.statement, kind="deal", key=self.key), dealt.packages)
-
-    def replace_deal(self, release: str, statement: Envelope, packages: Mapping[str, bytes]) -> None:
-        with self.hub.store.write() as tx:
-            tx.releases.drop_packages(release)
-            tx.releases.save_deal(release, statement, packages)
-
-    def replace_mask(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
-        self.hub.coordinator.blobs.put_mask(release, statement.digest, BytesIO(body))
-        with self.hub.store.write() as tx:
-            tx.releases.save_mask(release, party, statement)
-
-    def forget_exchange(self, release: str, party: str) -> None:
-        """As if restored from before the party's mask and countersignature."""
-        with self.hub.store.write() as tx:
-            tx.releases._save_share(release, party, mask=None, countersignature=None)
 
     def relayed(self, recipient: str) -> dict[str, Envelope]:
         """Sealed linkage keys for a member, by sender."""
@@ -253,7 +216,7 @@ class TamperedCoordinator:
     def _overhear(self, request: httpx.Request) -> None:
         if request.method == "PUT":
             *_, what, party = request.url.path.split("/")
-            name = {"blocks": party, "masks": f"mask of {party}"}.get(what)
+            name = {"blocks": party, "columns": f"columns of {party}", "replies": f"reply of {party}"}.get(what)
             if name is not None:
                 self.received.setdefault(name, []).append(request.content)
 

@@ -1,26 +1,35 @@
 """Moments: S + noise itself, S = A^T A of intercept and all attributes (docs/proofs/moments.md).
 
 The matrix M is p x p in steps of 4^-f. A party's columns hold its linear terms in row 0, its own block, and in the rows
-of every other party its masked share of their cross block; the share of one lies across the diagonal from the other's:
-S_hat[i, j] = M[i, j] + M[j, i]^T mod 2^64. The intercept, encoded 2^f, is a party of its own whose shares are 0.
+of every party after it their cross block; the rows of parties before it are 0. So S_hat[i, j] = M[i, j] + M[j, i]^T.
+In releases of an earlier version both hold a masked share, and the sum is taken mod 2^64; it is read alike. The
+intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
+from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicRelease
+from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicParty, PublicRelease
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
+from commingle.shared.ring.parameters import ROWS_LIMIT
 
 TRUST_MOMENTS = (
+    "Computational privacy: until the noise is in place, cryptography hides the rows, which rests on the hardness of "
+    "ring learning with errors. The coordinator need not be trusted with rows. Each member must keep its rows within "
+    "the agreed bounds and follow the exchange; a member that does not can take rows of the others out of the release, "
+    "and nobody would notice. Otherwise: curious parties, even all of them together with the coordinator, learn no "
+    "more than the published noisy moments."
+)
+_TRUST_WITH_A_DEALER = (
     "Computational privacy: until the noise is in place, cryptography hides the rows. The coordinator together with "
     "any one party could recover every other party's raw table. A party that breaks the agreed bounds on its own rows, "
     "which nobody else can check, could read one exact row of every other party for each column it holds. Otherwise: "
@@ -33,11 +42,10 @@ _TRUST_BEFORE = (
 )
 TAIL = 13
 """Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
-_WORD_LIMIT = 1 << 63
 
 
 class NoisyMoments(Mechanism):
-    """Published: second moments, put together from shares."""
+    """Published: second moments, cross blocks of which were computed under encryption."""
 
     fraction_bits = 14
     interactive = True
@@ -47,15 +55,15 @@ class NoisyMoments(Mechanism):
     share = 0.15
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
-    earlier_trust = (_TRUST_BEFORE,)
+    earlier_trust = (_TRUST_BEFORE, _TRUST_WITH_A_DEALER)
     fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
     planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That an entry would not fit a word, besides."""
+        """That there are more rows than are encrypted together, besides: their moments fit 64 bits (proof, 1.2)."""
         found = super().problems(spec)
-        if spec.n * 4**spec.fraction_bits + 2 * TAIL * SIGMA_LIMIT >= _WORD_LIMIT:
-            found.append(f"{spec.n} subjects are too many for 64-bit second moments")
+        if spec.n > ROWS_LIMIT:
+            found.append(f"{spec.n} subjects are too many for an exchange: at most {ROWS_LIMIT}")
         return found
 
     def rows(self, spec: ReleaseSpec) -> int:
@@ -81,20 +89,13 @@ class NoisyMoments(Mechanism):
         return column
 
     def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
-        """The rows X (n x d) themselves, which are masked and exchanged before there is a block."""
+        """The rows X (n x d) themselves, which are exchanged before there is a block."""
         return Placement(n=spec.n, d=columns)
 
     def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-        """Of every entry at its scale; that of the own block is symmetric."""
-        scale, own, d = scales(spec, party, sigma), places(spec)[party.name], len(party.columns)
-        block = draw(scale.cross, _width(spec) * d).reshape(_width(spec), d)
-        block[0] = draw(scale.linear, d)
-        symmetric = np.diag(draw(scale.diagonal, d))
-        upper = np.triu_indices(d, 1)
-        symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
-        symmetric.T[upper] = symmetric[upper]
-        block[own] = symmetric
-        return block
+        """Of every entry at its scale, as if the party shared no cross block."""
+        others = [other.name for other in spec.parties if other.name != party.name]
+        return block_noise(spec, party, sigma=sigma, draw=draw, others=others)
 
     def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
         """S_hat and the variances of its noise.
@@ -107,8 +108,8 @@ class NoisyMoments(Mechanism):
         limit = spec.n * 4**spec.fraction_bits + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
-                "the parties' shares do not add up to moments of such data",
-                remedy="Do not use this release. The deal or a share was wrong; what was charged stays charged.",
+                "the parties' blocks are no moments of such data",
+                remedy="Do not use this release. A block was made wrongly; what was charged stays charged.",
             )
         return MomentsEstimate(
             gram=opened.astype(np.float64) * _step(spec),
@@ -139,8 +140,39 @@ def places(spec: PublicRelease) -> dict[str, slice]:
     return found
 
 
+def block_noise(
+    spec: PublicRelease, party: PublicParty, *, sigma: int, draw: Sampler, others: Collection[str]
+) -> NDArray[np.int64]:
+    """Of a party's block (p x d), every entry at its scale: linear terms, own block (symmetric), rows of the others.
+
+    The rest is 0. `draw` is asked for each of them in turn.
+    """
+    scale, at, d = scales(spec, party, sigma), places(spec), len(party.columns)
+    block = np.zeros((_width(spec), d), np.int64)
+    for name in others:
+        block[at[name]] = cross_noise(spec, party, at[name].stop - at[name].start, sigma=sigma, draw=draw)
+    block[0] = draw(scale.linear, d)
+    symmetric = np.diag(draw(scale.diagonal, d))
+    upper = np.triu_indices(d, 1)
+    symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
+    symmetric.T[upper] = symmetric[upper]
+    block[at[party.name]] = symmetric
+    return block
+
+
+def cross_noise(spec: PublicRelease, party: PublicParty, rows: int, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+    """Of a party for its cross block with another that has so many columns: (rows x d)."""
+    d = len(party.columns)
+    return draw(scales(spec, party, sigma).cross, rows * d).reshape(rows, d)
+
+
+def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
+    """What no inner product of rows within bounds exceeds with that party's noise (docs/proofs/moments.md, 1.2)."""
+    return int(spec.n * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
+
+
 def open_matrix(spec: ReleaseSpec, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """S_hat in steps (p x p) from the shares in M, mod 2^64 and read as signed."""
+    """S_hat in steps (p x p) from M, mod 2^64 and read as signed."""
     words = matrix.astype(np.uint64)
     opened = words + words.T
     for own in (slice(0, 1), *places(spec).values()):

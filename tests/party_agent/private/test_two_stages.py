@@ -9,12 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SubjectsChangedError
-from commingle.party_agent.private.privatise import BlockRequest, mask_rows, privatise
+from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.dp.first_stage import column_sums
-from commingle.shared.mechanisms.moments.exchange.ring import Words
 from commingle.shared.mechanisms.rows.signs import SignStream
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, reader_of, table_of
 from tests.party_agent.private.test_privatise import SEED, K, N, changed, charge_for, columns_of, naive_rows, request_of
@@ -64,26 +63,21 @@ def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(batch:
     assert np.abs(off).max() <= N, "cutting rounds an entry by less than a step"
 
 
-def test_masked_rows_and_pad_are_the_rows_that_the_drawn_sums_map() -> None:
-    request, noise, pads = asked("moments"), Noise(), np.random.default_rng(1).integers(0, 2**63, (N, 4), np.uint64)
+def test_exchanged_rows_are_those_that_the_drawn_sums_map() -> None:
+    request, noise = asked("moments"), Noise()
     table = table_of(columns_of(), *ATTRIBUTES)
-
-    def pad(start: int, stop: int) -> Words:
-        return pads[start:stop]
-
-    masked = mask_rows(table, request, charge=charge_for(request, table), pad=pad, draw=noise)
-    assert masked.sums is not None
-    assert list(masked.sums) == expected_sums(request, noise)
-    assert repr(masked) == "MaskedRows()"
+    made = exchanged_rows(table, request, charge=charge_for(request, table), draw=noise)
+    assert made.sums is not None
+    assert list(made.sums) == expected_sums(request, noise)
+    assert repr(made) == "ExchangedRows()"
     assert len(noise.calls) == 2, "the block's noise comes after the exchange"
-    rows = (masked.words + pads).astype(np.int64)
-    assert np.abs(rows - mapped_rows(request, masked.sums)).max() <= 1
-    assert np.sum(rows**2, axis=1).max() <= 4**14
+    assert np.abs(made.integers - mapped_rows(request, made.sums)).max() <= 1
+    assert np.sum(made.integers**2, axis=1).max() <= 4**14
 
 
-@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
 def test_other_subjects_in_the_second_reading_are_refused_and_the_block_gets_no_noise(
-    mechanism: Literal["rmgm", "dgm"],
+    mechanism: Literal["rmgm", "dgm", "moments"],
 ) -> None:
     request, noise, readings = asked(mechanism), Noise(), list[int]()
     before, after = (reader_of(columns) for columns in (columns_of(), changed("subject")))
@@ -95,7 +89,7 @@ def test_other_subjects_in_the_second_reading_are_refused_and_the_block_gets_no_
     table = PrivateTable(read, "id", ATTRIBUTES)
     charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
     with pytest.raises(SubjectsChangedError):
-        privatise(table, request, charge=charge, draw=noise)
+        (exchanged_rows if mechanism == "moments" else privatise)(table, request, charge=charge, draw=noise)
     assert readings == [1, 4, 4]
     assert len(noise.calls) == 2, "of the sums, which went nowhere"
 

@@ -64,7 +64,7 @@ def test_study_is_planned_in_words_tables_and_a_picture(command: Command, study:
     code, out, _ = command(study, "--out", tmp_path / "plan")
     assert code == 0
     assert "Useful with n = 50,000 at epsilon 3" in out
-    for heading in ("Over k", "Over epsilon", "Over n", "suits best", "recover every other party's raw table"):
+    for heading in ("Over k", "Over epsilon", "Over n", "suits best", "take rows of the others out of the release"):
         assert heading in out
     assert (tmp_path / "plan" / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "plan" / "plan.json").read_text())["forecast"]["n"] == 50_000

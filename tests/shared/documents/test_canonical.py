@@ -35,7 +35,7 @@ from commingle.shared.documents.statements import (
     Rotation,
     open_spec,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import Countersignature, DealStatement, MaskStatement
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
 
 KEY = SigningKey(b"\x01" * 32)
@@ -53,9 +53,8 @@ MODELS: dict[str, type[WireModel]] = {
     "identity": IdentityStatement,
     "linkage-key": LinkageKeyMessage,
     "manifest": Manifest,
-    "deal": DealStatement,
-    "mask": MaskStatement,
-    "countersignature": Countersignature,
+    "columns": ColumnsStatement,
+    "reply": ReplyStatement,
     "regression": RegressionResult,
     "party-audit": PartyAudit,
     "ledger-head": LedgerHead,
@@ -210,7 +209,9 @@ def test_longest_block_statement_fits_its_limit() -> None:
     assert len(encode(statement)) < BlockStatement.largest_bytes
 
 
-@pytest.mark.parametrize(("kind", "model"), [("spec", ReleaseSpec), ("approval", Approval), ("mask", MaskStatement)])
+@pytest.mark.parametrize(
+    ("kind", "model"), [("spec", ReleaseSpec), ("approval", Approval), ("columns", ColumnsStatement)]
+)
 def test_document_too_long_is_refused_before_it_is_parsed_or_verified(kind: str, model: type[WireModel]) -> None:
     envelope = signed(b" " * (model.largest_bytes + 3), kind)
     unsigned = envelope.model_copy(update={"signatures": (Signature(keyid=KEY.fingerprint, sig=""),)})

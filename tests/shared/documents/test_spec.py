@@ -28,14 +28,10 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.exchange.documents import (
-    Countersignature,
-    DealPackage,
-    DealStatement,
-    MaskStatement,
-)
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.registry import MECHANISMS, mechanism_named
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
+from commingle.shared.ring.parameters import ROWS_LIMIT
 
 Json = dict[str, Any]
 
@@ -385,7 +381,7 @@ MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
     [
         ({"fraction_bits": 15}, "14 for moments"),
         ({"k": 20}, "k belongs to rmgm"),
-        ({"n": (2**63 - 26 * 2**48) // 4**14}, "too many for 64-bit"),
+        ({"n": ROWS_LIMIT + 1}, "too many for an exchange"),
     ],
 )
 def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
@@ -394,7 +390,7 @@ def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, 
 
 
 def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:
-    spec = parse({**MOMENTS, "n": (2**63 - 26 * 2**48) // 4**14 - 1})
+    spec = parse({**MOMENTS, "n": ROWS_LIMIT})
     assert spec.n * 4**14 + 26 * SIGMA_LIMIT < 2**63
     assert max(plan.sigma for plan in plan_blocks(spec)) <= SIGMA_LIMIT
 
@@ -446,10 +442,8 @@ KINDS: list[type[WireModel]] = [
     Manifest,
     SecondMoments,
     Study,
-    DealPackage,
-    DealStatement,
-    MaskStatement,
-    Countersignature,
+    ColumnsStatement,
+    ReplyStatement,
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

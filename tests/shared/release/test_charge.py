@@ -60,11 +60,12 @@ LATER = NOW + timedelta(hours=1)
 TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
 TABLE = TableDigest("e" * 64)
 Ask = tuple[str, str]
-WRITING = {"reserve", "record", "record late", "withdraw", "mask"}  # those that are part of a caller's transaction
+# those that are part of a caller's transaction
+WRITING = {"reserve", "record", "record late", "withdraw", "columns", "reply"}
 
 ASKS = st.tuples(
     st.sampled_from(
-        ["reserve", "debit", "redraw", "record", "record late", "acknowledge", "withdraw", "mask", "adopt"]
+        ["reserve", "debit", "redraw", "record", "record late", "acknowledge", "withdraw", "columns", "reply", "adopt"]
     ),
     st.sampled_from(RELEASES),
 )
@@ -99,7 +100,8 @@ def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
             "record late": lambda: ledger.record_block(db, debit, BODY),
             "acknowledge": lambda: ledger.acknowledge(release),
             "withdraw": lambda: ledger.withdraw(db, release),
-            "mask": lambda: sign(ledger, db, release),
+            "columns": lambda: sign(ledger, db, release, what),
+            "reply": lambda: sign(ledger, db, release, what),
             "adopt": lambda: adopt(ledger, release),
         }
         answer = answers[what]()
@@ -115,13 +117,13 @@ def adopt(ledger: Ledger, release: str) -> bool:
     return True
 
 
-def sign(ledger: Ledger, db: Connection, release: str) -> bool:
-    """A mask may be signed once while the charge is debited; any signed text will do here."""
+def sign(ledger: Ledger, db: Connection, release: str, kind: str) -> bool:
+    """A message of an exchange may be signed once while the charge is debited; any signed text will do here."""
     document = Rejection(spec=release, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
-    if ledger.signature(release, "mask") is not None:
+    if ledger.signature(release, kind) is not None:
         return False
     try:
-        ledger.sign_off(db, release, "mask", seal(document, kind="mask", key=KEY))
+        ledger.sign_off(db, release, kind, seal(document, kind=kind, key=KEY))
     except LedgerError:
         return False
     return True
@@ -149,15 +151,16 @@ def chain(entries: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 @given(asks=st.lists(ASKS, max_size=25))
 def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[Ask]) -> None:
     model: dict[str, Charge] = {}
-    signed: set[str] = set()
+    signed: set[Ask] = set()
     with TemporaryDirectory() as folder:
         store = AgentStore(Path(folder) / "ledger.sqlite")
         ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5))
         for what, release in asks:
             agreed = ask_ledger(ledger, what, release)
-            if what == "mask":
-                assert agreed == (release not in signed and refuse_signature(model.get(release), "mask") is None)
-                signed |= {release} if agreed else set()
+            if what in {"columns", "reply"}:
+                allowed = refuse_signature(model.get(release), what) is None
+                assert agreed == (allowed and (what, release) not in signed)
+                signed |= {(what, release)} if agreed else set()
                 continue
             after = advance(model.get(release), event_of(what, model.get(release)))
             assert agreed == (not isinstance(after, Refused))
@@ -223,7 +226,7 @@ ENTRIES = st.fixed_dictionaries(
         "attempt": st.integers(0, 3),
         "approvals": st.just(APPROVALS),
         "body_sha256": st.just(BODY),
-        "document": st.sampled_from(["mask", "alignment", "countersignature"]),
+        "document": st.sampled_from(["mask", "alignment", "countersignature", "columns", "reply"]),
         "digest": st.just("1" * 64),
     },
 )
@@ -293,6 +296,7 @@ def test_document_is_signed_in_one_state_only_and_a_rejection_in_any(document: s
     allowed = {state.state.value if state else None for state in states if refuse_signature(state, document) is None}
     expected = {
         "approval": {"reserved"}, "alignment": {"reserved"}, "mask": {"debited"}, "countersignature": {"debited"},
+        "columns": {"debited"}, "reply": {"debited"},
         "block": {"stored"}, "regression": {"stored"}, "rejection": {None, *(state.value for state in ChargeState)},
     }[document]  # fmt: skip
     assert allowed == expected

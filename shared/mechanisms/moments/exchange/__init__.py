@@ -1,14 +1,15 @@
-"""The exchange of a moments release (docs/proofs/moments.md): what happens between approval and upload.
+"""The exchange of a moments release (docs/design/exchange.md): what happens between approval and upload.
 
-The order of steps, each of which happens once per release, party and coordinator; a retry sends stored bytes:
+Of two parties, the one that comes first in the spec owns the columns that are encrypted, the other evaluates. Each step
+happens once per release and party; a retry sends stored bytes:
 
-1. approve   every party, with a round key of this release alone (`sealing.RoundKey`)
-2. deal      the coordinator, once all have approved: `deal.deal`; a party opens its package: `deal.open_package`
-3. mask      a party, after its debit: U = X - A, sealed to every party and to itself: `mask.MaskSealer`. From here on
-             its rows are U + A; the table is never read again
-4. agree     a party reads every mask (`mask.open_secret`, `mask.MaskReader`), checks it (`mask.check_commitment`),
-             signs what it has seen (`agreement.countersignature`), and waits until all have (`agreement.agreed`)
-5. submit    `submission.share` plus `submission.mask` plus noise is the block that is signed and uploaded as any other
+1. encrypt   a party, after its debit: its rows under a key of this release alone, for all parties after it, and the
+             sums of a first stage (`documents.ColumnsStatement`, `products.encrypted_columns`). The table is never
+             read again
+2. reply     a party, once all have sent columns: inner products of its own with those of each party before it, its
+             noise inside (`documents.ReplyStatement`, `products.reply_part`)
+3. submit    a party, once all have replied: opens what it was sent (`products.open_part`), adds its own block and its
+             noise (`submission`), and signs and uploads that as any other block
 
-Functions are pure but for HPKE, which draws its ephemeral keys from the operating system; other entropy is passed in.
+The coordinator relays all of it and can read none. Functions are pure; entropy is passed in.
 """

@@ -1,105 +1,122 @@
-"""What is signed in an exchange, and what a deal's sealed package holds."""
+"""What is signed in an exchange."""
 
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
-
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
-from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import LEFT_OUT, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.errors import DocumentError, ExchangeError
+from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.statements import Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
-_SEALED_SECRET_DIGITS = 2 * (32 + 64 + 16)  # encapsulated key, content key and blinding, tag
-SealedSecret = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{_SEALED_SECRET_DIGITS}}}$")]
+_REMEDY = "Propose a new release."
 
 
-class DealPackage(WireModel):
-    """What the dealer gives one party, sealed to its round key.
-
-    Attributes:
-        pad: seed of its pad A.
-        seeds: for every party after it, the seed of its share C of the product of their pads.
-        shares: for every party before it, the other share, d_other x d words, little-endian base64.
-    """
-
-    type: Literal["commingle/deal-package"] = "commingle/deal-package"
-    version: Version = 1
-    pad: Hex32 = Field(repr=False)
-    seeds: dict[Name, Hex32] = Field(repr=False)
-    shares: dict[Name, str] = Field(repr=False)
-
-
-class DealStatement(WireModel):
-    """The coordinator's signature under all sealed packages. Its digest names the deal."""
-
-    type: Literal["commingle/deal"] = "commingle/deal"
-    version: Version = 1
-    spec: Digest
-    approvals: Digest
-    packages: dict[Name, Digest]
-
-
-class MaskStatement(WireModel):
-    """A party's signature under its masked rows U.
+class ColumnsStatement(WireModel):
+    """A party's signature under its encrypted columns.
 
     Attributes:
-        deal: digest of the deal whose pad masks them.
-        commitment: SHA-256(blinding || U), U as little-endian words, row after row.
-        body_sha256: of the encrypted body.
-        keys: content key and blinding, sealed to the round key of every party, its own too.
+        approvals: digest of the set of approvals under which it was debited.
+        body_sha256: of its public key and ciphertexts (`Exchange.columns_size` bytes; none of the last party).
         sums: that the map of its rows follows from, as in its `BlockStatement`.
     """
 
-    largest_bytes: ClassVar[int] = 64 << 10  # 64 sealed keys, and sums of 255 columns
-    type: Literal["commingle/mask"] = "commingle/mask"
+    largest_bytes: ClassVar[int] = 64 << 10  # sums of 255 columns
+    type: Literal["commingle/columns"] = "commingle/columns"
     version: Version = 1
     spec: Digest
     party: Name
-    deal: Digest
-    commitment: Digest
+    approvals: Digest
     body_sha256: Digest
-    keys: dict[Name, SealedSecret]
     sums: Annotated[Sums | None, LEFT_OUT] = None
 
 
-class Countersignature(WireModel):
-    """A party has opened and checked every mask of this transcript."""
+class ReplyStatement(WireModel):
+    """A party's signature under what it replies to those before it.
 
-    type: Literal["commingle/countersignature"] = "commingle/countersignature"
+    Attributes:
+        columns: digest of the set of columns that it has seen (`columns_digest`).
+        body_sha256: of all parts, one after the other in the order of owners (none of the first party).
+        parts: SHA-256 of what each owner is sent.
+    """
+
+    largest_bytes: ClassVar[int] = 64 << 10
+    type: Literal["commingle/reply"] = "commingle/reply"
     version: Version = 1
     spec: Digest
     party: Name
-    transcript: Digest
+    columns: Digest
+    body_sha256: Digest
+    parts: dict[Name, Digest]
 
 
-def open_deal(exchange: Exchange, envelope: Envelope, coordinator: VerifyingKey) -> Verified[DealStatement]:
-    """The verified deal of this exchange. Raises SignatureError, DocumentError."""
-    deal = open_envelope(envelope, DealStatement, kind="deal", keys=[coordinator])
-    document = deal.document
-    about = (document.spec, document.approvals, set(document.packages))
-    if about != (exchange.spec.digest, exchange.approved, set(exchange.parties)):
-        raise DocumentError("the deal is for another release or other parties", remedy="Propose a new release.")
-    return deal
+def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ColumnsStatement]:
+    """That party's verified statement, the ciphertexts themselves not read. Raises SignatureError, DocumentError."""
+    share = exchange.spec.document.party(party)
+    columns = open_envelope(envelope, ColumnsStatement, kind="columns", keys=[share.verifying_key])
+    require_about(columns, party=party, spec=exchange.spec.digest)
+    if columns.document.approvals != exchange.approved:
+        raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
+    stage = first_stage_of(exchange.spec.document, share)
+    if len(columns.document.sums or ()) != (0 if stage is None else stage.size):
+        raise DocumentError(f"the columns of {party} have not the sums of its first stage", remedy=_REMEDY)
+    return columns
 
 
-def open_mask(exchange: Exchange, envelope: Envelope, party: str) -> Verified[MaskStatement]:
-    """That party's verified mask statement, the mask itself not opened. Raises SignatureError, DocumentError."""
+def columns_digest(exchange: Exchange, columns: Mapping[str, Envelope]) -> str:
+    """Digest of every party's verified columns: all of an exchange have the same, or it ends.
+
+    Raises:
+        ExchangeError: some are missing.
+        SignatureError, DocumentError: some are not what they must be.
+    """
+    _require_all(exchange, columns, "columns")
+    return _set_digest(exchange, {name: open_columns(exchange, columns[name], name).digest for name in columns})
+
+
+def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ReplyStatement]:
+    """That party's verified statement, no part read. Raises SignatureError, DocumentError."""
     key = exchange.spec.document.party(party).verifying_key
-    mask = open_envelope(envelope, MaskStatement, kind="mask", keys=[key])
-    require_about(mask, party=party, spec=exchange.spec.digest)
-    if set(mask.document.keys) != set(exchange.parties):
-        raise DocumentError(f"the mask of {party} is not sealed to every party", remedy="Propose a new release.")
-    stage = first_stage_of(exchange.spec.document, exchange.spec.document.party(party))
-    if len(mask.document.sums or ()) != (0 if stage is None else stage.size):
-        raise DocumentError(f"the mask of {party} has not the sums of its first stage", remedy="Propose a new release.")
-    return mask
+    reply = open_envelope(envelope, ReplyStatement, kind="reply", keys=[key])
+    require_about(reply, party=party, spec=exchange.spec.digest)
+    if set(reply.document.parts) != set(exchange.owners(party)):
+        raise DocumentError(f"the reply of {party} is not to every party before it", remedy=_REMEDY)
+    return reply
 
 
-def open_countersignature(exchange: Exchange, envelope: Envelope, party: str) -> Verified[Countersignature]:
-    """That party's verified countersignature. Raises SignatureError, DocumentError."""
-    key = exchange.spec.document.party(party).verifying_key
-    signed = open_envelope(envelope, Countersignature, kind="countersignature", keys=[key])
-    return require_about(signed, party=party, spec=exchange.spec.digest)
+def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
+    """Digest of everything that was sent: what every block of a release states, and so what its parties agree on.
+
+    Raises:
+        ExchangeError: something is missing, or a reply is to other columns.
+        SignatureError, DocumentError: something is not what it must be.
+    """
+    seen = columns_digest(exchange, columns)
+    _require_all(exchange, replies, "reply")
+    opened = {name: open_reply_statement(exchange, replies[name], name) for name in exchange.parties}
+    for name, reply in opened.items():
+        if reply.document.columns != seen:
+            raise ExchangeError(f"{name} was shown other columns", remedy=_REMEDY)
+    return _digest(exchange, "transcript", seen, *(reply.digest for reply in opened.values()))
+
+
+def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], replies: Mapping[str, str]) -> str:
+    """The same from the digests of what was sent, by party, as a coordinator's history has them."""
+    seen = _set_digest(exchange, columns)
+    return _digest(exchange, "transcript", seen, *(replies.get(name, "") for name in exchange.parties))
+
+
+def _set_digest(exchange: Exchange, columns: Mapping[str, str]) -> str:
+    return _digest(exchange, "columns-set", *(columns.get(name, "") for name in exchange.parties))
+
+
+def _digest(exchange: Exchange, purpose: str, *facts: str) -> str:
+    return sha256(exchange.info(purpose, *facts)).hexdigest()
+
+
+def _require_all(exchange: Exchange, sent: Mapping[str, Envelope], what: str) -> None:
+    missing = [name for name in exchange.parties if name not in sent]
+    if missing:
+        raise ExchangeError(f"no {what} by {', '.join(missing)} yet", remedy="Wait for it.")

@@ -1,7 +1,7 @@
-"""What a party uploads after the exchange: its shares, its mask and its noise in one block (p x d).
+"""What a party uploads after the exchange (p x d): its own block, and its cross blocks with the parties after it.
 
-For i before j, with A, C of the deal, U = X - A, E noise and M a mask that only the two know:
-i submits A_i^T U_j + C_i + E_i + M (transposed, in its own columns), j submits U_i^T X_j + C_j + E_j - M.
+A cross block is in the columns of the party that comes first, with the noise of both; the rows of parties before it are
+zero in a party's columns. So M + M^T is the release, and nothing needs to be unmasked.
 """
 
 from collections.abc import Mapping
@@ -9,64 +9,51 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.mechanisms.moments.block import places
-from commingle.shared.mechanisms.moments.exchange.agreement import Agreement
-from commingle.shared.mechanisms.moments.exchange.deal import Hand
-from commingle.shared.mechanisms.moments.exchange.ring import Pad, Rows, Words, added, inner, side_by_side
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.mechanisms.moments.block import block_noise, places
+from commingle.shared.mechanisms.moments.exchange.products import Rows
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
+_ROWS = 1 << 14  # 2^14 products of 2^28 at most: exact in floating point
 
-def share(exchange: Exchange, *, party: str, hand: Hand, masked: Mapping[str, Rows]) -> Words:
-    """The block before noise and mask: linear terms, own block, share of every cross block. Secret.
+
+def own_moments(exchange: Exchange, *, party: str, rows: Rows) -> NDArray[np.int64]:
+    """Linear terms 2^f 1^T X, then X^T X: (1 + d) x d, exact and without noise. Secret."""
+    spec = exchange.spec.document
+    d = exchange.columns(party)
+    linear, own = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
+    for start in range(0, spec.n, _ROWS):
+        block = rows(start, min(start + _ROWS, spec.n)).astype(np.float64)
+        own += (block.T @ block).astype(np.int64)
+        linear += block.sum(axis=0).astype(np.int64)
+    return np.vstack([linear << spec.fraction_bits, own])
+
+
+def submission(
+    exchange: Exchange,
+    *,
+    party: str,
+    moments: NDArray[np.int64],
+    opened: Mapping[str, NDArray[np.int64]],
+    sigma: int,
+    draw: Sampler,
+) -> NDArray[np.int64]:
+    """The block that is signed and uploaded, noise added to every entry of it. Made once, and stored.
 
     Args:
         exchange: spec and approvals.
         party: whose block it is.
-        hand: what the deal gave it.
-        masked: every party's U, its own too, commitments checked.
+        moments: its `own_moments`.
+        opened: by party after it, what `products.open_part` found.
+        sigma: of the block.
+        draw: sampler of Gaussian noise on a lattice, seeded by the operating system, after the debit.
     """
     spec = exchange.spec.document
-    place = exchange.parties.index(party)
-    own = added(masked[party], hand.pad)
-    before = [_constant(2**spec.fraction_bits), *(masked[name] for name in exchange.parties[:place]), own]
-    after = [masked[name] for name in exchange.parties[place + 1 :]]
-    # 2^f 1^T X_j, U_i^T X_j and X_j^T X_j, then U_i^T A_j
-    block = inner(side_by_side(before), own, spec.n)
-    if after:
-        block = np.vstack([block, inner(side_by_side(after), hand.pad, spec.n)])
-    for name, shared in hand.shares.items():
-        block[places(spec)[name]] += shared
+    later = exchange.evaluators(party)
+    block = block_noise(spec, spec.party(party), sigma=sigma, draw=draw, others=later)
+    at = places(spec)
+    block[0] += moments[0]
+    block[at[party]] += moments[1:]
+    for name in later:
+        block[at[name]] += opened[name].T
     return block
-
-
-def mask(exchange: Exchange, *, party: str, key: RoundKey, agreement: Agreement) -> Words:
-    """What hides the cross shares from the coordinator until both are added: p x d, zero elsewhere."""
-    spec = exchange.spec.document
-    block = np.zeros((len(spec.columns), exchange.columns(party)), np.uint64)
-    place = exchange.parties.index(party)
-    for index, name in enumerate(exchange.parties):
-        if name == party:
-            continue
-        secret, rows = key.agree(exchange.round_key(name)), places(spec)[name]
-        if index < place:
-            block[rows] -= _pairwise(exchange, name, party, secret, agreement)
-        else:
-            block[rows] += _pairwise(exchange, party, name, secret, agreement).T
-    return block
-
-
-def submission(share: Words, mask: Words, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The block that is signed and uploaded: the sum mod 2^64, read as signed. Stored before it is sent, made once."""
-    return (share + mask + noise.astype(np.uint64)).astype(np.int64)
-
-
-def _pairwise(exchange: Exchange, first: str, second: str, secret: bytes, agreement: Agreement) -> Words:
-    """M of a pair, d_first x d_second."""
-    info, salt = exchange.info("pairwise-mask", first, second), bytes.fromhex(agreement.transcript)
-    pad = Pad(secret, info=info, columns=exchange.columns(second), salt=salt)
-    return pad(0, exchange.columns(first))
-
-
-def _constant(value: int) -> Rows:
-    return lambda start, stop: np.full((stop - start, 1), value, np.uint64)

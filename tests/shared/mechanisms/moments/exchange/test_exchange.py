@@ -1,8 +1,10 @@
-"""The whole exchange: what comes out, what each attack meets, what each onlooker sees."""
+"""The whole exchange: what comes out, what is refused and who is named for it, what is signed."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
-from itertools import combinations
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,126 +12,183 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, VerificationError
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.errors import (
+    DeviationError,
+    DocumentError,
+    ExchangeError,
+    SignatureError,
+    SpecError,
+    VerificationError,
+)
+from commingle.shared.documents.spec import PartySpec
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.block import MOMENTS, open_matrix, places
-from commingle.shared.mechanisms.moments.exchange.agreement import agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import open_package
-from commingle.shared.mechanisms.moments.exchange.documents import open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import MaskReader, MaskSealer, MaskSecret, body_size, open_secret
-from commingle.shared.mechanisms.moments.exchange.ring import Pad, inner, rows_of, subtracted
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey, seal_to
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.block import MOMENTS, block_noise, cross_noise, open_matrix, places
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    columns_digest,
+    open_columns,
+    open_reply_statement,
+    recorded_transcript,
+)
+from commingle.shared.mechanisms.moments.exchange.products import Received
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.release.matrix import assemble
-from commingle.shared.release.plan import plan_block, plan_blocks
+from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.verification import verify_release
+from commingle.shared.ring.layout import Layout, byte_count
+from commingle.shared.ring.parameters import ENTRY_LIMIT
 from tests.shared.mechanisms.moments.exchange.world import (
     KEYS,
     NAMES,
     NUMBERS,
     SEX,
+    STAGED,
     THREE,
     WHITENED,
-    Block,
     World,
-    approval,
-    entropy,
     exchanged,
+    numbers,
     party_spec,
     published,
-    redealt,
+    received,
+    second_moment,
+    silence,
     spec_of,
     start,
 )
 from tests.world.noise import seeded_noise
+from tests.world.ring import seeded
 
 SPEC = spec_of()
+PAIR = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=300)
+PRIMES = Layout(b"", 1, 1).parameters.primes
 
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return exchanged(SPEC)
+    return exchanged(SPEC, draw=seeded_noise(3))
 
 
-def noises(spec: ReleaseSpec, seed: int = 3) -> dict[str, Block]:
-    draw = seeded_noise(seed)
-    return {p.name: MOMENTS.noise(spec, p, sigma=plan_block(spec, p).sigma, draw=draw) for p in spec.parties}
+@cache
+def exchanged_pair() -> World:
+    return exchanged(PAIR)
 
 
-def second_moment(world: World) -> Block:
-    """S in steps, computed where all rows are in one place."""
-    spec = world.spec.document
-    ones = np.full((spec.n, 1), 2**spec.fraction_bits)
-    whole: Block = np.hstack([ones, *(world.rows[name] for name in world.exchange.parties)])
-    return whole.T @ whole
+@pytest.fixture
+def pair() -> World:
+    return exchanged_pair()
 
 
 # --- what comes out -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parties", [THREE, WHITENED], ids=["plain", "whitened"])
+@pytest.mark.parametrize("parties", [THREE, WHITENED, STAGED], ids=["plain", "whitened", "two stages"])
 def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(parties: tuple[PartySpec, ...]) -> None:
     spec = spec_of(parties)
-    world, drawn = exchanged(spec), noises(spec)
-    matrix = assemble(spec, [world.submission(name, drawn[name]) for name in NAMES])
-    nothing = np.zeros(len(spec.columns), np.int64)
-    expected = second_moment(world) + open_matrix(spec, np.column_stack([nothing, *drawn.values()]))
+    world = exchanged(spec, draw=seeded_noise(3))
+    blocks = {name: world.submission(name, seeded_noise([4, i])) for i, name in enumerate(NAMES)}
+    expected, at = second_moment(world), places(spec)
+    for i, party in enumerate(spec.parties):
+        later = world.exchange.evaluators(party.name)
+        noise = block_noise(spec, party, sigma=world.sigma(party.name), draw=seeded_noise([4, i]), others=later)
+        own = at[party.name]
+        expected[:, own] += noise
+        expected[own] += noise.T
+        expected[own, own] -= noise[own].T
+    for (owner, evaluator), noise in world.noises.items():
+        expected[at[owner], at[evaluator]] += noise
+        expected[at[evaluator], at[owner]] += noise.T
+    matrix = assemble(spec, [blocks[name] for name in NAMES])
     assert np.array_equal(open_matrix(spec, matrix), expected)
     found = MOMENTS.moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**14)
 
 
 def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:
-    spec = spec_of(WHITENED)
-    world, drawn = exchanged(spec), noises(spec)
-    blocks = {name: world.submission(name, drawn[name]) for name in NAMES}
-    files = published(world, blocks, dict.fromkeys(NAMES, world.seen("lab")))
-    checked = verify_release(*files, trusted_coordinator=None)
+    world = exchanged(spec_of(WHITENED), draw=seeded_noise(3))
+    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+    checked = verify_release(
+        *published(world, blocks, dict.fromkeys(NAMES, world.transcript())), trusted_coordinator=None
+    )
     mixtures = ("whitened[age]", "whitened[bmi]", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
     assert checked.moments.columns == ("(intercept)", *mixtures, "sex")
 
 
 def test_published_release_verifies_and_other_transcripts_do_not(world: World) -> None:
-    drawn = noises(SPEC)
-    blocks = {name: world.submission(name, drawn[name]) for name in NAMES}
-    seen = world.seen("lab")
+    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+    seen = world.transcript()
     checked = verify_release(*published(world, blocks, dict.fromkeys(NAMES, seen)), trusted_coordinator=None)
     assert checked.moments.gram[0][0] == SPEC.n
-    assert "recover every other party's raw table" in checked.manifest.privacy.trust
+    assert "The coordinator need not be trusted with rows." in checked.manifest.privacy.trust
     for transcripts in ({**dict.fromkeys(NAMES, seen), "lab": "11" * 32}, {}, {"clinic": seen, "lab": seen}):
         with pytest.raises(VerificationError, match="one exchange"):
             verify_release(*published(world, blocks, transcripts), trusted_coordinator=None)
 
 
-def test_order_of_parties_and_row_blocks_do_not_matter_to_the_transcript(world: World) -> None:
-    assert world.seen("clinic") == world.seen("lab") == world.seen("registry")
+def test_release_of_two_stages_verifies_with_the_sums_that_were_signed_with_the_columns() -> None:
+    world = exchanged(spec_of(STAGED), draw=seeded_noise(3))
+    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+    files = published(world, blocks, dict.fromkeys(NAMES, world.transcript()))
+    checked = verify_release(*files, trusted_coordinator=None)
+    signed = {name: open_columns(world.exchange, world.columns[name], name).document.sums for name in NAMES}
+    assert dict(checked.sums) == {name: sums for name, sums in signed.items() if sums is not None}
+    assert {name: sums is None for name, sums in signed.items()} == {"clinic": False, "lab": True, "registry": False}
 
 
-@pytest.mark.parametrize("parties", [THREE[:1], THREE[:2]])
-def test_one_or_two_parties_suffice(parties: tuple[object, ...]) -> None:
-    spec = spec_of(THREE[: len(parties)], n=50)
-    small = exchanged(spec)
-    blocks = [small.submission(p.name, np.zeros((len(spec.columns), len(p.columns)), np.int64)) for p in spec.parties]
-    assert np.array_equal(open_matrix(spec, assemble(spec, blocks)), second_moment(small))
+def shapes() -> st.SearchStrategy[tuple[int, tuple[int, ...]]]:
+    return st.tuples(st.integers(2, 300), st.lists(st.integers(1, 20), min_size=1, max_size=3).map(tuple))
 
 
-@settings(max_examples=20)
-@given(st.sampled_from([1, 2, 4095, 4096, 4097]), st.integers(0, 2**32), st.data())
-def test_shares_cancel_mod_2_to_the_64_for_any_words(n: int, seed: int, data: st.DataObject) -> None:
+@given(shapes(), st.integers(0, 2**32), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_release_without_noise_is_the_second_moment_exactly(
+    shape: tuple[int, tuple[int, ...]], seed: int, extreme: bool
+) -> None:
+    n, widths = shape
+    parties = tuple(party_spec(name, *numbers(name, d)) for name, d in zip(NAMES, widths, strict=False))
     random = np.random.default_rng(seed)
-    d = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=2))
-    x = [random.integers(-(2**63), 2**63 - 1, (n, width), endpoint=True) for width in d]
-    a = [random.integers(0, 2**64 - 1, (n, width), np.uint64, endpoint=True) for width in d]
-    c = random.integers(0, 2**64 - 1, (d[0], d[1]), np.uint64, endpoint=True)
-    rows, pads = [rows_of(part) for part in x], [rows_of(pad) for pad in a]
-    u = [subtracted(r, p) for r, p in zip(rows, pads, strict=True)]
-    first = inner(pads[0], u[1], n) + c
-    second = inner(u[0], rows[1], n) + inner(pads[0], pads[1], n) - c
-    exact = [[sum(int(p) * int(q) for p, q in zip(left, right, strict=True)) for right in x[1].T] for left in x[0].T]
-    assert (first + second).tolist() == [[value % 2**64 for value in row] for row in exact]
+    rows = {p.name: random.integers(-ENTRY_LIMIT, ENTRY_LIMIT, (n, len(p.columns)), endpoint=True) for p in parties}
+    if extreme:
+        rows = {name: np.where(found < 0, -ENTRY_LIMIT, ENTRY_LIMIT) for name, found in rows.items()}
+    world = exchanged(spec_of(parties, n=n), rows)
+    blocks = [world.submission(party.name, silence) for party in parties]
+    opened = open_matrix(world.spec.document, assemble(world.spec.document, blocks))
+    assert opened.tolist() == exact(world)
+
+
+def exact(world: World) -> list[list[int]]:
+    """S in Python integers."""
+    spec = world.spec.document
+    columns = [[1 << spec.fraction_bits] * spec.n]
+    for name in world.exchange.parties:
+        columns += world.rows[name].T.tolist()
+    return [[sum(x * y for x, y in zip(left, right, strict=True)) for right in columns] for left in columns]
+
+
+def test_rows_of_many_blocks_have_exact_moments_too() -> None:
+    parties = tuple(party_spec(name, *numbers(name, d)) for name, d in (("clinic", 16), ("lab", 17)))
+    random, n = np.random.default_rng(9), 9000
+    rows = {p.name: random.integers(-ENTRY_LIMIT, ENTRY_LIMIT, (n, len(p.columns)), endpoint=True) for p in parties}
+    world = exchanged(spec_of(parties, n=n), rows)
+    assert len(list(world.exchange.layout("clinic").blocks())) > 2
+    blocks = [world.submission(name, silence) for name in ("clinic", "lab")]
+    opened = open_matrix(world.spec.document, assemble(world.spec.document, blocks))
+    assert np.array_equal(opened, second_moment(world))
+
+
+def test_own_moments_are_exact_where_sums_exceed_what_a_float_holds() -> None:
+    n = (1 << 14) + 3
+    rows = {"registry": np.full((n, 1), ENTRY_LIMIT)}
+    world = start(spec_of((party_spec("registry", SEX),), n=n), rows)
+    found = own_moments(world.exchange, party="registry", rows=world.rows_of("registry"))
+    assert found.tolist() == [[n * ENTRY_LIMIT << 14], [n * ENTRY_LIMIT**2]]
+
+
+def test_a_party_uploads_nothing_in_the_rows_of_parties_before_it(world: World) -> None:
+    at = places(SPEC)
+    block = world.submission("lab", seeded_noise(4))
+    assert not block[at["clinic"]].any()
+    assert block[at["lab"]].all()
+    assert block[at["registry"]].all()
 
 
 def test_opened_entries_read_back_as_signed_up_to_the_correctness_bound() -> None:
@@ -148,262 +207,349 @@ def test_entry_farther_out_than_data_and_noise_is_refused_and_one_at_the_limit_i
         matrix[clinic, lab] = sign * (50 * 4**14 + 13 * sum(sigmas))
         MOMENTS.moments(spec, sigmas, matrix)
         matrix[clinic, lab] += sign
-        with pytest.raises(VerificationError, match="add up"):
+        with pytest.raises(VerificationError, match="no moments of such data"):
             MOMENTS.moments(spec, sigmas, matrix)
     asymmetric = np.zeros_like(matrix)
     asymmetric[clinic, clinic + 1] = 1
-    with pytest.raises(VerificationError, match="add up"):
+    with pytest.raises(VerificationError, match="no moments of such data"):
         MOMENTS.moments(spec, sigmas, asymmetric)
 
 
-# --- what attacks meet ----------------------------------------------------------------------------------------------
+# --- what is made once ----------------------------------------------------------------------------------------------
 
 
-def test_mask_made_under_another_deal_is_not_countersigned(world: World) -> None:
-    again = redealt(world, seed=99)
-    again.masked("lab")
-    mixed = replace(world, masks={**world.masks, "lab": again.masks["lab"]}, bodies={**world.bodies, **again.bodies})
-    with pytest.raises(ExchangeError, match="one deal"):
-        mixed.seen("clinic")
+def counting(entropy: Callable[[int], bytes]) -> tuple[Callable[[int], bytes], list[int]]:
+    """The same entropy, and what it was asked for."""
+    asked: list[int] = []
+
+    def read(count: int) -> bytes:
+        asked.append(count)
+        return entropy(count)
+
+    return read, asked
 
 
-def test_package_of_another_deal_party_or_release_is_refused(world: World) -> None:
-    statement = open_deal(world.exchange, world.deal, KEYS["coordinator"].verifying_key)
-    other = redealt(world, seed=99)
-    for package in (other.dealt.packages["lab"], world.dealt.packages["clinic"], b""):
-        with pytest.raises(ExchangeError, match="not the one that was signed"):
-            open_package(world.exchange, statement, package, party="lab", key=world.round_keys["lab"])
-    with pytest.raises(ExchangeError, match="not sealed"):
-        open_package(
-            world.exchange, statement, world.dealt.packages["lab"], party="lab", key=world.round_keys["clinic"]
-        )
-    with pytest.raises(DocumentError, match="another release"):
-        open_deal(exchanged(spec_of(n=60)).exchange, world.deal, KEYS["coordinator"].verifying_key)
-    with pytest.raises(SignatureError):
-        open_deal(world.exchange, world.deal, KEYS["stranger"].verifying_key)
-
-
-@pytest.mark.parametrize("contents", [b"{}", b"[]", b'{"pad":"' + b"00" * 32 + b'","seeds":{},"shares":{}}'])
-def test_package_with_other_contents_is_refused_as_a_document(world: World, contents: bytes) -> None:
-    info = world.exchange.info("deal", "lab", world.exchange.round_key("lab"))
-    box = seal_to(world.exchange.round_key("lab"), contents, info)
-    document = world.dealt.statement.model_copy(
-        update={"packages": {**world.dealt.statement.packages, "lab": sha256(box).hexdigest()}}
+def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_message(pair: World) -> None:
+    """So a retry must send what was stored: a message made again is another one, about the same rows."""
+    zero = np.zeros((2, 1), np.int64)
+    makers: tuple[Callable[[Callable[[int], bytes]], bytes], ...] = (
+        lambda entropy: pair.ciphertexts("clinic", entropy),
+        lambda entropy: pair.part("clinic", "registry", zero, entropy=entropy),
     )
-    signed = seal(document, kind="deal", key=KEYS["coordinator"])
-    statement = open_deal(world.exchange, signed, KEYS["coordinator"].verifying_key)
-    with pytest.raises(DocumentError):
-        open_package(world.exchange, statement, box, party="lab", key=world.round_keys["lab"])
+    for make in makers:
+        entropy, asked = counting(seeded(1))
+        first = make(entropy)
+        assert asked == [32]
+        assert make(seeded(1)) == first
+        other = np.frombuffer(make(seeded(2)), "<u4") != np.frombuffer(first, "<u4")
+        assert other.mean() > 0.9, "errors are seldom the same, and floods never"
 
 
-@pytest.mark.parametrize("at", [0, 4096 * 2 * 8 + 3, -1])
-def test_altered_mask_is_refused(world: World, at: int) -> None:
-    body = bytearray(world.bodies["clinic"])
+def test_the_last_party_encrypts_nothing_and_the_first_replies_nothing(world: World) -> None:
+    entropy, asked = counting(seeded(1))
+    assert world.ciphertexts("registry", entropy) == b""
+    assert asked == []
+    assert world.parts["clinic"] == {}
+    assert world.exchange.columns_size("registry") == world.exchange.reply_size("clinic") == 0
+
+
+def test_messages_have_the_sizes_and_places_that_follow_from_the_spec(world: World) -> None:
+    exchange = world.exchange
+    for name in NAMES:
+        assert len(world.bodies[name]) == exchange.columns_size(name)
+        whole = b"".join(world.parts[name].values())
+        assert len(whole) == exchange.reply_size(name)
+        for owner, part in world.parts[name].items():
+            offset, size = exchange.part_place(owner, name)
+            assert whole[offset : offset + size] == part
+
+
+def test_no_two_owners_releases_or_sets_of_approvals_share_a_layout(world: World) -> None:
+    others = (world, start(spec_of(n=4099)), start(SPEC, head="11" * 32))
+    labels = {other.exchange.layout(name).label for other in others for name in NAMES}
+    assert len(labels) == len(others) * len(NAMES)
+
+
+# --- who is named for what ------------------------------------------------------------------------------------------
+
+
+def unreduced(body: bytes, at: int, plane: int = 0) -> bytes:
+    """With one residue of a plane that is not below its prime."""
+    return body[:at] + PRIMES[plane].to_bytes(4, "little") + body[at + 4 :]
+
+
+COLUMNS_FAULTS: Mapping[str, Callable[[bytes], bytes]] = {
+    "unreduced residue in the key": lambda body: unreduced(body, 0),
+    "unreduced residue in a block": lambda body: unreduced(body, byte_count((5, 8192))),
+    "last residue not below the last prime": lambda body: unreduced(body, len(body) - 4, 4),
+    "a word less": lambda body: body[:-4],
+    "a word more": lambda body: body + bytes(4),
+    "no block": lambda body: body[: byte_count((5, 8192))],
+    "half of the key": lambda body: body[:1000],
+    "nothing": lambda _: b"",
+}
+PART_FAULTS: Mapping[str, Callable[[bytes], bytes]] = {
+    "unreduced residue": lambda body: unreduced(body, 0),
+    "last residue not below its prime": lambda body: unreduced(body, len(body) - 4, 2),
+    "a word less": lambda body: body[:-4],
+    "a word more": lambda body: body + bytes(4),
+    "another word in what is opened": lambda body: body[:-4] + bytes(4),
+    "nothing": lambda _: b"",
+}
+
+
+@pytest.mark.parametrize("fault", COLUMNS_FAULTS)
+def test_columns_that_are_no_ciphertexts_are_their_owners_deviation_if_signed_and_altered_if_not(
+    pair: World, fault: str
+) -> None:
+    zero, wrong = np.zeros((2, 1), np.int64), COLUMNS_FAULTS[fault](pair.bodies["clinic"])
+    with pytest.raises(DeviationError, match="clinic") as refused:
+        pair.part("clinic", "registry", zero, body=received(wrong, "clinic"))
+    assert refused.value.party == "clinic"
+    with pytest.raises(ExchangeError, match="what clinic sent was altered") as altered:
+        pair.part("clinic", "registry", zero, body=received(wrong, "clinic", signed=pair.bodies["clinic"]))
+    assert not isinstance(altered.value, DeviationError)
+
+
+@pytest.mark.parametrize("fault", PART_FAULTS)
+def test_part_that_is_no_reply_is_its_evaluators_deviation_if_signed_and_altered_if_not(
+    pair: World, fault: str
+) -> None:
+    whole = pair.parts["registry"]["clinic"]
+    wrong = PART_FAULTS[fault](whole)
+    with pytest.raises(DeviationError, match="registry") as refused:
+        pair.open("clinic", "registry", received(wrong, "registry"))
+    assert refused.value.party == "registry"
+    with pytest.raises(ExchangeError, match="what registry sent was altered") as altered:
+        pair.open("clinic", "registry", received(wrong, "registry", signed=whole))
+    assert not isinstance(altered.value, DeviationError)
+
+
+@pytest.mark.parametrize("at", [0, 4 * 8192 * 3 + 5, byte_count((5, 8192)) + 11, -1])
+def test_one_flipped_bit_on_the_way_is_altered_and_nothing_is_replied(pair: World, at: int) -> None:
+    whole = pair.bodies["clinic"]
+    body = bytearray(whole)
     body[at] ^= 1
     with pytest.raises(ExchangeError, match="altered"):
-        replace(world, bodies={**world.bodies, "clinic": bytes(body)}).read("lab", "clinic")
+        pair.part("clinic", "registry", np.zeros((2, 1), np.int64), body=received(bytes(body), "clinic", signed=whole))
 
 
-def test_truncated_mask_is_refused(world: World) -> None:
-    cut = world.bodies["clinic"][:-40]
+def test_evaluators_part_for_ciphertexts_of_another_release_opens_beyond_the_bound(pair: World) -> None:
+    """What an evaluator computes with other ciphertexts than the owner's is noise of the whole modulus to the owner."""
+    other = exchanged(spec_of(PAIR.parties, n=299), {n: rows[:299] for n, rows in pair.rows.items()})
+    with pytest.raises(DeviationError, match="beyond its bound") as refused:
+        pair.open("clinic", "registry", received(other.parts["registry"]["clinic"], "registry"))
+    assert refused.value.party == "registry"
+
+
+def test_part_for_another_owners_key_opens_beyond_the_bound() -> None:
+    parties = (party_spec("clinic", *NUMBERS), party_spec("lab", *numbers("lab", 2)), party_spec("registry", SEX))
+    world = exchanged(spec_of(parties, n=50))
+    with pytest.raises(DeviationError, match="beyond its bound") as refused:
+        world.open("clinic", "registry", received(world.parts["registry"]["lab"], "registry"))
+    assert refused.value.party == "registry"
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_part_that_opens_at_the_bound_is_read_and_one_beyond_is_refused(pair: World, sign: int) -> None:
+    products = pair.rows["clinic"].T @ pair.rows["registry"]
+    for beyond in (0, 1):
+        noise = sign * (pair.largest("registry") + beyond) - products
+        body = received(pair.part("clinic", "registry", noise), "registry")
+        if beyond:
+            with pytest.raises(DeviationError, match="beyond its bound") as refused:
+                pair.open("clinic", "registry", body)
+            assert refused.value.party == "registry"
+        else:
+            assert np.array_equal(pair.open("clinic", "registry", body), products + noise)
+
+
+def test_largest_noise_on_the_largest_products_is_not_refused() -> None:
+    rows = {"clinic": np.full((300, 2), ENTRY_LIMIT), "registry": np.full((300, 1), ENTRY_LIMIT)}
+    world = start(PAIR, rows)
+    world.encrypt("clinic")
+    most = cross_noise(
+        PAIR,
+        PAIR.party("registry"),
+        2,
+        sigma=world.sigma("registry"),
+        draw=lambda scale, count: np.full(count, 13 * scale),
+    )
+    opened = world.open("clinic", "registry", received(world.part("clinic", "registry", most), "registry"))
+    assert np.array_equal(opened, 300 * ENTRY_LIMIT**2 + most)
+
+
+@given(st.lists(st.integers(1, 200_000), max_size=12), st.integers(1, 500_000))
+@settings(max_examples=15, deadline=None)
+def test_bytes_may_come_in_pieces_of_any_sizes(cuts: list[int], size: int) -> None:
+    world = exchanged_pair()
+    whole = world.bodies["clinic"]
+    edges = sorted({0, len(whole), *(cut % len(whole) for cut in cuts)})
+    pieces = [whole[a:b] for a, b in pairwise(edges)]
+    body = Received([b"", *pieces, b""], sender="clinic", signed=sha256(whole).hexdigest())
+    part = world.part("clinic", "registry", np.zeros((2, 1), np.int64), body=body)
+    assert part == world.parts["registry"]["clinic"]
+    expected = world.rows["clinic"].T @ world.rows["registry"]
+    assert np.array_equal(world.open("clinic", "registry", received(part, "registry", size=size)), expected)
+
+
+def test_pieces_in_another_order_are_altered(pair: World) -> None:
+    whole = pair.bodies["clinic"]
+    key = byte_count((5, 8192))
+    body = Received([whole[key:], whole[:key]], sender="clinic", signed=sha256(whole).hexdigest())
     with pytest.raises(ExchangeError, match="altered"):
-        replace(world, bodies={**world.bodies, "clinic": cut}).read("lab", "clinic")
+        pair.part("clinic", "registry", np.zeros((2, 1), np.int64), body=body)
 
 
-def test_sealer_refuses_a_second_body_under_its_key(world: World) -> None:
-    sealer = MaskSealer(world.exchange, party="lab", secret=MaskSecret.draw(entropy(1)))
-    list(sealer.body(rows_of(world.rows["lab"])))
-    with pytest.raises(ValueError, match="once"):
-        list(sealer.body(rows_of(world.rows["lab"])))
-
-
-def test_body_has_the_size_that_follows_from_the_spec(world: World) -> None:
-    for name in NAMES:
-        assert len(world.bodies[name]) == body_size(world.exchange, name)
-
-
-def test_party_that_shows_different_rows_to_different_parties_is_found_out(world: World) -> None:
-    """The same commitment over another U, and another commitment: the first fails at once, the second at agreement."""
-    statement = open_mask(world.exchange, world.masks["clinic"], "clinic")
-    secret = open_secret(world.exchange, statement, recipient="clinic", key=world.round_keys["clinic"])
-    sealer = MaskSealer(world.exchange, party="clinic", secret=secret)
-    other = b"".join(sealer.body(rows_of(world.rows["clinic"])))
-    with pytest.raises(ExchangeError, match="not the one it signed"):
-        replace(world, bodies={**world.bodies, "clinic": other}).read("lab", "clinic")
-
-    twice = replace(world, bodies=dict(world.bodies), masks=dict(world.masks))
-    twice.masked("clinic", seed=50)
-    signed = {"clinic": world.countersigned("clinic"), "lab": world.countersigned("lab")}
-    signed["registry"] = twice.countersigned("registry")
-    with pytest.raises(ExchangeError, match="registry saw another exchange"):
-        agreed(world.exchange, transcript=world.seen("lab"), countersignatures=signed)
-
-
-def test_mask_signed_by_another_or_for_others_is_refused(world: World) -> None:
-    statement = open_mask(world.exchange, world.masks["clinic"], "clinic").document
-    with pytest.raises(SignatureError):
-        open_mask(world.exchange, seal(statement, kind="mask", key=KEYS["lab"]), "clinic")
-    with pytest.raises(DocumentError, match="another release or party"):
-        open_mask(world.exchange, seal(statement, kind="mask", key=KEYS["lab"]), "lab")
-    fewer = statement.model_copy(update={"keys": {"lab": statement.keys["lab"]}})
-    with pytest.raises(DocumentError, match="every party"):
-        open_mask(world.exchange, seal(fewer, kind="mask", key=KEYS["clinic"]), "clinic")
-
-
-def test_secret_sealed_to_one_recipient_opens_for_no_other_and_under_no_other_commitment(world: World) -> None:
-    statement = open_mask(world.exchange, world.masks["clinic"], "clinic")
-    with pytest.raises(ExchangeError):
-        open_secret(world.exchange, statement, recipient="lab", key=world.round_keys["registry"])
-    keys = {**statement.document.keys, "registry": statement.document.keys["lab"]}
-    for changes in ({"keys": keys}, {"commitment": "11" * 32}, {"body_sha256": "11" * 32}):
-        other = replace(statement, document=statement.document.model_copy(update=changes))
-        with pytest.raises(ExchangeError):
-            open_secret(world.exchange, other, recipient="registry", key=world.round_keys["registry"])
-
-
-def test_nobody_submits_before_every_party_has_countersigned(world: World) -> None:
-    seen = world.seen("lab")
-    signed = {name: world.countersigned(name) for name in NAMES}
-    assert agreed(world.exchange, transcript=seen, countersignatures=signed).transcript == seen
-    for missing in NAMES:
-        others = {name: envelope for name, envelope in signed.items() if name != missing}
-        with pytest.raises(ExchangeError, match=f"{missing} has not"):
-            agreed(world.exchange, transcript=seen, countersignatures=others)
-    forged = seal(
-        countersignature(world.exchange, party="lab", transcript=seen), kind="countersignature", key=KEYS["clinic"]
-    )
-    with pytest.raises(SignatureError):
-        agreed(world.exchange, transcript=seen, countersignatures={**signed, "lab": forged})
-
-
-def test_transcript_changes_with_everything_it_stands_for(world: World) -> None:
-    masks = {name: open_mask(world.exchange, world.masks[name], name) for name in NAMES}
-    seen = {transcript(world.exchange, deal=world.deal.digest, masks=masks)}
-    for name in NAMES:
-        document = masks[name].document.model_copy(update={"commitment": "11" * 32})
-        changed = {**masks, name: replace(masks[name], document=document)}
-        seen.add(transcript(world.exchange, deal=world.deal.digest, masks=changed))
-    dealt = {n: replace(m, document=m.document.model_copy(update={"deal": "11" * 32})) for n, m in masks.items()}
-    seen.add(transcript(world.exchange, deal="11" * 32, masks=dealt))
-    keys = {n: approval(world.spec.digest, n, RoundKey(entropy(8)(32)).public) for n in NAMES}
-    seen.add(transcript(Exchange.of(world.spec, keys), deal=world.deal.digest, masks=masks))
-    assert len(seen) == 6
-    with pytest.raises(ExchangeError):
-        transcript(world.exchange, deal=world.deal.digest, masks={name: masks[name] for name in NAMES[:2]})
-
-
-@pytest.mark.parametrize("key", [None, "00" * 32])
-def test_approval_without_a_usable_round_key_is_refused(world: World, key: str | None) -> None:
-    approvals = {name: approval(world.spec.digest, name, key) for name in NAMES}
-    with pytest.raises((DocumentError, ExchangeError), match="round key"):
-        seal_to(Exchange.of(world.spec, approvals).round_key("lab"), b"", b"")
-
-
-def test_round_key_of_small_order_agrees_on_nothing(world: World) -> None:
-    with pytest.raises(ExchangeError, match="degenerate"):
-        world.round_keys["lab"].agree("00" * 32)
-
-
-# --- what each onlooker sees ----------------------------------------------------------------------------------------
-
-LONELY = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=3)
-UNIFORM_RUNS = 400  # of 2 words: 6400 bytes, 255 degrees of freedom
-
-
-def looks_uniform(words: list[bytes]) -> bool:
-    """Chi-square over byte values; a uniform source fails with probability 1e-9."""
-    counts = np.bincount(np.frombuffer(b"".join(words), np.uint8), minlength=256)
-    return bool(stats.chisquare(counts).pvalue > 1e-9)
-
-
-def test_masked_cross_shares_look_uniform_to_the_coordinator_and_unmasked_ones_repeat() -> None:
-    """One deal, one table, many round keys: what the dealer sees of a submission must not depend on the table."""
-    masked, bare = [], []
-    fixed = exchanged(LONELY)
-    readers = {name: fixed.read("clinic", name)[1] for name in fixed.exchange.parties}
-    shares = share(fixed.exchange, party="clinic", hand=fixed.hand("clinic"), masked=readers)
-    for run in range(UNIFORM_RUNS):
-        keys = {name: RoundKey(entropy(1000 + run)(32 + i)[:32]) for i, name in enumerate(fixed.exchange.parties)}
-        approvals = {name: approval(fixed.spec.digest, name, key.public) for name, key in keys.items()}
-        exchange = Exchange.of(fixed.spec, approvals)
-        hidden = mask(exchange, party="clinic", key=keys["clinic"], agreement=fixed.agreement("clinic"))
-        masked.append((shares + hidden)[3].tobytes())
-        bare.append(shares[3].tobytes())
-        assert not hidden[:3].any()
-    assert looks_uniform(masked)
-    assert not looks_uniform(bare)
-
-
-def test_masks_of_a_pair_cancel_and_differ_by_transcript(world: World) -> None:
-    agreement = world.agreement("lab")
-    blocks = [
-        mask(world.exchange, party=name, key=world.round_keys[name], agreement=agreement).astype(np.int64)
-        for name in NAMES
-    ]
-    assert not open_matrix(SPEC, np.column_stack([np.zeros(len(SPEC.columns), np.int64), *blocks])).any()
-    other = replace(agreement, transcript="11" * 32)
-    again = mask(world.exchange, party="lab", key=world.round_keys["lab"], agreement=other)
-    cross = np.delete(np.arange(1, len(SPEC.columns)), np.arange(2, 5))
-    assert np.all(again[cross] != blocks[1][cross].astype(np.uint64))
-
-
-def test_masked_rows_of_extreme_tables_look_uniform_to_the_other_parties() -> None:
-    words = []
-    for seed in range(40):
-        rows = {"clinic": np.full((100, 2), 2**14), "registry": np.full((100, 1), 2**14)}
-        world = start(spec_of(LONELY.parties, n=100), rows, seed=seed)
-        words.append(subtracted(rows_of(rows["clinic"]), world.hand("clinic").pad)(0, 100).tobytes())
-    assert looks_uniform(words)
-    assert not looks_uniform([rows["clinic"].tobytes()])
-
-
-def test_every_seed_pad_and_key_of_an_exchange_is_used_for_one_purpose(world: World) -> None:
-    """No two pads, shares or masks of a world have a common word, nor those of a second deal."""
-    pads = [world.hand(name).pad(0, 50) for name in NAMES]
-    pads += [world.hand(i).shares[j] for i, j in combinations(NAMES, 2)]
-    pads += [redealt(world, seed=99).hand(name).pad(0, 50) for name in NAMES]
-    everything = np.concatenate([pad.ravel() for pad in pads])
-    assert len(np.unique(everything)) == everything.size
-
-
-def test_pad_is_the_documented_stream_wherever_it_is_entered() -> None:
-    pad = Pad(bytes(32), info=b"x", columns=3)
-    whole = pad(0, 100)
-    for first, last in ((0, 1), (1, 2), (1, 100), (33, 66), (50, 50)):
-        assert np.array_equal(pad(first, last), whole[first:last])
-    assert sha256(whole.astype("<u8").tobytes()).hexdigest() == reference_stream(bytes(32), b"x", 100 * 3 * 8)
-
-
-def reference_stream(secret: bytes, info: bytes, size: int) -> str:
-    """HKDF and CTR written out (RFC 5869 with its default salt, SP 800-38A)."""
-    import hmac
-
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    key = hmac.digest(hmac.digest(bytes(32), secret, "sha256"), info + b"\x01", "sha256")
-    encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - building counter mode from blocks
-    stream = b"".join(encrypt.update(i.to_bytes(16, "big")) for i in range(-(-size // 16)))
-    return sha256(stream[:size]).hexdigest()
-
-
-def test_secrets_do_not_show_in_a_repr(world: World) -> None:
-    secret = MaskSecret.draw(entropy(1))
-    shown = repr([secret, world.round_keys["lab"], world.hand("lab"), world.hand("lab").pad])
-    for hidden in (secret.content_key, secret.blinding):
-        assert repr(hidden) not in shown
-        assert hidden.hex() not in shown
-    assert "array" not in shown
-
-
-@given(st.binary(max_size=300))
-@settings(max_examples=50)
-def test_arbitrary_bodies_raise_only_our_errors(data: bytes) -> None:
-    exchange = start(LONELY).exchange
-    reader = MaskReader(
-        exchange,
-        party="clinic",
-        secret=MaskSecret(bytes(32), bytes(32)),
-        read=lambda offset, size: data[offset:][:size],
-    )
+@given(st.binary(max_size=300), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_arbitrary_bytes_raise_only_our_errors(data: bytes, signed: bool) -> None:
+    world = exchanged_pair()
+    whole = None if signed else b"something else"
     with pytest.raises(CommingleError):
-        reader(0, 3)
+        world.part("clinic", "registry", np.zeros((2, 1), np.int64), body=received(data, "clinic", signed=whole))
+    with pytest.raises(CommingleError):
+        world.open("clinic", "registry", received(data, "registry", signed=whole))
+
+
+# --- what is signed -------------------------------------------------------------------------------------------------
+
+
+def test_columns_signed_by_another_or_for_others_are_refused(world: World) -> None:
+    with pytest.raises(SignatureError):
+        open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "clinic")
+    with pytest.raises(DocumentError, match="another release or party"):
+        open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "lab")
+    with pytest.raises(DocumentError, match="another release or party"):
+        open_columns(world.exchange, world.signed_columns("clinic", spec="11" * 32), "clinic")
+    with pytest.raises(DocumentError, match="another set of approvals"):
+        open_columns(world.exchange, world.signed_columns("clinic", approvals="11" * 32), "clinic")
+    again = start(SPEC, head="11" * 32)
+    with pytest.raises(DocumentError, match="another set of approvals"):
+        open_columns(again.exchange, world.columns["clinic"], "clinic")
+    assert open_columns(world.exchange, world.columns["clinic"], "clinic").envelope == world.columns["clinic"]
+
+
+@pytest.mark.parametrize(
+    ("party", "sums"), [("clinic", None), ("clinic", (1, 2, 3)), ("clinic", (1,) * 5), ("lab", (1,))]
+)
+def test_columns_without_the_sums_of_their_first_stage_are_refused(party: str, sums: tuple[int, ...] | None) -> None:
+    staged = start(spec_of(STAGED, n=400))
+    staged.bodies[party] = b""
+    with pytest.raises(DocumentError, match="sums of its first stage"):
+        open_columns(staged.exchange, staged.signed_columns(party, sums=sums), party)
+    open_columns(staged.exchange, staged.signed_columns(party), party)
+
+
+def test_reply_signed_by_another_or_not_to_every_party_before_is_refused(world: World) -> None:
+    with pytest.raises(SignatureError):
+        open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["clinic"]), "lab")
+    with pytest.raises(DocumentError, match="another release or party"):
+        open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["registry"]), "registry")
+    with pytest.raises(DocumentError, match="another release or party"):
+        open_reply_statement(world.exchange, world.signed_reply("lab", spec="11" * 32), "lab")
+    digest = "11" * 32
+    for parts in ({}, {"clinic": digest, "lab": digest}, {"clinic": digest, "registry": digest}, {"lab": digest}):
+        with pytest.raises(DocumentError, match="every party before it"):
+            open_reply_statement(world.exchange, world.signed_reply("lab", parts=parts), "lab")
+
+
+def test_nobody_agrees_before_all_columns_and_replies_are_there(world: World) -> None:
+    for missing in NAMES:
+        columns = {name: sent for name, sent in world.columns.items() if name != missing}
+        replies = {name: sent for name, sent in world.replies.items() if name != missing}
+        with pytest.raises(ExchangeError, match=f"no columns by {missing}"):
+            columns_digest(world.exchange, columns)
+        for changes in ({"columns": columns}, {"replies": replies}):
+            with pytest.raises(ExchangeError, match=f"by {missing} yet"):
+                replace(world, **changes).transcript()  # type: ignore[arg-type] # either is of its field
+
+
+def test_columns_of_a_stranger_are_refused(world: World) -> None:
+    with pytest.raises(SpecError, match="stranger is not a party"):
+        columns_digest(world.exchange, {**world.columns, "stranger": world.columns["lab"]})
+
+
+def test_party_that_was_shown_other_columns_is_found_out(world: World) -> None:
+    """A coordinator or party that shows two sets of columns, each well signed: the replies to them do not agree."""
+    other = replace(world, columns={**world.columns, "clinic": world.signed_columns("clinic", body_sha256="11" * 32)})
+    mixed = {**world.replies, "registry": other.signed_reply("registry")}
+    for columns, named in ((world.columns, "registry"), (other.columns, "clinic")):
+        with pytest.raises(ExchangeError, match=f"{named} was shown other columns"):
+            replace(world, columns=columns, replies=mixed).transcript()
+
+
+def test_digests_and_transcript_change_with_everything_they_stand_for(world: World) -> None:
+    staged = start(spec_of(STAGED, n=400))
+    staged.bodies = dict.fromkeys(NAMES, b"")
+    sums = staged.sums["clinic"]
+    assert sums is not None
+    seen = {columns_digest(staged.exchange, {n: staged.signed_columns(n) for n in NAMES})}
+    others = {n: staged.signed_columns(n) for n in ("lab", "registry")}
+    changed = staged.signed_columns("clinic", sums=(sums[0] + 1, *sums[1:]))
+    seen.add(columns_digest(staged.exchange, {"clinic": changed, **others}))
+    seen |= {columns_digest(world.exchange, world.columns), world.transcript()}
+    for name in NAMES:
+        columns = {**world.columns, name: world.signed_columns(name, body_sha256="11" * 32)}
+        seen.add(columns_digest(world.exchange, columns))
+        agreed = replace(world, columns=columns)
+        seen.add(replace(agreed, replies={n: agreed.signed_reply(n) for n in NAMES}).transcript())
+        replies = {**world.replies, name: world.signed_reply(name, body_sha256="11" * 32)}
+        seen.add(replace(world, replies=replies).transcript())
+    parts = dict.fromkeys(["clinic"], "11" * 32)
+    seen.add(replace(world, replies={**world.replies, "lab": world.signed_reply("lab", parts=parts)}).transcript())
+    again = start(SPEC, head="11" * 32)
+    again.bodies, again.parts = world.bodies, world.parts
+    again.columns = {n: again.signed_columns(n) for n in NAMES}
+    seen.add(replace(again, replies={n: again.signed_reply(n) for n in NAMES}).transcript())
+    assert len(seen) == 4 + 3 * 3 + 2
+
+
+def test_transcript_of_a_coordinators_history_is_the_one_that_is_signed(world: World) -> None:
+    columns, replies = ({n: sent.digest for n, sent in found.items()} for found in (world.columns, world.replies))
+    assert recorded_transcript(world.exchange, columns=columns, replies=replies) == world.transcript()
+    for kind, name in ((kind, name) for kind in ("columns", "replies") for name in NAMES):
+        other: dict[str, dict[str, str]] = {"columns": dict(columns), "replies": dict(replies)}
+        other[kind][name] = "11" * 32
+        assert recorded_transcript(world.exchange, **other) != world.transcript()
+        del other[kind][name]
+        assert recorded_transcript(world.exchange, **other) != world.transcript()
+
+
+def test_release_of_a_kind_without_an_exchange_has_none() -> None:
+    with pytest.raises(ExchangeError, match="needs no exchange"):
+        start(spec_of(mechanism="dgm", fraction_bits=15))
+
+
+# --- what nobody sees -----------------------------------------------------------------------------------------------
+
+
+def test_no_row_and_no_key_is_in_anything_that_is_sent(pair: World) -> None:
+    """In the clear, that is; why it cannot be computed either is the proof's to say, and the traps' of the ring."""
+    sent = [*pair.bodies.values(), *(part for parts in pair.parts.values() for part in parts.values())]
+    sent += [envelope.to_json() for found in (pair.columns, pair.replies) for envelope in found.values()]
+    for name, rows in pair.rows.items():
+        for kind in ("<i2", "<i4", "<i8"):
+            secret = rows.astype(kind)[:8].tobytes()
+            assert not any(secret in message for message in sent)
+        assert not any(pair.ring_seed(name) in message for message in sent)
+
+
+def looks_uniform(words: bytes) -> bool:
+    """Chi-square over the values of each byte of residues; a uniform source fails with probability 1e-9."""
+    residues = np.frombuffer(words, "<u4")
+    found = [np.bincount((residues >> shift) & 0xFF, minlength=256) for shift in (0, 8, 16)]
+    found.append(np.bincount(residues >> 24, minlength=128))
+    return all(bool(stats.chisquare(counts).pvalue > 1e-9 / 4) for counts in found)
+
+
+def test_ciphertexts_and_replies_of_extreme_tables_look_uniform_to_everybody_else() -> None:
+    rows = {"clinic": np.full((300, 2), ENTRY_LIMIT), "registry": np.full((300, 1), -ENTRY_LIMIT)}
+    world = exchanged(PAIR, rows)
+    assert looks_uniform(world.bodies["clinic"])
+    assert looks_uniform(world.parts["registry"]["clinic"])
+    assert not looks_uniform(rows["clinic"].astype("<u4").tobytes())
+
+
+def test_received_bytes_do_not_show_in_a_repr() -> None:
+    assert "secret" not in repr(Received([b"secret"], sender="clinic", signed="11" * 32))

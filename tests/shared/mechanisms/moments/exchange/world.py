@@ -1,7 +1,7 @@
 """A consortium in memory that runs the whole exchange of a moments release, every step open to attack."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -19,27 +20,29 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, open_spec
+from commingle.shared.documents.statements import Approval, Sums, open_spec
 from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.exchange.agreement import Agreement, agreed, countersignature, transcript
-from commingle.shared.mechanisms.moments.exchange.deal import Dealt, Hand, deal, open_package
-from commingle.shared.mechanisms.moments.exchange.documents import MaskStatement, open_deal, open_mask
-from commingle.shared.mechanisms.moments.exchange.mask import (
-    MaskReader,
-    MaskSealer,
-    MaskSecret,
-    check_commitment,
-    open_secret,
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    columns_digest,
+    transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.ring import Rows, rows_of, subtracted
-from commingle.shared.mechanisms.moments.exchange.sealing import RoundKey
-from commingle.shared.mechanisms.moments.exchange.submission import mask, share, submission
+from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
+from commingle.shared.release.plan import plan_block
+from commingle.shared.ring.randomness import Entropy
 from tests.world.documents import HEAD, block_statement, manifest, signed_document
+from tests.world.noise import seeded_noise
+from tests.world.ring import seeded
 
 Block = NDArray[np.int64]
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -51,7 +54,11 @@ BLOOD = CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"))
 
 
 def party_spec(
-    name: str, *attributes: Attribute, row_norm: float | None = None, whitening: Whitening | None = None
+    name: str,
+    *attributes: Attribute,
+    row_norm: float | None = None,
+    whitening: Whitening | None = None,
+    first_stage_share: float | None = None,
 ) -> PartySpec:
     key = KEYS[name].verifying_key.raw.hex()
     return PartySpec(
@@ -62,6 +69,7 @@ def party_spec(
         attributes=attributes,
         row_norm=row_norm,
         whitening=whitening,
+        first_stage_share=first_stage_share,
     )
 
 
@@ -77,6 +85,12 @@ WHITENED = (
     party_spec("clinic", *NUMBERS, row_norm=1.0, whitening=SKEW),
     party_spec("lab", BLOOD, row_norm=0.4, whitening=UNEVEN),
     party_spec("registry", SEX),
+)
+
+STAGED = (
+    party_spec("clinic", *NUMBERS, row_norm=1.0, first_stage_share=0.2),
+    party_spec("lab", BLOOD),
+    party_spec("registry", SEX, row_norm=1.0, first_stage_share=0.1),
 )
 
 
@@ -98,119 +112,183 @@ def spec_of(parties: tuple[PartySpec, ...] = THREE, *, n: int = 4100, **changes:
     return decode(ReleaseSpec, encode(spec.model_copy(update=changes)))
 
 
-def private_rows(party: PartySpec, n: int, seed: int = 0) -> Block:
-    """A party's integer rows (n x d), as its agent would have them."""
-    random = np.random.default_rng([seed, len(party.name)])
-    parts = []
+def numbers(name: str, count: int) -> tuple[NumericAttribute, ...]:
+    """Attributes of one column each."""
+    return tuple(NumericAttribute(name=f"{name} {i}", lower=-1, upper=1) for i in range(count))
+
+
+def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Block, Sums | None]:
+    """A party's integer rows (n x d), as its agent would have them, and the sums of its first stage."""
+    random, parts = np.random.default_rng([seed, len(party.name)]), []
     for attribute in party.attributes:
         if isinstance(attribute, CategoricalAttribute):
-            parts.append(np.eye(len(attribute.levels))[random.integers(0, len(attribute.levels), n)][:, 1:])
+            levels = random.integers(0, len(attribute.levels), spec.n)
+            parts.append(np.eye(len(attribute.levels))[levels][:, 1:])
         else:
-            parts.append(random.uniform(-1, 1, (n, 1)))
-    mapped = None if party.whitening is None else party.whitening.integer_map()
-    return bounded_rows(party.row_norm, mapped, fraction_bits=14)(quantise(np.hstack(parts)))
+            parts.append(random.uniform(-1, 1, (spec.n, 1)))
+    cells, stage, sums = quantise(np.hstack(parts)), first_stage_of(spec, party), None
+    if stage is not None:
+        sums = tuple((column_sums(cells, stage.attributes) + stage.noise(seeded_noise([seed, 5]))).tolist())
+    return bounded_rows(party.row_norm, row_map(spec, party, sums), fraction_bits=14)(cells), sums
 
 
-def entropy(seed: int = 0) -> Callable[[int], bytes]:
-    """Bytes like the operating system's, but the same each time."""
-    return np.random.default_rng(seed).bytes
+def received(body: bytes, sender: str, *, signed: bytes | None = None, size: int = 1 << 20) -> Received:
+    """Bytes in pieces of that size, and the digest of what was signed where that was something else."""
+    pieces: Iterable[bytes] = (body[start : start + size] for start in range(0, len(body), size))
+    return Received(pieces, sender=sender, signed=sha256(body if signed is None else signed).hexdigest())
 
 
 @dataclass
 class World:
-    """The state of everybody. Attackers change fields or override a step."""
+    """The state of everybody. Attackers change fields or give a step something else.
+
+    Attributes:
+        sums: of first stages.
+        bodies, columns: what each party encrypts, and its statement of that.
+        noises: by owner and evaluator, what the evaluator put into its part.
+        parts, replies: by evaluator what it replies to each owner, and its statement of that.
+    """
 
     spec: Verified[ReleaseSpec]
     exchange: Exchange
-    round_keys: Mapping[str, RoundKey]
-    rows: dict[str, Block]
-    dealt: Dealt
-    deal: Envelope
+    rows: Mapping[str, Block]
+    sums: Mapping[str, Sums | None]
     bodies: dict[str, bytes] = field(default_factory=dict)
-    masks: dict[str, Envelope] = field(default_factory=dict)
+    columns: dict[str, Envelope] = field(default_factory=dict)
+    noises: dict[tuple[str, str], Block] = field(default_factory=dict)
+    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    replies: dict[str, Envelope] = field(default_factory=dict)
 
-    def hand(self, party: str) -> Hand:
-        statement = open_deal(self.exchange, self.deal, KEYS["coordinator"].verifying_key)
-        return open_package(
-            self.exchange, statement, self.dealt.packages[party], party=party, key=self.round_keys[party]
+    def ring_seed(self, party: str) -> bytes:
+        """Of that party's key of this release."""
+        return sha256(self.exchange.info("seed", party)).digest()
+
+    def sigma(self, party: str) -> int:
+        return plan_block(self.spec.document, self.spec.document.party(party)).sigma
+
+    def rows_of(self, party: str) -> Callable[[int, int], NDArray[np.int16]]:
+        return lambda start, stop: self.rows[party][start:stop].astype(np.int16)
+
+    def ciphertexts(self, party: str, entropy: Entropy) -> bytes:
+        pieces = encrypted_columns(
+            self.exchange, party=party, seed=self.ring_seed(party), rows=self.rows_of(party), entropy=entropy
+        )
+        return b"".join(pieces)
+
+    def encrypt(self, party: str, entropy: Entropy | None = None) -> None:
+        self.bodies[party] = self.ciphertexts(party, entropy or seeded(hash_of(party)))
+        self.columns[party] = self.signed_columns(party)
+
+    def signed_columns(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
+        said = ColumnsStatement(
+            spec=self.spec.digest,
+            party=party,
+            approvals=self.exchange.approved,
+            body_sha256=sha256(self.bodies[party]).hexdigest(),
+            sums=self.sums[party],
+        )
+        return seal(said.model_copy(update=changes), kind="columns", key=key or KEYS[party])
+
+    def part(
+        self, owner: str, evaluator: str, noise: Block, *, body: Received | None = None, entropy: Entropy | None = None
+    ) -> bytes:
+        pieces = reply_part(
+            self.exchange,
+            owner=owner,
+            received=body or received(self.bodies[owner], owner),
+            rows=self.rows_of(evaluator),
+            noise=noise,
+            entropy=entropy or seeded(hash_of(owner + evaluator)),
+        )
+        return b"".join(pieces)
+
+    def reply(self, party: str, draw: Sampler) -> None:
+        document, self.parts[party] = self.spec.document, {}
+        for owner in self.exchange.owners(party):
+            count = self.exchange.columns(owner)
+            noise = cross_noise(document, document.party(party), count, sigma=self.sigma(party), draw=draw)
+            self.noises[owner, party] = noise
+            self.parts[party][owner] = self.part(owner, party, noise)
+        self.replies[party] = self.signed_reply(party)
+
+    def signed_reply(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
+        parts = self.parts[party]
+        said = ReplyStatement(
+            spec=self.spec.digest,
+            party=party,
+            columns=columns_digest(self.exchange, self.columns),
+            body_sha256=sha256(b"".join(parts.values())).hexdigest(),
+            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+        )
+        return seal(said.model_copy(update=changes), kind="reply", key=key or KEYS[party])
+
+    def largest(self, evaluator: str) -> int:
+        document = self.spec.document
+        return largest_opening(document, document.party(evaluator), sigma=self.sigma(evaluator))
+
+    def open(self, owner: str, evaluator: str, body: Received | None = None) -> Block:
+        return open_part(
+            self.exchange,
+            owner=owner,
+            evaluator=evaluator,
+            seed=self.ring_seed(owner),
+            received=body or received(self.parts[evaluator][owner], evaluator),
+            largest=self.largest(evaluator),
         )
 
-    def masked(self, party: str, seed: int = 1) -> None:
-        sealer = MaskSealer(self.exchange, party=party, secret=MaskSecret.draw(entropy(hash_of(party) + seed)))
-        rows = subtracted(rows_of(self.rows[party]), self.hand(party).pad)
-        self.bodies[party] = b"".join(sealer.body(rows))
-        self.masks[party] = seal(sealer.statement(self.deal.digest), kind="mask", key=KEYS[party])
+    def transcript(self) -> str:
+        return transcript(self.exchange, columns=self.columns, replies=self.replies)
 
-    def read(self, recipient: str, sender: str) -> tuple[Verified[MaskStatement], Rows]:
-        """A mask as its recipient sees it, checked."""
-        statement = open_mask(self.exchange, self.masks[sender], sender)
-        secret = open_secret(self.exchange, statement, recipient=recipient, key=self.round_keys[recipient])
-        body = self.bodies[sender]
-        reader = MaskReader(
-            self.exchange, party=sender, secret=secret, read=lambda offset, size: body[offset : offset + size]
+    def submission(self, party: str, draw: Sampler) -> Block:
+        opened = {name: self.open(party, name) for name in self.exchange.evaluators(party)}
+        moments = own_moments(self.exchange, party=party, rows=self.rows_of(party))
+        return submission(
+            self.exchange, party=party, moments=moments, opened=opened, sigma=self.sigma(party), draw=draw
         )
-        check_commitment(self.exchange, statement, reader, secret=secret)
-        return statement, reader
-
-    def seen(self, party: str) -> str:
-        masks = {name: self.read(party, name)[0] for name in self.exchange.parties}
-        return transcript(self.exchange, deal=self.deal.digest, masks=masks)
-
-    def countersigned(self, party: str) -> Envelope:
-        statement = countersignature(self.exchange, party=party, transcript=self.seen(party))
-        return seal(statement, kind="countersignature", key=KEYS[party])
-
-    def agreement(self, party: str) -> Agreement:
-        signed = {name: self.countersigned(name) for name in self.exchange.parties}
-        return agreed(self.exchange, transcript=self.seen(party), countersignatures=signed)
-
-    def submission(self, party: str, noise: Block) -> Block:
-        readers = {name: self.read(party, name)[1] for name in self.exchange.parties}
-        shares = share(self.exchange, party=party, hand=self.hand(party), masked=readers)
-        hidden = mask(self.exchange, party=party, key=self.round_keys[party], agreement=self.agreement(party))
-        return submission(shares, hidden, noise)
 
 
 def hash_of(name: str) -> int:
     return sum(name.encode())
 
 
-def approval(release: str, party: str, round_key: str | None) -> Envelope:
-    document = Approval(spec=release, party=party, created=NOW, ledger_head=HEAD, round_key=round_key)
+def silence(_: int, count: int) -> Block:
+    """A sampler of nothing."""
+    return np.zeros(count, np.int64)
+
+
+def approval(release: str, party: str, head: str = HEAD) -> Envelope:
+    document = Approval(spec=release, party=party, created=NOW, ledger_head=head)
     return seal(document, kind="approval", key=KEYS[party])
 
 
-def start(spec: ReleaseSpec, rows: dict[str, Block] | None = None, seed: int = 0) -> World:
-    """Approved and dealt."""
-    names = [party.name for party in spec.parties]
+def start(spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, head: str = HEAD) -> World:
+    """Approved; where rows are given there is no first stage."""
     opened = open_spec(seal(spec, kind="spec", key=KEYS["coordinator"]), [KEYS["coordinator"].verifying_key])
-    draw = entropy(seed)
-    round_keys = {name: RoundKey(draw(32)) for name in names}
-    exchange = Exchange.of(opened, {name: approval(opened.digest, name, round_keys[name].public) for name in names})
-    dealt = deal(exchange, entropy=draw)
-    signed = seal(dealt.statement, kind="deal", key=KEYS["coordinator"])
-    rows = rows or {party.name: private_rows(party, spec.n, seed) for party in spec.parties}
-    return World(opened, exchange, round_keys, rows, dealt, signed)
+    exchange = Exchange.of(opened, {party.name: approval(opened.digest, party.name, head) for party in spec.parties})
+    if rows is not None:
+        return World(opened, exchange, rows, dict.fromkeys(rows))
+    made = {party.name: private_rows(spec, party) for party in spec.parties}
+    return World(opened, exchange, {n: found for n, (found, _) in made.items()}, {n: s for n, (_, s) in made.items()})
 
 
-def exchanged(spec: ReleaseSpec, rows: dict[str, Block] | None = None, seed: int = 0) -> World:
-    """Approved, dealt, and every mask sent."""
-    world = start(spec, rows, seed)
+def exchanged(
+    spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, draw: Sampler = silence, head: str = HEAD
+) -> World:
+    """Approved, everybody's columns sent, and everybody's replies."""
+    world = start(spec, rows, head=head)
     for name in world.exchange.parties:
-        world.masked(name)
+        world.encrypt(name)
+    for name in world.exchange.parties:
+        world.reply(name, draw)
     return world
 
 
-def redealt(world: World, seed: int) -> World:
-    """The same round with another deal."""
-    dealt = deal(world.exchange, entropy=entropy(seed))
-    return replace(
-        world,
-        dealt=dealt,
-        deal=seal(dealt.statement, kind="deal", key=KEYS["coordinator"]),
-        bodies=dict(world.bodies),
-        masks=dict(world.masks),
-    )
+def second_moment(world: World) -> Block:
+    """S in steps, computed where all rows are in one place."""
+    spec = world.spec.document
+    ones = np.full((spec.n, 1), 2**spec.fraction_bits)
+    whole: Block = np.hstack([ones, *(world.rows[name] for name in world.exchange.parties)])
+    return whole.T @ whole
 
 
 def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[str, str]) -> tuple[bytes, bytes, bytes]:
@@ -224,7 +302,7 @@ def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[st
             release=world.spec.digest,
             approvals=world.exchange.approved,
             transcript=transcripts.get(party.name),
-        )[1]
+        )[1].model_copy(update={"sums": world.sums[party.name]})
         for party in document.parties
     }
     integers = assemble(document, [blocks[name] for name in world.exchange.parties])

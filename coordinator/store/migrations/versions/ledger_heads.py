@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "heads"
+revision = "ledger_heads"
 down_revision = "first"
 
 

@@ -1,0 +1,156 @@
+"""The privacy audit's attacks on what travels in an exchange beside the integers that are opened.
+
+Adversary: the coordinator and all other parties, with all their keys. Of the party it is against it has the ciphertexts
+that it encrypted, and both halves of its replies; it knows its table but for one subject, who has one of two rows that
+are as far apart as they can be. Neither may tell them apart at all: what is claimed is 0. Beside each attack stands the
+same without the protection that it is about, which it must notice.
+
+* ciphertexts: a word less what either row would add to it is a small error for the right one, were there no mask.
+* second halves of a reply: a linear function of the evaluator's rows, to compare with that of either table, were there
+  no fresh encryption of zero on it.
+
+The messages are made by the product; an unprotected one by the same code with a key of zeros, or with blinds of zero.
+What is opened besides, `benchmarks.moments_audit` attacks; why nothing is left is docs/proofs/linear-encryption.md.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.distinguishing import ALPHA, SUBJECTS, epsilon_bound
+from benchmarks.exchanged import Exchanging, Integers, approved
+from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.ring.encryption import SecretKey, columns_in_stripes, encrypt
+from commingle.shared.ring.evaluation import InnerProducts
+from commingle.shared.ring.layout import Layout, byte_count, parse_residues
+from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.replies import make_reply
+from commingle.shared.ring.residues import Residues
+
+_COLUMNS, _PARTIES, _BLOCK = 2, 3, (0, SUBJECTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What is looked at.
+
+    Attributes:
+        protected, unprotected: that message of the second party, made of its rows.
+        bare: what an unprotected one of that table would be, but for errors.
+        likeness: how many words of a message are those of a bare one.
+    """
+
+    seen_by: str
+    protected: Callable[[Exchanging, Integers], bytes]
+    unprotected: Callable[[Exchanging, Integers], bytes]
+    bare: Callable[[Exchanging, Integers], Residues]
+    likeness: Callable[[Exchanging, bytes, Residues], int]
+
+
+def _ciphertexts(world: Exchanging, rows: Integers) -> bytes:
+    _, name, _ = world.exchange.parties
+    world.encrypt(name, rows)
+    return world.bodies[name][byte_count(world.exchange.layout(name).key_shape) :]
+
+
+def _without_a_mask(world: Exchanging, rows: Integers) -> bytes:
+    layout = world.exchange.layout(world.exchange.parties[1])
+    zeros = np.zeros((*layout.key_shape[:1], 1, layout.parameters.degree), np.uint32)
+    return encrypt(SecretKey(zeros), layout, _BLOCK, rows, os.urandom)
+
+
+def _scaled(world: Exchanging, table: Integers) -> Residues:
+    layout = world.exchange.layout(world.exchange.parties[1])
+    ring, messages = layout.parameters, columns_in_stripes(layout, _BLOCK, table)
+    return np.stack([messages * (ring.delta % prime) % prime for prime in ring.primes]).astype(np.uint32)
+
+
+def _words_within_an_error(world: Exchanging, sent: bytes, bare: Residues) -> int:
+    """Of the words to which the table adds anything."""
+    layout = world.exchange.layout(world.exchange.parties[1])
+    ring, found = layout.parameters, 0
+    for words, added, prime in zip(
+        parse_residues(sent, layout.block_shape(*_BLOCK), ring.primes), bare, ring.primes, strict=True
+    ):
+        left = (words.astype(np.int64) - added + ring.error_bound) % prime
+        found += int(np.count_nonzero((left <= 2 * ring.error_bound) & (added != 0)))
+    return found
+
+
+def _part(world: Exchanging, rows: Integers) -> bytes:
+    owner, name, _ = world.exchange.parties
+    world.rows[name] = rows
+    world.reply(name, rounded_gaussian)
+    return world.parts[name][owner]
+
+
+def _without_fresh_zeros(world: Exchanging, rows: Integers) -> bytes:
+    layout = world.exchange.layout(world.exchange.parties[0])
+    body = world.bodies[world.exchange.parties[0]]
+    key = body[: byte_count(layout.key_shape)]
+    sums = InnerProducts(layout, _COLUMNS)
+    sums.add(body[len(key) :], rows)
+    noise = rounded_gaussian(1 << 20, _COLUMNS * _COLUMNS).reshape(_COLUMNS, _COLUMNS)
+    return b"".join(make_reply(sums, key, noise, _no_blinds(layout)))
+
+
+def _no_blinds(layout: Layout) -> Entropy:
+    """Entropy that makes blinds and errors zero, and floods as ever: they are asked for in other sizes."""
+    degree = layout.groups * layout.parameters.degree
+    zeros = {degree: b"\1" * degree, 8 * degree: bytes(8 * degree)}
+    return lambda count: zeros.get(count) or os.urandom(count)
+
+
+def _second_halves(world: Exchanging, part: bytes) -> Residues:
+    layout = world.exchange.layout(world.exchange.parties[0])
+    primes, size = layout.parameters.primes[: layout.parameters.kept], byte_count(layout.reply_shape)
+    columns = (parse_residues(part[at : at + size], layout.reply_shape, primes) for at in range(0, len(part), size))
+    return np.stack([words[:, : -layout.columns] for words in columns])
+
+
+def _bare_halves(world: Exchanging, table: Integers) -> Residues:
+    return _second_halves(world, _without_fresh_zeros(world, table))
+
+
+def _equal_words(world: Exchanging, sent: bytes, bare: Residues) -> int:
+    return int(np.count_nonzero(_second_halves(world, sent) == bare))
+
+
+ATTACKS = (
+    Attack("ciphertexts", _ciphertexts, _without_a_mask, _scaled, _words_within_an_error),
+    Attack("second halves of a reply", _part, _without_fresh_zeros, _bare_halves, _equal_words),
+)
+
+
+def tables() -> tuple[Integers, Integers]:
+    """Rows that all know, and one that is at either end."""
+    known = np.random.default_rng(5).integers(-ENTRY_LIMIT, ENTRY_LIMIT, (SUBJECTS, _COLUMNS), endpoint=True)
+    ends = np.full((1, _COLUMNS), ENTRY_LIMIT)
+    return np.vstack([known[:-1], ends]), np.vstack([known[:-1], -ends])
+
+
+def audit_exchange(
+    epsilon: float, attacks: Sequence[Attack] = ATTACKS, *, runs: int, alpha: float = ALPHA
+) -> list[dict[str, Any]]:
+    """What each attack demonstrates, and what it would without the protection. Each run makes its message anew."""
+    pair, results = tables(), []
+    world = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon)
+    for name in world.exchange.parties:
+        world.encrypt(name, pair[0])
+    for attack in attacks:
+        bare, shown = [attack.bare(world, table) for table in pair], {}
+
+        def score(sent: bytes, attack: Attack = attack, bare: Sequence[Residues] = bare) -> float:
+            """How far a message speaks for the second table and against the first; of a tie a coin decides."""
+            first, second = (attack.likeness(world, sent, table) for table in bare)
+            return second - first + float(np.random.default_rng().uniform(-0.5, 0.5))
+
+        for what, make in (("demonstrated", attack.protected), ("unprotected", attack.unprotected)):
+            both = (np.array([score(make(world, rows)) for _ in range(runs)]) for rows in pair)
+            shown[what] = epsilon_bound(*both, alpha=alpha)
+        results.append({"mechanism": "moments", "seen_by": attack.seen_by, "claimed": 0.0, **shown})
+    return results

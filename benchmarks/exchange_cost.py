@@ -1,0 +1,239 @@
+"""What the exchange of a moments release costs: CPU seconds, traffic and memory, each step of each party a process.
+
+python -m benchmarks.exchange_cost [--large] [--quick] [--json FILE]
+
+A step is what an agent does in it: `encrypt` keeps the rows on disk and encrypts them, `reply` reads the columns of the
+parties before and replies to them, `submit` opens the replies of those after and makes the block. Messages are files,
+as at an agent, there is no network, and noise is left out, so that every block can be held against exact products. CPU
+seconds are of all parties, without starting Python and loading the kernels; memory is the whole of the largest process,
+of which its own table in 64-bit words is a part. Traffic is all columns and replies, up once, and down to whom each is
+for. Beside MPyC, on the same matrices in the same run, ours is one process (`benchmarks.mpyc_products`).
+"""
+
+import importlib.util
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.exchanged import Integers, approved, no_noise, traffic
+from benchmarks.mpyc_products import PARTIES, matrix, mpyc, ours
+from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.release_files import ExchangeFiles
+from commingle.shared.mechanisms.moments.block import largest_opening, places
+from commingle.shared.mechanisms.moments.exchange.products import Received
+from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.plan import plan_block
+from commingle.shared.ring.residues import kernels
+
+STEPS = ("encrypt", "reply", "submit")
+_PIECE = 1 << 20
+_MPYC_ROWS, _MPYC_COLUMNS = 400_000, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A release: subjects, columns of each party, parties."""
+
+    n: int
+    columns: int
+    parties: int = PARTIES
+
+    def exchange(self) -> Exchange:
+        """The same in every process."""
+        return approved(self.n, self.columns, self.parties, entropy=np.random.default_rng(0).bytes).exchange
+
+
+USUAL = (Case(10_000, 10), Case(100_000, 10), Case(100_000, 80, 2))
+LARGE = Case(1_000_000, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """What all parties keep, one folder each."""
+
+    exchange: Exchange
+    root: Path
+
+    def keep(self, name: str, rows: Integers) -> None:
+        """Store that party's rows."""
+        self._files(name).make_secret(self._release)
+        self._rows(name).keep(rows)
+
+    def encrypt(self, name: str) -> None:
+        """That party's columns."""
+        digest = self._files(name).put(self._release, "columns", self._rows(name).encrypted(os.urandom))
+        self._signed(name, "columns").write_text(digest)
+
+    def reply(self, name: str) -> None:
+        """That party's replies."""
+        self._files(name).put(self._release, "reply", self._parts(name))
+
+    def submit(self, name: str) -> Integers:
+        """That party's block."""
+        spec, rows, opened = self.exchange.spec.document, self._rows(name), {}
+        for other in self.exchange.evaluators(name):
+            received = self._received(other, "reply", name, *self.exchange.part_place(name, other))
+            largest = largest_opening(spec, spec.party(other), sigma=plan_block(spec, spec.party(other)).sigma)
+            opened[other] = rows.open(other, received, largest=largest)
+        sigma = plan_block(spec, spec.party(name)).sigma
+        return submission(self.exchange, party=name, moments=rows.moments(), opened=opened, sigma=sigma, draw=no_noise)
+
+    def _parts(self, name: str) -> Iterator[bytes]:
+        rows = self._rows(name)
+        for owner in self.exchange.owners(name):
+            received = self._received(owner, "columns", "", 0, self.exchange.columns_size(owner))
+            noise = np.zeros((self.exchange.columns(owner), self.exchange.columns(name)), np.int64)
+            part = sha256()
+            for piece in rows.reply(owner, received, noise, os.urandom):
+                part.update(piece)
+                yield piece
+            self._signed(name, "reply", owner).write_text(part.hexdigest())
+
+    @property
+    def _release(self) -> str:
+        return self.exchange.spec.digest
+
+    def _files(self, name: str) -> ExchangeFiles:
+        return ExchangeFiles(self.root / name)
+
+    def _rows(self, name: str) -> KeptRows:
+        files = self._files(name)
+        return KeptRows(self.exchange, name, files.file(self._release, "rows"), files.secret(self._release))
+
+    def _signed(self, name: str, kind: str, recipient: str = "") -> Path:
+        """Stands for the statement under a message."""
+        return self.root / f"{name} {kind} {recipient}"
+
+    def _received(self, sender: str, kind: str, recipient: str, offset: int, size: int) -> Received:
+        """As it would come over the network."""
+        pieces = _pieces(self._files(sender).file(self._release, kind), offset, size)
+        return Received(pieces, sender=sender, signed=self._signed(sender, kind, recipient).read_text())
+
+
+def _pieces(path: Path, offset: int, size: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        while size > 0 and (piece := file.read(min(size, _PIECE))):
+            size -= len(piece)
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """By one step of one party; megabytes are of 2^20 bytes."""
+
+    cpu: float
+    wall: float
+    megabytes: float
+
+
+def run_step(case: Case, folder: str, place: int, step: str) -> tuple[Used, Integers | None]:
+    """In a process of its own."""
+    kernels()
+    agents = Agents(case.exchange(), Path(folder))
+    name, block = agents.exchange.parties[place], None
+    rows = matrix(place, case.n, case.columns) if step == "encrypt" else None
+    cpu, wall = time.process_time(), time.perf_counter()
+    if rows is not None:
+        agents.keep(name, rows)
+        agents.encrypt(name)
+    elif step == "reply":
+        agents.reply(name)
+    else:
+        block = agents.submit(name)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return Used(cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), block
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """All figures of one case; SystemExit where a block is not exact."""
+    used: dict[str, list[Used]] = {step: [] for step in STEPS}
+    blocks = []
+    spawn = get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes,
+    ):
+        for step in STEPS:
+            for place in range(case.parties):
+                found, block = processes.submit(run_step, case, folder, place, step).result()
+                used[step].append(found)
+                blocks += [] if block is None else [block]
+    exchange = case.exchange()
+    require_exact(case, exchange, blocks)
+    every = [step for steps in used.values() for step in steps]
+    return {
+        **asdict(case),
+        "cpu": {step: sum(found.cpu for found in steps) for step, steps in used.items()},
+        "total": sum(step.cpu for step in every),
+        "wall": sum(step.wall for step in every),
+        "megabytes": max(step.megabytes for step in every),
+        "bytes": traffic(exchange),
+    }
+
+
+def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> None:
+    """SystemExit unless these are the blocks of those matrices without noise."""
+    matrices = [matrix(place, case.n, case.columns) for place in range(case.parties)]
+    spec = exchange.spec.document
+    at = places(spec)
+    for place, block in enumerate(blocks):
+        exact = np.zeros_like(block)
+        exact[0] = matrices[place].sum(axis=0) << spec.fraction_bits
+        for later in range(place, case.parties):
+            exact[at[exchange.parties[later]]] = matrices[later].T @ matrices[place]
+        if not np.array_equal(block, exact):
+            raise SystemExit("a block is not exact")
+
+
+@click.command()
+@click.option("--large", is_flag=True, help="A million subjects, too.")
+@click.option("--quick", is_flag=True, help="Few subjects and no MPyC, for CI.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path))
+def main(*, large: bool, quick: bool, json_file: Path | None) -> None:
+    """Print the figures and, if asked, write them as JSON."""
+    cases = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
+    print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    titles = (*STEPS, "CPU s", "clock s", "MB sent", "MiB")
+    print(f"{'subjects, columns':<24}{''.join(f'{title:>10}' for title in titles)}")
+    results = []
+    for case in cases:
+        found = measure(case)
+        results.append(found)
+        figures = (*found["cpu"].values(), found["total"], found["wall"], found["bytes"] / 1e6, found["megabytes"])
+        size = f"{case.n:,}, {case.parties} x {case.columns}"
+        print(f"{size:<24}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
+    beside = {} if quick else _beside_mpyc()
+    if json_file is not None:
+        json_file.write_text(json.dumps({"exchange": results, "beside": beside}, indent=2))
+
+
+def _beside_mpyc() -> dict[str, Any]:
+    """Ours and MPyC on the same matrices; nothing where it is not installed."""
+    if importlib.util.find_spec("mpyc") is None:
+        print("MPyC is not installed, so nothing stands beside")
+        return {}
+    n, columns = _MPYC_ROWS, _MPYC_COLUMNS
+    both = {"ours": ours(n, columns), "mpyc": mpyc(n, columns)}
+    for name, used in both.items():
+        figures = f"{used['cpu']:.2f} CPU s, {used['wall']:.2f} s, {used['bytes'] / 1e6:.1f} MB"
+        print(f"{f'{n:,}, {PARTIES} x {columns}, {name}':<24}{figures}")
+    print(f"MPyC over ours: {both['mpyc']['cpu'] / both['ours']['cpu']:.1f} of CPU seconds")
+    return {"n": n, "columns": columns, **both}
+
+
+if __name__ == "__main__":
+    main()

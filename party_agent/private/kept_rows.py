@@ -1,0 +1,103 @@
+"""A party's bounded rows while the exchange of a release runs: on its own disk, and never leaving in the clear.
+
+Adversary: all other parties and the coordinator together. They get the rows encrypted under a key of this release, and
+replies in which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md).
+On the disk they are encrypted under a key beside them: who reads both reads rows, and once the key is removed nobody.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from commingle.party_agent.errors import LostError
+from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.submission import own_moments
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.ring.randomness import SEED_BYTES, Entropy
+from commingle.shared.runtime.files import write_durably
+
+_BLOCK = 4096  # rows
+_TAG = 16
+_NONCE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of one party in one exchange (n x d), and what it makes of them.
+
+    Attributes:
+        secret: 32 bytes of the operating system, for this set of rows alone.
+    """
+
+    exchange: Exchange
+    party: str
+    path: Path
+    secret: bytes = field(repr=False)
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Store the rows durably, entries of at most 2^14 in absolute value. A full disk raises OSError."""
+        cipher, words = self._cipher(), rows.astype("<i2")
+        pieces = (
+            cipher.encrypt(_nonce(start), words[start : start + _BLOCK].tobytes(), None)
+            for start in range(0, len(words), _BLOCK)
+        )
+        write_durably(self.path, pieces)
+
+    def __call__(self, start: int, stop: int) -> NDArray[np.int16]:
+        """Rows start..stop.
+
+        Raises:
+            LostError: they are gone or damaged.
+        """
+        first = start - start % _BLOCK
+        columns, found = self.exchange.columns(self.party), []
+        try:
+            with self.path.open("rb") as file:
+                file.seek(first // _BLOCK * (_BLOCK * columns * 2 + _TAG))
+                for place in range(first, stop, _BLOCK):
+                    count = min(_BLOCK, self.exchange.spec.document.n - place)
+                    found.append(self._cipher().decrypt(_nonce(place), file.read(count * columns * 2 + _TAG), None))
+        except (FileNotFoundError, InvalidTag):
+            raise LostError("the rows of an exchange are lost", remedy="Check the disk of the party's home.") from None
+        rows = np.frombuffer(b"".join(found), "<i2").reshape(-1, columns)
+        return rows[start - first : stop - first].astype(np.int16, copy=False)
+
+    def encrypted(self, entropy: Entropy) -> Iterator[bytes]:
+        """What all parties after this one are sent. Made once."""
+        return encrypted_columns(self.exchange, party=self.party, seed=self._key("ring"), rows=self, entropy=entropy)
+
+    def reply(self, owner: str, received: Received, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
+        """What an owner before this party is replied (`products.reply_part`). Made once."""
+        return reply_part(self.exchange, owner=owner, received=received, rows=self, noise=noise, entropy=entropy)
+
+    def open(self, evaluator: str, received: Received, *, largest: int) -> NDArray[np.int64]:
+        """What a party after this one replied (`products.open_part`)."""
+        return open_part(
+            self.exchange,
+            owner=self.party,
+            evaluator=evaluator,
+            seed=self._key("ring"),
+            received=received,
+            largest=largest,
+        )
+
+    def moments(self) -> NDArray[np.int64]:
+        """This party's own (`submission.own_moments`), without noise: secret."""
+        return own_moments(self.exchange, party=self.party, rows=self)
+
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self._key("rows"))
+
+    def _key(self, purpose: str) -> bytes:
+        return HKDF(SHA256(), SEED_BYTES, salt=None, info=self.exchange.info(purpose, self.party)).derive(self.secret)
+
+
+def _nonce(start: int) -> bytes:
+    return (start // _BLOCK).to_bytes(_NONCE, "big")
