@@ -36,6 +36,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
@@ -158,7 +159,7 @@ def table_of(rows: Integers, party: PartySpec, path: Path) -> PrivateTable:
     cells = np.vstack([made_up, 2 * rows])
     lines = [f"{subject},{a},{b}" for subject, (a, b) in enumerate(cells)]
     path.write_text("\n".join([f"id,{','.join(a.name for a in party.attributes)}", *lines]))
-    return PrivateTable(open_source(FileSource(path=str(path))), "id", party.attributes)
+    return PrivateTable(open_source(FileSource(path=str(path))), SubjectKey.of("id"), party.attributes)
 
 
 def _no_sums(sigma: int, count: int) -> Integers:

@@ -38,6 +38,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.release.plan import plan_block
@@ -74,7 +75,7 @@ def neighbours(folder: Path) -> Iterator[PrivateTable]:
         path = folder / f"{value}.csv"
         rows = [f"{i},{(i % 7) / 7},{(i % 5) / 5}" for i in range(SUBJECTS - 1)] + [f"{SUBJECTS},{value},{value}"]
         path.write_text("id,a,b\n" + "\n".join(rows))
-        yield PrivateTable(open_source(FileSource(path=str(path))), "id", _ATTRIBUTES)
+        yield PrivateTable(open_source(FileSource(path=str(path))), SubjectKey.of("id"), _ATTRIBUTES)
 
 
 def noiseless(table: PrivateTable, asked: BlockRequest) -> NDArray[np.int64]:

@@ -74,7 +74,7 @@ def _nhanes(data: Path, folder: Path) -> Case:
     (folder / "parties.json").write_text(json.dumps({"parties": parties}))
     (folder / "schema.json").write_text(json.dumps([a for attributes in _CLINICS.values() for a in attributes]))
     files = ("--parties", str(folder / "parties.json"), "--schema", str(folder / "schema.json"))
-    return Case("nhanes, five tables", (*files, "--target", "BPXSY1"))
+    return Case("nhanes, five tables", (*files, "--common-subjects", "--target", "BPXSY1"))
 
 
 def run(case: Case, out: Path) -> dict[str, Any]:

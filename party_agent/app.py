@@ -25,6 +25,7 @@ from commingle.party_agent.errors import (
     UnwitnessedError,
 )
 from commingle.party_agent.loop import Loops
+from commingle.party_agent.proposals import Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.tokens import AgentScope, scopes_of
 from commingle.party_agent.views import consortium_view, export_audit, job_view, ledger_view, proposal_view
@@ -206,25 +207,28 @@ def _data_routes(api: LocalApi) -> APIRouter:
 def _release_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
+    def view(proposal: Proposal, request: Request) -> dict[str, Any]:
+        return proposal_view(proposal, agents, counts=request.state.operator)
+
     @router.get("/proposals")
-    def proposals() -> dict[str, Any]:
-        """Everything this party has been asked."""
-        return {"items": [proposal_view(p, party=agents.identity.name) for p in agents.proposals.all()]}
+    def proposals(request: Request) -> dict[str, Any]:
+        """Everything this party has been asked; how many cells are missing is shown to the operator only."""
+        return {"items": [view(proposal, request) for proposal in agents.proposals.all()]}
 
     @router.get("/proposals/{release}")
-    def proposal(release: str) -> dict[str, Any]:
+    def proposal(release: str, request: Request) -> dict[str, Any]:
         """One proposal."""
-        return proposal_view(agents.proposals.get(release), party=agents.identity.name)
+        return view(agents.proposals.get(release), request)
 
     @router.put("/proposals/{release}/approval")
-    def approve(release: str) -> dict[str, Any]:
+    def approve(release: str, request: Request) -> dict[str, Any]:
         """Approve: reserves the budget and signs."""
-        return proposal_view(agents.approve(release), party=agents.identity.name)
+        return view(agents.approve(release), request)
 
     @router.put("/proposals/{release}/rejection")
-    def reject(release: str) -> dict[str, Any]:
+    def reject(release: str, request: Request) -> dict[str, Any]:
         """Reject, or withdraw after an approval."""
-        return proposal_view(agents.reject(release), party=agents.identity.name)
+        return view(agents.reject(release), request)
 
     @router.get("/jobs")
     def jobs() -> dict[str, Any]:

@@ -13,7 +13,8 @@ from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.documents.schema import parse_attributes, words_for_missing
+from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
@@ -40,7 +41,20 @@ def datasets() -> None:
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--query", help="A SELECT that returns the subject id and every attribute.")
-@click.option("--subject-id", required=True, help="The column that says who a row is about.")
+@click.option(
+    "--subject-id",
+    metavar="COLUMN",
+    multiple=True,
+    required=True,
+    help="The column that says who a row is about. Repeatable, where several do so together.",
+)
+@click.option(
+    "--id-rule",
+    "id_rules",
+    type=click.Choice(RULE_NAMES),
+    multiple=True,
+    help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
+)
 @click.option(
     "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
 )
@@ -54,7 +68,8 @@ def add_dataset(
     database_url: str | None,
     database_url_file: Path | None,
     query: str | None,
-    subject_id: str,
+    subject_id: tuple[str, ...],
+    id_rules: tuple[IdRule, ...],
     schema: Path,
     replace: bool,
     as_json: bool,
@@ -68,15 +83,17 @@ def add_dataset(
         attributes = parse_attributes(schema.read_bytes())
     except OSError as error:
         raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
+    columns = subject_id[0] if len(subject_id) == 1 else subject_id
     where: dict[str, Any] = (
         {"kind": "file", "path": str(source.resolve())}
         if source is not None
-        else {"kind": "sql", "url": database_url, "query": query, "order_by": subject_id}
+        else {"kind": "sql", "url": database_url, "query": query, "order_by": columns}
     )
     body = {
         "name": name,
         "source": where,
-        "subject_id": subject_id,
+        "subject_id": columns,
+        "id_rules": id_rules or None,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
     }
     value = ask(
@@ -85,10 +102,15 @@ def add_dataset(
 
     def text(console: Console) -> None:
         console.print(f"Data set {value['name']}: {value['n']} subjects.")
-        for kind, verb in (("clipped", "were outside the bounds and are clipped"), ("missing", "are missing")):
-            for attribute, count in value[kind].items():
-                if count:
-                    console.print(f"  {attribute}: {count} values {verb}")
+        if value["ids_changed"]:
+            rules = ", ".join(value["id_rules"])
+            console.print(f"  {value['ids_changed']} ids are written otherwise by {rules}")
+        for attribute, count in value["clipped"].items():
+            if count:
+                console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
+        for one in attributes:
+            if words := words_for_missing(one, value["missing"][one.name]):
+                console.print(f"  {words}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)
 

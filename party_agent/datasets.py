@@ -1,6 +1,7 @@
 """Registered data sets: where the rows are, their public schema, and what a full reading found."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
@@ -12,19 +13,31 @@ from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.sources import FileSource, Source, open_source
 from commingle.party_agent.private.table import PrivateTable, Progress
 from commingle.party_agent.store import AgentStore
-from commingle.shared.documents.model import Count, Digest, Name, WireModel, decode, encode
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
+from commingle.shared.documents.schema import Attribute, words_for_missing
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
 
 _NOTHING_READ = sha256(b"").hexdigest()
 
 
 class DatasetRequest(WireModel):
-    """What a party says about a data set when it registers it."""
+    """What a party says about a data set when it registers it.
+
+    Attributes:
+        subject_id: the column that identifies a subject, or several that do so together.
+        id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
+    """
 
     name: Name
     source: Source
-    subject_id: str
+    subject_id: SubjectColumns
+    id_rules: IdRules | None = None
     attributes: tuple[Attribute, ...]
+
+    @property
+    def key(self) -> SubjectKey:
+        """What identifies a subject. Raises SpecError: not one rule for each column."""
+        return SubjectKey.of(self.subject_id, self.id_rules)
 
 
 class Dataset(WireModel):
@@ -32,13 +45,16 @@ class Dataset(WireModel):
 
     Attributes:
         n: subjects; 0 until its rows have been read.
+        ids_changed: ids that their rule writes otherwise than the table.
     """
 
     name: Name
     source: Source
-    subject_id: str
+    subject_id: SubjectColumns
+    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     attributes: tuple[Attribute, ...]
     n: Count
+    ids_changed: Count = 0
     clipped: dict[str, Count]
     missing: dict[str, Count]
     subjects_digest: Annotated[Digest, Field(repr=False)]
@@ -48,13 +64,23 @@ class Dataset(WireModel):
         """Whose rows the table had when it was registered."""
         return TableDigest(self.subjects_digest)
 
+    @property
+    def key(self) -> SubjectKey:
+        """What identifies a subject."""
+        return SubjectKey.of(self.subject_id, self.id_rules)
+
     def table(self, attributes: tuple[Attribute, ...]) -> PrivateTable:
         """How to read some of its attributes, whatever its cells have become since it was registered."""
-        return PrivateTable(open_source(self.source, strict=False), self.subject_id, attributes)
+        return PrivateTable(open_source(self.source, strict=False), self.key, attributes)
+
+    def missing_words(self, names: Iterable[str], *, counts: bool) -> list[str]:
+        """What becomes of missing cells of these attributes, in sentences; how many there are, if wanted."""
+        found = {a.name: words_for_missing(a, self.missing.get(a.name, 0) if counts else None) for a in self.attributes}
+        return [words for name in names if (words := found.get(name)) is not None]
 
     def view(self, *, counts: bool) -> dict[str, Any]:
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        hidden = {"subjects_digest", "source"} | (set() if counts else {"n", "clipped", "missing"})
+        hidden = {"subjects_digest", "source"} | (set() if counts else {"n", "ids_changed", "clipped", "missing"})
         shown = self.model_dump(mode="json", exclude=hidden)
         where = self.source.path if isinstance(self.source, FileSource) else "a database query"
         return {**shown, "source": where}
@@ -83,13 +109,15 @@ class Datasets:
         """
         self._require_possible(request, replace=replace)
         source = open_source(request.source, strict=strict)
-        scan = PrivateTable(source, request.subject_id, request.attributes).scan(progress, strict=strict)
+        scan = PrivateTable(source, request.key, request.attributes).scan(progress, strict=strict)
         dataset = Dataset(
             name=request.name,
             source=request.source,
             subject_id=request.subject_id,
+            id_rules=request.id_rules,
             attributes=request.attributes,
             n=scan.n,
+            ids_changed=scan.ids.changed,
             clipped=dict(scan.clipped),
             missing=dict(scan.missing),
             subjects_digest=scan.digest.subjects,
@@ -108,6 +136,7 @@ class Datasets:
                 name=request.name,
                 source=request.source,
                 subject_id=request.subject_id,
+                id_rules=request.id_rules,
                 attributes=request.attributes,
                 n=0,
                 clipped={},
@@ -120,7 +149,7 @@ class Datasets:
         """A data set by name, once its rows have been read."""
         with self.store.reading() as db:
             row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
-        found = _stored(row["body"]) if row else None
+        found = stored_dataset(row["body"]) if row else None
         return found if found and found.n else None
 
     def get(self, name: str) -> Dataset:
@@ -137,13 +166,13 @@ class Datasets:
         """All of them by name."""
         with self.store.reading() as db:
             rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
-        return [_stored(row["body"]) for row in rows]
+        return [stored_dataset(row["body"]) for row in rows]
 
     def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
-        if len(set(names)) != len(names) or request.subject_id in names:
+        if len(set(names)) != len(names) or set(request.key.columns) & set(names):
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
         if not replace and request.name in {dataset.name for dataset in self.all()}:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
@@ -154,7 +183,7 @@ class Datasets:
         return dataset
 
 
-def _stored(body: str) -> Dataset:
+def stored_dataset(body: str) -> Dataset:
     """A registration as it was stored; those of earlier versions hold digests of cells too, which nobody reads."""
     facts = {name: value for name, value in json.loads(body).items() if name != "attribute_digests"}
     return decode(Dataset, json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())

@@ -98,7 +98,8 @@ def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
         raise click.UsageError(f"{release} is the beginning of several releases")
     if matching and decision == "approval" and not as_json:
         asked = matching[0]
-        said = [f"Approving {asked['mechanism']}. {asked['trust']}", _loss_of_a_subject(asked), *asked["outlook"]]
+        trust = f"Approving {asked['mechanism']}. {asked['trust']}"
+        said = [trust, *asked["missing"], _loss_of_a_subject(asked), *asked["outlook"]]
         say("\n".join(said))  # before anything is reserved or signed
     value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
     emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
@@ -117,6 +118,9 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     console.print(Text.assemble((quoted(item["study"]), "bold"), stands))
     console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
+    for words in item["missing"]:
+        console.print(f"  {words}", soft_wrap=True)
+    console.print(f"  matches subjects by ids as {', '.join(item['id_rules'])} writes them", soft_wrap=True)
     if item["whitening"]:
         console.print(
             f"  maps this party's {item['whitening']['columns']} encoded columns by a public matrix (condition number "

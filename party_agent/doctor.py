@@ -9,13 +9,12 @@ from urllib.parse import quote
 
 from commingle.party_agent.allowed_sources import allowed_sources
 from commingle.party_agent.consortium import Membership
-from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.datasets import stored_dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import reaching_agent
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import decode
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_chain
 from commingle.shared.release.charge import GENESIS
@@ -102,8 +101,10 @@ def _chain(home: Home) -> str:
 
 
 def _datasets(home: Home) -> str:
+    """Counts are for the operator, whose rows they are of; of each table the columns of ids are read again."""
     with _ledger(home) as db:
-        found = [decode(Dataset, row[0].encode()) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+        found = [stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+    said = []
     for dataset in found:
         if isinstance(dataset.source, FileSource):
             with open(dataset.source.path, "rb"):  # noqa: PTH123 - a path as it was registered
@@ -113,7 +114,15 @@ def _datasets(home: Home) -> str:
                 f"{dataset.name} was registered with a token, and its rows could not be read",
                 remedy="Register it again and be told why: commingle party datasets add … --replace",
             )
-    return f"{len(found)} registered: {', '.join(dataset.name for dataset in found) or 'none'}"
+        counts, registered = dataset.table(()).count_ids(dataset.digest)
+        missing = dataset.missing_words((a.name for a in dataset.attributes), counts=True)
+        said.append(f"{dataset.name} ({'; '.join([counts.sentence(dataset.key), *missing])})")
+        if not registered:  # what was registered had no problems
+            raise UnhealthyError(
+                f"{said[-1]}: not the subjects that were registered, or not in that order",
+                remedy="Correct the table, or register it again: commingle party datasets add … --replace",
+            )
+    return f"{len(found)} registered: {', '.join(said) or 'none'}"
 
 
 def _allowed_sources(home: Home) -> str:

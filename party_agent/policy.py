@@ -321,7 +321,11 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         elif own[attribute.name] != attribute:
             message = f"attribute {attribute.name} has other bounds, levels or kind than it is registered with here"
             findings.append(Finding("schema", message, "schema"))
-    if dataset.n != spec.n:
+    if dataset.key.rules != spec.id_rules_in_force:
+        wanted = " ".join(f"--id-rule {rule}" for rule in spec.id_rules_in_force)
+        message = f"data set {dataset.name} is registered with other id rules; register it with --replace {wanted}"
+        findings.append(Finding("id_rules", message, None))
+    elif dataset.n != spec.n:
         message = f"the proposal is about {spec.n} subjects, data set {dataset.name} has {dataset.n}"
         findings.append(Finding("subjects", message, "subjects"))
     return tuple(findings)

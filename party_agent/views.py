@@ -11,10 +11,12 @@ from commingle.party_agent.agents import Agents
 from commingle.party_agent.jobs import Job
 from commingle.party_agent.ledger import ChargeRecord, Ledger
 from commingle.party_agent.loop import Loops
+from commingle.party_agent.party import Party
 from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import KIND
+from commingle.shared.documents.schema import words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import Loss
@@ -28,13 +30,14 @@ from commingle.shared.release.plan import BlockPlan, plan_block, privacy_stateme
 from commingle.shared.runtime.errors import RemoteError
 
 
-def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
+def proposal_view(proposal: Proposal, party: Party, *, counts: bool) -> dict[str, Any]:
     """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
 
-    The forecast is computed here, from the spec: what the coordinator says of it does not count.
+    The forecast is computed here, from the spec: what the coordinator says of it does not count. How many cells are
+    missing, which follows from rows, is told if `counts` are wanted.
     """
     spec = proposal.spec
-    share = spec.party(party)
+    share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
     privacy = privacy_statement(spec)
     forecast = forecast_of(spec)
@@ -51,8 +54,10 @@ def proposal_view(proposal: Proposal, *, party: str) -> dict[str, Any]:
         "delta": spec.delta,
         "adjacency": spec.adjacency,
         "calibration": spec.calibration,
+        "id_rules": list(spec.id_rules_in_force),
         "dataset": share.dataset,
         "attributes": [attribute.name for attribute in share.attributes],
+        "missing": _missing_words(share, party, counts=counts),
         "row_norm": share.row_norm,
         "whitening": _whitening_view(share),
         "first_stage": _first_stage_view(plan, spec),
@@ -124,6 +129,14 @@ def _charge_view(charge: ChargeRecord, delta: float) -> dict[str, Any]:
         "attempt": charge.attempt,
         "coordinator": charge.coordinator,
     }
+
+
+def _missing_words(share: PartySpec, party: Party, *, counts: bool) -> list[str]:
+    """What becomes of missing cells; by the schema alone where the data set is not read yet."""
+    dataset = party.datasets.find(share.dataset)
+    if dataset is not None and counts:
+        return dataset.missing_words((a.name for a in share.attributes), counts=True)
+    return [words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None]
 
 
 def _whitening_view(share: PartySpec) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ cells asks for that (`encode_conforming`): errors name a column and a count, nev
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commingle.shared.documents.linkage import canonical_subject
 from commingle.shared.documents.schema import (
     Attribute,
+    BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
 )
+from commingle.shared.documents.subject_ids import EXACT, IdCounts, SubjectKey
 from commingle.shared.dp.fixed_point import FRACTION_BITS, clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
@@ -67,20 +68,18 @@ def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
     """Encode one column of some rows. Total: every cell has its place within the bounds, by itself.
 
     What is missing, unreadable or NaN becomes the midpoint 0 of a numeric or binary attribute and the reference level
-    of a categorical one; infinities are clipped. Whether an agent goes on may not depend on its cells
-    (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here: see `encode_conforming`.
+    of a categorical one, with a 1 beside it where the schema marks such cells; infinities are clipped. Whether an agent
+    goes on may not depend on its cells (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here:
+    see `encode_conforming`.
     """
     plain = plain_cells(cells)
     if isinstance(attribute, NumericAttribute):
-        return _encode_numeric(attribute, plain)
-    levels = pa.array(attribute.levels, pa.large_string())
-    found = _by_halves(lambda part: pc.index_in(_text(part), value_set=levels), plain, pa.int32())
-    codes = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-    if isinstance(attribute, CategoricalAttribute):
-        exact = (codes[:, None] == np.arange(1, len(attribute.levels))).astype(np.float64)
+        found, nowhere = _encode_numeric(attribute, plain)
     else:
-        exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
-    return EncodedAttribute(exact, missing=plain.null_count, unreadable=found.null_count - plain.null_count)
+        found, nowhere = _encode_levels(attribute, plain)
+    if attribute.missing != "indicator":
+        return found
+    return replace(found, exact=np.column_stack([found.exact, nowhere.astype(np.float64)]))
 
 
 def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False) -> EncodedAttribute:
@@ -95,11 +94,11 @@ def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False)
         DataError: missing values that are not accepted, text in a number, an unknown level, NaN or infinity.
     """
     encoded, name = encode_attribute(attribute, cells), attribute.name
-    midpoint = not isinstance(attribute, CategoricalAttribute) and attribute.missing == "midpoint"
-    if encoded.missing and not (gaps or midpoint):
+    if encoded.missing and not gaps and attribute.missing == "error":
         raise DataError(
             f"column {name}: {encoded.missing} missing values",
-            remedy='Complete them, leave the rows out, or allow "missing": "midpoint" (numeric and binary attributes).',
+            remedy='Complete them, leave the rows out, or allow them in the schema: "missing": "indicator", or '
+            '"midpoint" (numeric and binary attributes).',
         )
     if encoded.unreadable and isinstance(attribute, NumericAttribute):
         raise _not_numbers(name, encoded.unreadable)
@@ -133,13 +132,33 @@ def bounded_rows(
     return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 
 
-def canonical_ids(name: str, values: Cells) -> list[bytes]:
-    """Canonical subject ids of some rows. Raises DataError for missing or empty ones."""
-    ids = [canonical_subject(text or "") for text in as_text(name, values).to_pylist()]
-    empty = sum(not identifier for identifier in ids)
-    if empty:
-        raise DataError(f"column {name}: {empty} subject ids are missing", remedy="Every row needs its subject id.")
-    return ids
+@dataclass(frozen=True, slots=True)
+class SubjectIds:
+    """The subjects of some rows.
+
+    Attributes:
+        ids: canonical ids (`SubjectKey.canonical`), empty where a row has none.
+        counts: without duplicates, which these rows alone do not show.
+    """
+
+    ids: list[bytes] = field(repr=False)
+    counts: IdCounts
+
+
+def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
+    """Canonical subject ids of some rows, each by itself. Raises DataError for columns that have no text."""
+    texts = [as_text(name, columns[name]).fill_null("").to_pylist() for name in key.columns]
+    if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
+        ids = [key.canonical(cells) for cells in zip(*texts, strict=True)]
+        return SubjectIds(ids, IdCounts(len(ids), missing=ids.count(b"")))
+    ids, missing, invalid, changed = list[bytes](), 0, 0, 0
+    for cells in zip(*texts, strict=True):
+        ids.append(found := key.canonical(cells))
+        written = key.written(cells)
+        missing += not written
+        invalid += bool(written and not found)
+        changed += bool(found and found != written)
+    return SubjectIds(ids, IdCounts(len(ids), missing=missing, invalid=invalid, changed=changed))
 
 
 def as_text(name: str, values: Cells) -> Cells:
@@ -228,7 +247,23 @@ def _not_numbers(name: str, count: int) -> DataError:
     )
 
 
-def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribute:
+def _encode_levels(
+    attribute: BinaryAttribute | CategoricalAttribute, plain: Cells
+) -> tuple[EncodedAttribute, NDArray[np.bool_]]:
+    """The values, and which cells have none."""
+    levels = pa.array(attribute.levels, pa.large_string())
+    found = _by_halves(lambda part: pc.index_in(_text(part), value_set=levels), plain, pa.int32())
+    codes = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    if isinstance(attribute, CategoricalAttribute):
+        exact = (codes[:, None] == np.arange(1, len(attribute.levels))).astype(np.float64)
+    else:
+        exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
+    unreadable = found.null_count - plain.null_count
+    return EncodedAttribute(exact, missing=plain.null_count, unreadable=unreadable), codes < 0
+
+
+def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> tuple[EncodedAttribute, NDArray[np.bool_]]:
+    """The values, and which cells have none."""
     found = _by_halves(_numbers, plain, pa.float64())
     numbers = np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
     infinite = int(np.count_nonzero(np.isinf(numbers)))
@@ -237,10 +272,11 @@ def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribu
     # x = 2 (v - lower) / (upper - lower) - 1
     clipped = np.clip(numbers, attribute.lower, attribute.upper)
     encoded = np.clip(2 * ((clipped - attribute.lower) / (attribute.upper - attribute.lower)) - 1, -1, 1)
-    return EncodedAttribute(
+    values = EncodedAttribute(
         np.where(nowhere, 0.0, encoded)[:, None],
         clipped=int(np.count_nonzero(outside)) - infinite,
         missing=plain.null_count,
         not_finite=infinite + int(np.count_nonzero(nowhere)) - found.null_count,
         unreadable=found.null_count - plain.null_count,
     )
+    return values, nowhere

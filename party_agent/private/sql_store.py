@@ -13,6 +13,7 @@ from pydantic import Field
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.subject_ids import SubjectColumns
 from commingle.shared.encoding import Cells, as_text
 from commingle.shared.errors import MissingExtraError
 
@@ -28,12 +29,12 @@ _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_
 
 
 class SqlSource(WireModel):
-    """A query. Its rows are read ordered by `order_by`, the subject column, so that every reading sees one order."""
+    """A query. Its rows are read in the order of what identifies subjects, so that every reading sees one order."""
 
     kind: Literal["sql"] = "sql"
     url: Annotated[str, Field(min_length=1, repr=False)]
     query: Annotated[str, Field(min_length=1)]
-    order_by: str
+    order_by: SubjectColumns
 
 
 def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
@@ -45,14 +46,15 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     from sqlalchemy import text  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    if "\0" in unquote(source.url) + source.query + source.order_by:
+    order = (source.order_by,) if isinstance(source.order_by, str) else source.order_by
+    if "\0" in "".join((unquote(source.url), source.query, *order)):
         raise SourceError("the database URL or the query holds a NUL character", remedy="Give it without.")
     engine = _engine(source.url)
     quote = engine.dialect.identifier_preparer.quote
     wanted = list(dict.fromkeys(columns))
     names = ", ".join(quote(name) for name in wanted)
     query = source.query.strip().rstrip(";")
-    statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {quote(source.order_by)}"  # noqa: S608 - the party's own query on its own database
+    statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database
     try:
         with engine.connect().execution_options(stream_results=True) as connection:
             result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here

@@ -5,7 +5,7 @@ it becomes (docs/threat-model.md#no-decision-depends-on-cells): what can be refu
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Self
 
@@ -18,7 +18,8 @@ from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.rows import EncodedBatch, RawBatch, RawReader
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.encoding import Cells, canonical_ids, encode_attribute, encode_conforming
+from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
+from commingle.shared.encoding import Cells, encode_attribute, encode_conforming, subject_ids
 
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""
@@ -29,6 +30,7 @@ class TableScan:
     """What a full reading found: counts for the party's own eyes, and the digest."""
 
     n: int
+    ids: IdCounts
     clipped: Mapping[str, int]
     missing: Mapping[str, int]
     digest: TableDigest = field(repr=False)
@@ -39,7 +41,7 @@ class PrivateTable:
     """How to read a registered table."""
 
     read: RawReader
-    subject_id: str
+    key: SubjectKey
     attributes: Sequence[Attribute]
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True) -> TableScan:
@@ -48,7 +50,7 @@ class PrivateTable:
         Raises:
             DataError: the table cannot be released under this schema. Unless `strict`, that does not depend on cells.
         """
-        subjects, ids = _Subjects(self.subject_id), list[bytes]()
+        subjects, ids = _Subjects(self.key), list[bytes]()
         clipped, missing = ({a.name: 0 for a in self.attributes} for _ in range(2))
         for batch in self._read():
             ids += subjects.add(batch)
@@ -60,11 +62,20 @@ class PrivateTable:
             progress(len(ids))
         if not ids:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
-        if duplicates := Ranks.of(ids).duplicates():
+        counts = subjects.counts(ids)
+        if counts.problems:
             raise DataError(
-                f"column {self.subject_id}: {duplicates} duplicate subject ids", remedy="Keep one row per subject."
+                f"column {self.key}: {', '.join(counts.problems)}",
+                remedy="Keep one row per subject, and give every row an id as its rule wants it.",
             )
-        return TableScan(len(ids), clipped, missing, subjects.digest())
+        return TableScan(len(ids), counts, clipped, missing, subjects.digest())
+
+    def count_ids(self, expected: TableDigest) -> tuple[IdCounts, bool]:
+        """What the subject ids are like now, and whether they are those that `expected` describes; refuses none."""
+        subjects, ids = _Subjects(self.key), list[bytes]()
+        for batch in self.read(list(self.key.columns)):
+            ids += subjects.add(batch)
+        return subjects.counts(ids), subjects.digest() == expected
 
     def subjects(self, expected: TableDigest, progress: Progress = lambda _: None) -> list[bytes]:
         """The canonical ids in the order of the source; no other column is read.
@@ -72,8 +83,8 @@ class PrivateTable:
         Raises:
             SubjectsChangedError: they are not those that `expected` describes.
         """
-        subjects, ids = _Subjects(self.subject_id), list[bytes]()
-        for batch in self.read([self.subject_id]):
+        subjects, ids = _Subjects(self.key), list[bytes]()
+        for batch in self.read(list(self.key.columns)):
             ids += subjects.add_registered(batch)
             progress(len(ids))
         subjects.require(expected)
@@ -90,7 +101,7 @@ class PrivateTable:
             SubjectsChangedError: after the last batch, if the subjects are not those that `expected` describes. Whoever
                 consumes the batches must not use them before the iteration has ended.
         """
-        subjects, seen = _Subjects(self.subject_id), 0
+        subjects, seen = _Subjects(self.key), 0
         for batch in self._read():
             ids = subjects.add_registered(batch)
             yield EncodedBatch(
@@ -101,7 +112,7 @@ class PrivateTable:
         subjects.require(expected)
 
     def _read(self) -> Iterator[RawBatch]:
-        return self.read([self.subject_id, *(a.name for a in self.attributes)])
+        return self.read([*self.key.columns, *(a.name for a in self.attributes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +149,28 @@ class Ranks:
 class _Subjects:
     """The subject ids of one reading, as far as it has come, and their digest."""
 
-    def __init__(self, column: str) -> None:
-        self._column = column
+    def __init__(self, key: SubjectKey) -> None:
+        self._key = key
         self._digest = sha256()
+        self._counts = IdCounts()
 
     def add(self, batch: RawBatch) -> list[bytes]:
-        """The canonical ids of the next rows. Raises DataError for missing ones."""
-        ids = canonical_ids(self._column, batch.columns[self._column])
-        self._digest.update(b"".join(len(i).to_bytes(4, "big") + i for i in ids))
-        return ids
+        """The canonical ids of the next rows, empty where there is none. Raises DataError: a column has no text."""
+        found = subject_ids(self._key, batch.columns)
+        self._digest.update(b"".join(len(i).to_bytes(4, "big") + i for i in found.ids))
+        self._counts += found.counts
+        return found.ids
 
     def add_registered(self, batch: RawBatch) -> list[bytes]:
-        """The same of a table in which none was missing. Raises SubjectsChangedError."""
+        """The same of a table whose columns had text. Raises SubjectsChangedError."""
         try:
             return self.add(batch)
         except DataError:
             raise _changed() from None
+
+    def counts(self, ids: list[bytes]) -> IdCounts:
+        """What has been read, duplicates among all its ids counted."""
+        return replace(self._counts, duplicates=Ranks.of([i for i in ids if i]).duplicates())
 
     def digest(self) -> TableDigest:
         return TableDigest(self._digest.hexdigest())

@@ -27,7 +27,7 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RowMapping,
 )
-from commingle.shared.documents.schema import Attribute, parse_attributes
+from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.files import write_durably
 
@@ -240,6 +240,9 @@ def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
     for term in result["coefficients"]:
         table.add_row(term["label"], f"{term['encoded' if unitless else 'original']:.6g}")
     console.print(table)
+    for attribute in parse_attributes(json.dumps([result["target"], *result["features"]]).encode()):
+        if words := words_for_missing(attribute):
+            console.print(words, soft_wrap=True)
     console.print(
         f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "
         f"{privacy['guarantee']}",

@@ -17,10 +17,9 @@ from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.regression.forecasts import PREDICTED, RegressionDesign
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.planning.task import attribute_law
 
-_UNIFORM = 1 / 3
-"""Second moment of a value uniform on [-1, 1]."""
 _TAILS = 4.0
 """By how much dp_pmtolse is taken to be worse than forecast where it is compared: rows of tables have longer tails."""
 _POOR = 0.5
@@ -110,16 +109,9 @@ def assumed_moment(features: tuple[Attribute, ...], rows: RowMap) -> tuple[Float
 
     Also by how much the mapping shrinks squares: 1, or 1 over the mean square of a row's norm.
     """
-    means, blocks = [1.0], [np.zeros((1, 1))]
-    for attribute in features:
-        if isinstance(attribute, CategoricalAttribute):
-            share = 1 / len(attribute.levels)
-            width = len(attribute.columns)
-            means += [share] * width
-            blocks.append(share * np.eye(width) - share**2)
-        else:
-            means.append(0.0)
-            blocks.append(np.array([[1.0 if isinstance(attribute, BinaryAttribute) else _UNIFORM]]))
+    laws = [attribute_law(attribute) for attribute in features]
+    means = np.concatenate([[1.0], *(mean for mean, _ in laws)])
+    blocks = [np.zeros((1, 1)), *(covariance for _, covariance in laws)]
     moment = np.outer(means, means)
     start = 0
     for block in blocks:

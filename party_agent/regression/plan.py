@@ -146,7 +146,11 @@ def plan_regression(
     """
     target, features = attributes_of(request, attributes)
     if len(target.columns) > 1:
-        raise SpecError(f"{target.name} has three levels or more", remedy="Choose a numeric or two-valued target.")
+        marked = target.missing == "indicator"
+        raise SpecError(
+            f"{target.name} " + ("marks missing cells" if marked else "has three levels or more"),
+            remedy="Choose a numeric or two-valued target that has no missing cells, or counts them as its midpoint.",
+        )
     if n >= _MOST_ROWS:
         raise SpecError(f"{n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
     public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))

@@ -4,7 +4,7 @@ import numpy as np
 
 from commingle.services.fit.result import Fit
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, words_for_missing
 from commingle.shared.estimation.covariance import covariance, residual
 from commingle.shared.estimation.diagnostics import cut_rows, diagnose
 from commingle.shared.estimation.errors import (
@@ -74,9 +74,22 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         warnings=(
             *method.cautions(system, signal, name, diagnostics, determined=determined),
             *(cut_rows(prepared.cut) if errors != "none" else ()),
+            *_missing_targets(prepared, target),
         ),
         schema=tuple(prepared.attributes[name] for name in features),
+        imputed=tuple(filter(None, (words_for_missing(prepared.attributes[name]) for name in (target, *features)))),
     )
+
+
+def _missing_targets(prepared: PreparedMoments, target: str) -> tuple[str, ...]:
+    """A caution where cells of the target are missing and marked: the mark's mean is about their share."""
+    attribute = prepared.attributes[target]
+    if attribute.missing != "indicator":
+        return ()
+    mark = prepared.columns[target][-1]
+    share = min(max(float(prepared.gram[0, mark] / prepared.gram[0, 0]), 0.0), 1.0)
+    counted = f"About {share:.0%} of {target}'s cells are missing and count as {attribute.stand_in}"
+    return (f"{counted}: if nothing decides which, slopes are too small by that share.",)
 
 
 def _estimator(prepared: PreparedMoments, name: str) -> Estimator:

@@ -49,6 +49,7 @@ class Fit(Result):
         rows: published rows; n where there are none.
         warnings: sentences for people.
         schema: the attributes of `features`.
+        imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
     """
 
     estimator: str
@@ -67,6 +68,7 @@ class Fit(Result):
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
+    imputed: tuple[str, ...] = ()
 
     @property
     def standard_errors(self) -> Array:
@@ -124,7 +126,7 @@ class Fit(Result):
                 ResultColumn(f"{level} low", low),
                 ResultColumn(f"{level} high", high),
             ),
-            notes=(_COVERED[self.interval_for],),
+            notes=(_COVERED[self.interval_for], *self.imputed),
             warnings=self.warnings,
         )
 
@@ -142,6 +144,7 @@ class Fit(Result):
         lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
         lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
         lines += [rule, *_text_rows(self), rule, _COVERED[self.interval_for]]
+        lines += [line for sentence in self.imputed for line in textwrap.wrap(sentence, _TEXT_WIDTH)]
         if self.warnings:
             lines += ["", "Warnings:"]
         for number, warning in enumerate(self.warnings, start=1):

@@ -1,6 +1,7 @@
 """Terms of a model: their values for rows in original units, and the ranges that are public."""
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 
-Values = Sequence[float] | Sequence[str] | NDArray[Any]
+Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 
 
 def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *, intercept: bool) -> Array:
     """One row per row and one column per term, (m, p_x). Attributes that the model does not use are ignored.
+
+    None and NaN are missing cells of attributes that mark these.
 
     Raises:
         RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
@@ -38,14 +41,37 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
 
 
 def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
-    """Of each term but the intercept: upper - lower of a number, 1 for a level against the reference level."""
-    widths = [
-        [a.upper - a.lower] if isinstance(a, NumericAttribute) else [1.0] * (len(a.levels) - 1) for a in attributes
-    ]
-    return np.array([width for of_attribute in widths for width in of_attribute])
+    """Of each term but the intercept: upper - lower of a number, 1 for a level against the reference, 1 for a mark."""
+    widths = np.ones(sum(len(a.columns) for a in attributes))
+    start = 0
+    for attribute in attributes:
+        if isinstance(attribute, NumericAttribute):
+            widths[start] = attribute.upper - attribute.lower
+        start += len(attribute.columns)
+    return widths
 
 
 def _columns(attribute: Attribute, values: Values) -> list[Array]:
+    if attribute.missing != "indicator":
+        return _present(attribute, values)
+    gaps = _gaps(values)
+    known = np.flatnonzero(~gaps)
+    present = _present(attribute, np.asarray(values, dtype=object)[known])
+    terms = []
+    for column, found in zip(attribute.columns[:-1], present, strict=True):
+        term = np.full(len(gaps), column.offset)
+        term[known] = found
+        terms.append(term)
+    return [*terms, gaps.astype(np.float64)]
+
+
+def _gaps(values: Values) -> NDArray[np.bool_]:
+    """Which values are missing: None or NaN."""
+    missing = (value is None or (isinstance(value, float | np.floating) and isnan(value)) for value in values)
+    return np.fromiter(missing, dtype=bool, count=len(values))
+
+
+def _present(attribute: Attribute, values: Values) -> list[Array]:
     if isinstance(attribute, NumericAttribute):
         return [_numbers(attribute.name, values)]
     levels = np.asarray(values).astype(str)

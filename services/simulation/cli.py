@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from commingle.shared.documents.study import DEFAULT_MECHANISM
+from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
@@ -47,8 +48,27 @@ Examples:
     show_default=True,
 )
 @click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
-@click.option("--subject-id", metavar="COLUMN", help="What identifies people; rows are numbered without it.")
+@click.option(
+    "--subject-id",
+    metavar="COLUMN",
+    multiple=True,
+    help="What identifies people; rows are numbered without it. Repeatable, where several columns do so together.",
+)
+@click.option(
+    "--id-rule",
+    type=click.Choice(RULE_NAMES),
+    multiple=True,
+    help="How ids are written at every party; one for each --subject-id.  [exact/1]",
+)
+@click.option(
+    "--common-subjects", is_flag=True, help="Leave out subjects that not all parties hold; agents would not go on."
+)
 @click.option("--schema", type=click.Path(path_type=Path), help="Public bounds and levels, as JSON.")
+@click.option(
+    "--missing",
+    type=click.Choice(["midpoint", "indicator"]),
+    help="Without a schema: missing cells count as the midpoint, or are marked in a column of their own.  [midpoint]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split. Noise is never seeded.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the parties' and the coordinator's files and logs.")

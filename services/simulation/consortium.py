@@ -4,6 +4,7 @@ Loading takes such a process far longer than its work here, so few are started, 
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from commingle.services.simulation.processes import Processes
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
 from commingle.services.tables.reading import Table
+from commingle.shared.documents.subject_ids import id_parts
 from commingle.shared.runtime.files import create_secret
 
 _FORMATS = (".parquet", ".csv")
@@ -75,19 +77,28 @@ def write_party_files(dataset: StudyTable, training: Table, folders: Folders, *,
         folder.mkdir(parents=True)
         draw = np.random.default_rng([seed, number])
         own = training.only(attribute.name for attribute in party.attributes)
-        write_party_table(folder / f"rows{_FORMATS[number % len(_FORMATS)]}", own, draw=draw)
+        path = folder / f"rows{_FORMATS[number % len(_FORMATS)]}"
+        write_party_table(path, own, id_columns=_id_columns(dataset), draw=draw)
         schema = [attribute.model_dump(mode="json") for attribute in party.attributes]
         (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
 
 
-def write_party_table(path: Path, table: Table, *, draw: np.random.Generator) -> None:
+def write_party_table(
+    path: Path, table: Table, *, id_columns: Sequence[str] = (SUBJECT_ID,), draw: np.random.Generator
+) -> None:
     """Write a table in shuffled order, as CSV or Parquet by the path's suffix."""
     shuffled = table.rows(draw.permutation(table.n))
-    written = pa.table({SUBJECT_ID: pa.array(shuffled.subjects), **shuffled.columns})
+    parts = zip(*(id_parts(str(subject), len(id_columns)) for subject in shuffled.subjects), strict=True)
+    written = pa.table({**dict(zip(id_columns, map(pa.array, parts), strict=True)), **shuffled.columns})
     if path.suffix == ".csv":
         pa.csv.write_csv(written, path)
     else:
         pa.parquet.write_table(written, path)
+
+
+def _id_columns(dataset: StudyTable) -> tuple[str, ...]:
+    """What identifies subjects in the parties' files."""
+    return (SUBJECT_ID, *(f"{SUBJECT_ID} ({number})" for number in range(2, len(dataset.id_rules or ()) + 1)))
 
 
 def start(dataset: StudyTable, allowance: Allowance, context: Context) -> Consortium:
@@ -113,7 +124,7 @@ def start(dataset: StudyTable, allowance: Allowance, context: Context) -> Consor
         ]:
             processes.address(server)
     with stages.stage("register", "Registering each party's data"):
-        _register(parties, context)
+        _register(dataset, context)
     return Consortium(url, key, processes.address(learner))
 
 
@@ -164,12 +175,14 @@ def _enrol(prints: dict[str, str], invites: dict[str, str], context: Context, *,
     context.processes.run(jobs)
 
 
-def _register(parties: tuple[PartyShare, ...], context: Context) -> None:
-    jobs = {}
-    for party in parties:
+def _register(dataset: StudyTable, context: Context) -> None:
+    ids: list[str | Path] = [part for column in _id_columns(dataset) for part in ("--subject-id", column)]
+    ids += [part for rule in dataset.id_rules or () for part in ("--id-rule", rule)]
+    jobs: dict[str, list[tuple[str | Path, ...]]] = {}
+    for party in dataset.parties:
         folder = context.folders.party(party.name)
         [rows] = folder.glob("rows.*")
-        source = ("--source", rows, "--subject-id", SUBJECT_ID, "--schema", folder / "schema.json")
+        source = ("--source", rows, *ids, "--schema", folder / "schema.json")
         jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(context, party.name), *source)]
     for party_name, [registered] in context.processes.run(jobs).items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}

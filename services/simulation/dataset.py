@@ -12,7 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from commingle.services.tables.reading import Table
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    words_for_missing,
+)
+from commingle.shared.documents.subject_ids import IdRules
 
 TRAINING_SHARE = 0.8
 TARGET = "length_of_stay"
@@ -56,17 +63,24 @@ class StudyTable:
         parties: each attribute is at exactly one of them.
         target: a numeric or binary attribute.
         notices: what was done to the table to get here, one sentence each.
+        id_rules: by which the subjects' ids were written, and are at the parties; None for exactly.
     """
 
     table: Table
     parties: tuple[PartyShare, ...]
     target: str
     notices: tuple[str, ...] = ()
+    id_rules: IdRules | None = None
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
         """All attributes, in the order of the parties."""
         return tuple(attribute for party in self.parties for attribute in party.attributes)
+
+    def missing_words(self, party: PartyShare, training: Table) -> list[str]:
+        """What becomes of the cells that a party's table lacks, in sentences."""
+        counted = ((a, training.columns[a.name].null_count) for a in party.attributes)
+        return [words for attribute, count in counted if (words := words_for_missing(attribute, count)) is not None]
 
     @property
     def features(self) -> tuple[Attribute, ...]:

@@ -21,12 +21,14 @@ def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
     """The built-in cohort, or the table that is named. Raises UsageError, TableError, SpecError."""
     parties = _parties(options["parties"])
     if options["table"] is None and not isinstance(parties, Path):
-        for name in ("target", "parties", "features", "subject_id", "schema"):
-            if options[name] is not None:
+        for name in ("target", "parties", "features", "subject_id", "id_rule", "common_subjects", "missing", "schema"):
+            if options[name] not in (None, (), False):
                 raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
         return cohort(seed=seed)
     if options["target"] is None:
         raise click.UsageError("Say with --target which column is to be predicted.")
+    if options["missing"] is not None and options["schema"] is not None:
+        raise click.UsageError("--missing is for tables without a schema, which says it of each attribute.")
     features = options["features"]
     return prepare(
         Wanted(
@@ -35,7 +37,10 @@ def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
             parties=parties,
             features=None if features is None else tuple(name for name in features.split(",") if name.strip()),
             schema=options["schema"],
-            subject_id=options["subject_id"],
+            subject_id=options["subject_id"] or None,
+            id_rules=options["id_rule"] or None,
+            common_subjects=options["common_subjects"],
+            missing=options["missing"] or "midpoint",
         )
     )
 

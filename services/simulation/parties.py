@@ -1,7 +1,7 @@
 """Who holds which columns: a number of parties, or a file that names them; and one table out of what they hold."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from commingle.services.simulation.errors import PartiesError
 from commingle.services.tables.reading import Source, Table, no_such_column, read_table, usable_name
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.encoding import Cells
 from commingle.shared.runtime.settings import Settings, load_settings
 
@@ -27,14 +28,14 @@ class PartyEntry(Settings):
         name: lower-case letters, digits, `_`, `.` and `-`.
         columns: what it holds; with a table of its own all of that table's columns where left out.
         table: its own table, relative to the parties file; left out where all share --table.
-        subject_id: the column of its own table that identifies subjects.
+        subject_id: the column, or columns, of its own table that identify subjects.
         categorical: columns whose numbers are codes of levels.
     """
 
     name: Name
     columns: tuple[str, ...] | None = None
     table: Path | None = None
-    subject_id: str | None = None
+    subject_id: SubjectColumns | None = None
     categorical: tuple[str, ...] = ()
 
 
@@ -130,40 +131,62 @@ def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Ho
     return left
 
 
-def load(table: Path | None, parties: PartiesFile | None, *, subject_id: str | None, typed: bool) -> Loaded:
-    """Read one table, or join those of the parties; `typed` as for `read_table`.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How tables are read.
+
+    Attributes:
+        subject_id: what identifies subjects, unless a party says otherwise.
+        id_rules: by which every party writes ids; None for exactly.
+        common_subjects: go on with the subjects that all parties hold, where agents would not.
+        typed: as for `read_table`.
+    """
+
+    subject_id: SubjectColumns | None = None
+    id_rules: IdRules | None = None
+    common_subjects: bool = False
+    typed: bool = False
+
+
+def load(table: Path | None, parties: PartiesFile | None, reading: Reading) -> Loaded:
+    """Read one table, or join those of the parties.
 
     Raises:
-        TableError, PartiesError: naming what is wrong with which file or column.
+        TableError, PartiesError, SpecError: naming what is wrong with which file or column.
     """
     if parties is not None and parties.parties[0].table is not None:
         if table is not None:
             raise PartiesError(
                 "the parties have tables of their own, and --table was given too", remedy="Leave out --table."
             )
-        return _join(parties.parties, subject_id or SUBJECT_ID, typed=typed)
+        return _join(parties.parties, reading)
     if table is None:
         raise PartiesError("there is no table", remedy="Give --table, or a parties file that names tables.")
-    source = read_table(table, subject_id=subject_id, usual_subject_id=SUBJECT_ID, typed=typed)
+    source = read_table(
+        table,
+        subject_id=reading.subject_id,
+        usual_subject_id=SUBJECT_ID,
+        id_rules=reading.id_rules,
+        typed=reading.typed,
+    )
+    notices = _changed_ids({str(table): source}, reading)
     if parties is None:
-        return Loaded(source, coded=source.texts)
+        return Loaded(source, coded=source.texts, notices=notices)
     for entry in parties.parties:
         _require_columns(entry.columns or (), source, where=str(table))
     holdings = tuple(Holding(entry.name, entry.columns or ()) for entry in parties.parties)
     _refuse_shared(holdings)
-    return Loaded(source, holdings, _coded(parties.parties) | source.texts)
+    return Loaded(source, holdings, _coded(parties.parties) | source.texts, notices)
 
 
-def _join(entries: Iterable[PartyEntry], subject_id: str, *, typed: bool) -> Loaded:
-    sources = {entry.name: _read_own(entry, subject_id, typed=typed) for entry in entries}
+def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
+    sources = {entry.name: _read_own(entry, reading) for entry in entries}
     holdings = tuple(Holding(party, (*s.table.columns, *s.unusable)) for party, s in sources.items())
     _refuse_shared(holdings)
-    common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
-    if not len(common):
-        raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
+    common = _common_subjects(sources, reading)
     columns: dict[str, Cells] = {}
     unusable: dict[str, str] = {}
-    notices = []
+    notices = list(_changed_ids(sources, reading))
     for party, source in sources.items():
         order = np.argsort(source.table.subjects)
         chosen = order[np.searchsorted(source.table.subjects, common, sorter=order)]
@@ -176,15 +199,47 @@ def _join(entries: Iterable[PartyEntry], subject_id: str, *, typed: bool) -> Loa
     return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices))
 
 
-def _read_own(entry: PartyEntry, subject_id: str, *, typed: bool) -> Source:
+def _common_subjects(sources: Mapping[str, Source], reading: Reading) -> NDArray[np.str_]:
+    """The subjects that all hold, as agents would find them: no others, unless those are to be left out."""
+    common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
+    if not len(common):
+        raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
+    held = {party: source.table.n for party, source in sources.items()}
+    if max(held.values()) > len(common) and not reading.common_subjects:
+        counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
+        raise TableError(
+            f"the parties hold other subjects ({counts}; all of them {len(common):,}): their release would be aborted",
+            remedy="Give tables of the same subjects, agree on an --id-rule if their ids are written in several ways, "
+            "or leave the others out: --common-subjects.",
+        )
+    return common
+
+
+def _changed_ids(sources: Mapping[str, Source], reading: Reading) -> tuple[str, ...]:
+    """What the rules have done to ids, one sentence for each table."""
+    rules = ", ".join(reading.id_rules or ())
+    return tuple(
+        f"{source.ids.changed:,} of {source.ids.rows:,} ids of {name} are written otherwise by {rules}."
+        for name, source in sources.items()
+        if source.ids is not None and source.ids.changed
+    )
+
+
+def _read_own(entry: PartyEntry, reading: Reading) -> Source:
     if entry.table is None:
         raise PartiesError(f"{entry.name} has no table", remedy="Give every party a `table`.")
-    source = read_table(entry.table, subject_id=entry.subject_id or subject_id, typed=typed)
+    source = read_table(
+        entry.table,
+        subject_id=entry.subject_id or reading.subject_id or SUBJECT_ID,
+        id_rules=reading.id_rules,
+        typed=reading.typed,
+    )
     if entry.columns is None:
         return source
     _require_columns(entry.columns, source, where=str(entry.table))
     table = source.table.only(name for name in entry.columns if name in source.table.columns)
-    return Source(table, {name: why for name, why in source.unusable.items() if name in entry.columns}, source.texts)
+    unusable = {name: why for name, why in source.unusable.items() if name in entry.columns}
+    return replace(source, table=table, unusable=unusable)
 
 
 def _coded(entries: Iterable[PartyEntry]) -> frozenset[str]:

@@ -8,10 +8,19 @@ import numpy as np
 from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import PartyShare, StudyTable
 from commingle.services.simulation.errors import PartiesError
-from commingle.services.simulation.parties import Holding, Loaded, keep_columns, load, read_parties, split_evenly
+from commingle.services.simulation.parties import (
+    Holding,
+    Loaded,
+    Reading,
+    keep_columns,
+    load,
+    read_parties,
+    split_evenly,
+)
 from commingle.services.tables.reading import Table, no_such_column, usable_name
-from commingle.services.tables.schema import Unusable, conform, draft
+from commingle.services.tables.schema import Marks, Unusable, conform, draft
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, parse_attributes
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.runtime.errors import SettingsError
 
 MIN_ROWS = 10
@@ -32,7 +41,10 @@ class Wanted:
         parties: how many, or a parties file.
         features: names of those that take part; None for all.
         schema: a schema file, whose attributes alone take part; None to draft one.
-        subject_id: the column that identifies subjects.
+        subject_id: the column, or columns, that identify subjects.
+        id_rules: by which every party writes ids; None for exactly.
+        common_subjects: go on with the subjects that all parties hold, where agents would not.
+        missing: what becomes of missing cells where no schema says so.
     """
 
     table: Path | None
@@ -40,7 +52,10 @@ class Wanted:
     parties: int | Path
     features: tuple[str, ...] | None = None
     schema: Path | None = None
-    subject_id: str | None = None
+    subject_id: SubjectColumns | None = None
+    id_rules: IdRules | None = None
+    common_subjects: bool = False
+    missing: Marks = "midpoint"
 
 
 def prepare(wanted: Wanted) -> StudyTable:
@@ -50,15 +65,24 @@ def prepare(wanted: Wanted) -> StudyTable:
         TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
     """
     file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
-    loaded = load(wanted.table, file, subject_id=wanted.subject_id, typed=wanted.schema is None)
+    loaded = load(
+        wanted.table,
+        file,
+        Reading(
+            subject_id=wanted.subject_id,
+            id_rules=wanted.id_rules,
+            common_subjects=wanted.common_subjects,
+            typed=wanted.schema is None,
+        ),
+    )
     target = usable_name(wanted.target)
     candidates = _candidates(loaded, target, wanted.features)
-    attributes, notices = _attributes(loaded, target, candidates, wanted.schema)
+    attributes, notices = _attributes(loaded, target, candidates, wanted)
     holdings = _holdings(loaded, wanted.parties, attributes, target)
     columns = {name: conform(attribute, loaded.source.table.columns[name]) for name, attribute in attributes.items()}
     table, incomplete = _complete(Table(loaded.source.table.subjects, columns), attributes, target)
     shares = tuple(PartyShare(h.party, tuple(attributes[name] for name in h.columns)) for h in holdings)
-    return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete))
+    return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete), wanted.id_rules)
 
 
 def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:
@@ -75,14 +99,14 @@ def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -
 
 
 def _attributes(
-    loaded: Loaded, target: str, candidates: list[str], schema: Path | None
+    loaded: Loaded, target: str, candidates: list[str], wanted: Wanted
 ) -> tuple[dict[str, Attribute], list[str]]:
     """The attributes that take part, by column, and why others do not."""
-    if schema is None:
-        found = {name: _draft(loaded, name, target) for name in candidates}
+    if wanted.schema is None:
+        found = {name: _draft(loaded, name, target, wanted.missing) for name in candidates}
         notices = [_BOUNDS_FROM_TABLE]
     else:
-        given = {attribute.name: attribute for attribute in _read_schema(schema)}
+        given = {attribute.name: attribute for attribute in _read_schema(wanted.schema)}
         found = {name: given.get(name, Unusable("the schema does not have it")) for name in candidates}
         notices = [f"Attribute {name!r} of the schema is not in the table." for name in given if name not in candidates]
     kept: dict[str, Attribute] = {}
@@ -102,12 +126,12 @@ def _attributes(
     return kept, notices
 
 
-def _draft(loaded: Loaded, name: str, target: str) -> Attribute | Unusable:
+def _draft(loaded: Loaded, name: str, target: str, missing: Marks) -> Attribute | Unusable:
     if name in loaded.source.unusable:
         return Unusable(f"its type is {loaded.source.unusable[name]}")
     values = loaded.source.table.columns[name]
-    found = draft(name, values, target=name == target, levels=name in loaded.coded)
-    if isinstance(found, CategoricalAttribute) and values.null_count > _MOSTLY * len(values):
+    found = draft(name, values, target=name == target, levels=name in loaded.coded, missing=missing)
+    if isinstance(found, CategoricalAttribute) and missing == "midpoint" and values.null_count > _MOSTLY * len(values):
         return Unusable("most of its values are missing")
     return found
 

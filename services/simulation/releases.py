@@ -123,6 +123,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
             adjacency=terms.adjacency,
             epsilon=check_epsilon(epsilon),
             delta=check_delta(terms.delta),
+            id_rules=dataset.id_rules,
             n=n,
             lifetime_hours=LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),

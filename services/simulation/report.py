@@ -11,6 +11,7 @@ from rich.text import Text
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.rounds import Outcome
+from commingle.services.tables.reading import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
 
 
@@ -55,20 +56,21 @@ def full_report(
     releases: list[dict[str, Any]],
     reference: Reference,
     *,
-    n: int,
+    training: Rows,
     seconds: dict[str, float],
     warnings: list[str],
 ) -> dict[str, Any]:
-    """The whole report. `n` counts training rows, `k` is that of the first release that has one."""
+    """The whole report. `n` counts the training rows, `k` is that of the first release that has one."""
     ols, constant = reference.score(reference.coefficients), reference.constant
     return {
-        "n": n,
+        "n": training.n,
         "k": next((release["k"] for release in releases if release["k"] is not None), None),
         "parties": [
             {
                 "name": party.name,
                 "attributes": [attribute.name for attribute in party.attributes],
                 "columns": len(encoded_columns(party.attributes)),
+                "missing": dataset.missing_words(party, training),
             }
             for party in dataset.parties
         ],
@@ -122,6 +124,11 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
         f"judged on {held_out:,} held-out people.",
         highlight=False,
     )
+    missing = [(party["name"], words) for party in report["parties"] for words in party["missing"]]
+    for name, words in missing:
+        console.print(Text(f"  {name}: {words}", style="yellow"))
+    if any("count as" in words for _, words in missing):
+        console.print(Text("  What counts as a midpoint bends slopes; --missing indicator marks it.", style="yellow"))
     for release in report["releases"]:
         console.print(Text(_title(release), style="bold cyan"))
         console.print(_table(release, report["reference"]))

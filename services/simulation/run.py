@@ -58,7 +58,7 @@ def simulate(
         dataset,
         [release_report(o, scored, unfit, judge) for o, (scored, unfit) in zip(outcomes, fits, strict=True)],
         judge,
-        n=len(training_rows),
+        training=training,
         seconds={**stages.seconds, "total": sum(stages.seconds.values())},
         warnings=stages.notices,
     )

@@ -6,7 +6,7 @@ no schema says what a CSV holds, numbers and booleans recognised in columns of t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commingle.services.errors import TableError
-from commingle.shared.encoding import MISSING, Cells, canonical_ids, plain_cells
+from commingle.shared.documents.subject_ids import IdCounts, IdRules, SubjectColumns, SubjectKey
+from commingle.shared.encoding import MISSING, Cells, plain_cells, subject_ids
 from commingle.shared.errors import DataError
 from commingle.shared.runtime.tables import UNREADABLE, column_names, is_parquet, read_batches
 
@@ -61,11 +62,13 @@ class Source:
     Attributes:
         unusable: columns that hold neither numbers nor text, with their type.
         texts: columns that the file itself declares to be text; CSV declares nothing.
+        ids: what the subject ids are like; None where rows are numbered.
     """
 
     table: Table
     unusable: dict[str, str]
     texts: frozenset[str] = frozenset()
+    ids: IdCounts | None = None
 
 
 def usable_name(name: str) -> str:
@@ -74,33 +77,42 @@ def usable_name(name: str) -> str:
 
 
 def read_table(
-    path: Path, *, subject_id: str | None = None, usual_subject_id: str | None = None, typed: bool = False
+    path: Path,
+    *,
+    subject_id: SubjectColumns | None = None,
+    usual_subject_id: str | None = None,
+    id_rules: IdRules | None = None,
+    typed: bool = False,
 ) -> Source:
     """The table of a file.
 
     Args:
         path: of a .csv (or .csv.gz) or .parquet file.
-        subject_id: the column that identifies subjects.
+        subject_id: the column, or columns, that identify subjects.
         usual_subject_id: where `subject_id` is None, the column that does if the table has it; rows are numbered
             where it has not.
+        id_rules: by which ids are written; None for exactly.
         typed: whether the columns of a CSV become numbers, booleans or dates where all their values read as such.
 
     Raises:
-        TableError: it cannot be read, has no rows, or its identifiers are missing or appear twice.
+        TableError: it cannot be read, has no rows, or its identifiers are no list of subjects.
+        SpecError: there is not one rule for each column of identifiers.
     """
     columns = _read(path)
     n = len(next(iter(columns.values())))
-    wanted = usable_name(subject_id or usual_subject_id or "")
-    if subject_id is not None and wanted not in columns:
-        raise no_such_column(wanted, columns, where=str(path))
-    subjects = _subjects(columns.pop(wanted), wanted, path) if wanted in columns else _number_subjects(n)
+    subjects, ids = _number_subjects(n), None
+    if (chosen := subject_id or usual_subject_id) and (subject_id or id_rules or usual_subject_id in columns):
+        key = SubjectKey.of(chosen, id_rules)
+        key = replace(key, columns=tuple(map(usable_name, key.columns)))
+        subjects, ids = _subjects(columns, key, path)
+        columns = {name: cells for name, cells in columns.items() if name not in key.columns}
     tidied = {name: _tidy(cells) for name, cells in columns.items()}
     if typed and not is_parquet(path):
         tidied = {name: _tidy(type_text(cells)) for name, cells in tidied.items()}
     kept = {name: cells for name, cells in tidied.items() if _is_usable(cells.type)}
     unusable = {name: str(cells.type) for name, cells in tidied.items() if name not in kept}
     texts = frozenset(name for name, cells in kept.items() if is_parquet(path) and not is_numeric(cells))
-    return Source(Table(subjects, kept), unusable, texts)
+    return Source(Table(subjects, kept), unusable, texts, ids)
 
 
 def no_such_column(name: str, available: Iterable[str], *, where: str) -> TableError:
@@ -176,16 +188,20 @@ def _number_subjects(n: int) -> NDArray[np.str_]:
     return np.char.add("subject-", np.char.zfill(np.arange(1, n + 1).astype(str), len(str(n))))
 
 
-def _subjects(cells: Cells, name: str, path: Path) -> NDArray[np.str_]:
+def _subjects(columns: Mapping[str, Cells], key: SubjectKey, path: Path) -> tuple[NDArray[np.str_], IdCounts]:
+    """The list of subjects as an agent would take it, and what its ids are like."""
+    for name in key.columns:
+        if name not in columns:
+            raise no_such_column(name, columns, where=str(path))
     try:
-        subjects = np.array([identifier.decode() for identifier in canonical_ids(name, cells)])
+        found = subject_ids(key, columns)
     except DataError as error:
         raise TableError(f"{path}: {error}", remedy=error.remedy) from None
-    _, counts = np.unique(subjects, return_counts=True)
-    twice = int(np.count_nonzero(counts > 1))
-    if twice:
+    present = [identifier for identifier in found.ids if identifier]
+    counts = replace(found.counts, duplicates=len(present) - len(set(present)))
+    if counts.problems:
         raise TableError(
-            f"{path}: {twice} values of {name} appear in several rows",
-            remedy="Give one row per subject, or another column with --subject-id.",
+            f"{path}: column {key}: {', '.join(counts.problems)}",
+            remedy="Give one row per subject with its id, or another column with --subject-id.",
         )
-    return subjects
+    return np.array([identifier.decode() for identifier in found.ids]), counts

@@ -1,7 +1,7 @@
 """Attributes from a table, for simulation only: real bounds are public and never computed from private rows."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,11 @@ class Unusable:
     reason: str
 
 
-def draft(name: str, cells: Cells, *, target: bool, levels: bool) -> Attribute | Unusable:
+Marks = Literal["midpoint", "indicator"]
+"""What a drafted attribute makes of missing cells; levels are marked, or their rows left out."""
+
+
+def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks = "midpoint") -> Attribute | Unusable:
     """The attribute that a column suggests: bounds are its least and largest value, levels those it holds.
 
     Args:
@@ -40,18 +44,20 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool) -> Attribute |
         cells: of the column.
         target: whether it is to be predicted; numbers then stay numbers, even if there are but two.
         levels: whether the column is known to hold levels: numbers are then codes of them.
+        missing: what becomes of missing cells, if there are any and it is not to be predicted.
 
     Raises:
         TableError: infinite values, text among numbers, or a name or level that no attribute can have.
     """
-    present, gaps = cells.drop_null(), cells.null_count > 0 and not target
+    present = cells.drop_null()
+    rule: Missing = missing if cells.null_count > 0 and not target else "error"
     try:
         if is_numeric(cells) and not levels:
-            return _of_numbers(name, present, target=target, gaps=gaps)
+            return _of_numbers(name, present, target=target, rule=rule)
         kinds, counts = np.unique(as_text(name, present).to_numpy(zero_copy_only=False).astype(str), return_counts=True)
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
-        return _of_levels(name, kinds.tolist(), counts, gaps=gaps)
+        return _of_levels(name, kinds.tolist(), counts, rule=rule)
     except ValidationError as error:
         raise TableError(
             f"column {name!r} cannot be an attribute: {explain(error)}", remedy="Rename the column or its levels."
@@ -79,7 +85,7 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
     raise TableError(str(refused[0]), remedy=refused[0].remedy)
 
 
-def _of_numbers(name: str, present: Cells, *, target: bool, gaps: bool) -> Attribute | Unusable:
+def _of_numbers(name: str, present: Cells, *, target: bool, rule: Missing) -> Attribute | Unusable:
     numbers = as_numbers(name, present)
     infinite = int(np.isinf(numbers).sum())
     if infinite:
@@ -87,7 +93,6 @@ def _of_numbers(name: str, present: Cells, *, target: bool, gaps: bool) -> Attri
     kinds = np.unique(numbers)
     if len(kinds) < 2:  # noqa: PLR2004 - what does not vary
         return Unusable("it does not vary" if len(kinds) else "it holds no values")
-    rule: Missing = "midpoint" if gaps else "error"
     if len(kinds) == 2 and not target:  # noqa: PLR2004 - two values are two levels
         # as the encoder reads them: in the column's own type
         first, second = sorted((str(text) for text in as_text(name, present.unique()).to_pylist()), key=float)
@@ -95,17 +100,18 @@ def _of_numbers(name: str, present: Cells, *, target: bool, gaps: bool) -> Attri
     return NumericAttribute(name=name, lower=float(kinds[0]), upper=float(kinds[-1]), missing=rule)
 
 
-def _of_levels(name: str, levels: list[str], counts: NDArray[Any], *, gaps: bool) -> Attribute | Unusable:
+def _of_levels(name: str, levels: list[str], counts: NDArray[Any], *, rule: Missing) -> Attribute | Unusable:
     match len(levels):
         case 0 | 1:
             return Unusable("it does not vary" if levels else "it holds no values")
         case 2:
             first, second = levels
-            return BinaryAttribute(name=name, levels=(first, second), missing="midpoint" if gaps else "error")
+            return BinaryAttribute(name=name, levels=(first, second), missing=rule)
         case count if count > MAX_LEVELS:
             return Unusable(f"it has {count} levels, more than {MAX_LEVELS}")
     commonest = levels.pop(int(np.argmax(counts)))  # the reference, because rare ones make the fit unstable
-    return CategoricalAttribute(name=name, levels=(commonest, *levels))
+    marks: Literal["error", "indicator"] = "indicator" if rule == "indicator" else "error"
+    return CategoricalAttribute(name=name, levels=(commonest, *levels), missing=marks)
 
 
 def _refuse_text_among_numbers(name: str, kinds: NDArray[np.str_], counts: NDArray[Any]) -> None:

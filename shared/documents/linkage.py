@@ -6,7 +6,6 @@ Ordering rule: open the identity of the recipient before sealing to it, and the 
 
 import hmac
 import json
-import unicodedata
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Annotated, Literal
@@ -89,11 +88,6 @@ def check_value(linkage_key: bytes) -> str:
 
 
 _ALIGNMENT_CONTEXT = b"commingle/v1/alignment"
-
-
-def canonical_subject(identifier: str) -> bytes:
-    """NFC-normalised, stripped UTF-8: what subjects are sorted and compared by."""
-    return unicodedata.normalize("NFC", identifier).strip().encode()
 
 
 def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, sorted_ids: Iterable[bytes]) -> str:

@@ -18,7 +18,10 @@ AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
 Unit = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,80}$")]
 _LEAST_WIDTH = 1e-300
-Missing = Literal["error", "midpoint"]
+Missing = Literal["error", "midpoint", "indicator"]
+"""What becomes of missing cells: they are refused, lie at the midpoint, or are 0 beside a column that marks them."""
+GAP = "missing"
+"""How the column that marks missing cells is called, as if it were a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,20 @@ class NumericAttribute(WireModel):
 
     @property
     def geometry(self) -> Geometry:
-        """R = 1, D = 2."""
+        """R = 1, D = 2, with and without marks: a missing cell's value is 0."""
         return Geometry(radius_squared=1, diameter_squared=4)
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """One column."""
+        """One column, and another where missing cells are marked."""
         half = self.upper / 2 - self.lower / 2
-        return (EncodedColumn(self.name, self.name, self.lower + half, half),)
+        return (EncodedColumn(self.name, self.name, self.lower + half, half), *_gap_column(self))
+
+    @property
+    def stand_in(self) -> str:
+        """What a missing cell counts as where it is not marked."""
+        unit = f" {self.unit}" if self.unit else ""
+        return f"the midpoint {self.columns[0].offset:.6g}{unit}"
 
 
 class BinaryAttribute(WireModel):
@@ -83,6 +92,7 @@ class BinaryAttribute(WireModel):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         _require_distinct(self.levels)
+        _require_no_gap(self)
         return self
 
     @property
@@ -92,20 +102,27 @@ class BinaryAttribute(WireModel):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """One column; its original value is the indicator of the second level."""
-        return (EncodedColumn(self.name, f"{self.name}[{self.levels[1]}]", 0.5, 0.5),)
+        """One column, whose original value is the indicator of the second level, and another for marks."""
+        return (EncodedColumn(self.name, f"{self.name}[{self.levels[1]}]", 0.5, 0.5), *_gap_column(self))
+
+    @property
+    def stand_in(self) -> str:
+        """What a missing cell counts as where it is not marked."""
+        return f"halfway between {self.levels[0]} and {self.levels[1]}"
 
 
 class CategoricalAttribute(WireModel):
-    """Three levels or more, one-hot against the first, the reference."""
+    """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked."""
 
     kind: Literal["categorical"] = "categorical"
     name: AttributeName
     levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256, fail_fast=True)]
+    missing: Annotated[Literal["error", "indicator"], Field(exclude_if=lambda rule: rule == "error")] = "error"
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         _require_distinct(self.levels)
+        _require_no_gap(self)
         return self
 
     @property
@@ -116,9 +133,12 @@ class CategoricalAttribute(WireModel):
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """One indicator per level after the reference."""
-        return tuple(
-            EncodedColumn(f"{self.name}={level}", f"{self.name}[{level}]", 0.0, 1.0) for level in self.levels[1:]
-        )
+        return (*(_indicator(self.name, level) for level in self.levels[1:]), *_gap_column(self))
+
+    @property
+    def stand_in(self) -> str:
+        """What a missing cell counts as where it is not marked."""
+        return f"the reference level {self.levels[0]}"
 
 
 Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
@@ -157,6 +177,34 @@ def party_columns(
         return encoded
     word = "whitened" if whitened else "scaled"
     return tuple(EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0) for c in encoded)
+
+
+def words_for_missing(attribute: Attribute, count: int | None = None) -> str | None:
+    """What becomes of an attribute's missing cells, in a sentence; None where there are none, or none are accepted.
+
+    Args:
+        attribute: of a spec, public.
+        count: how many there are, for their owner only.
+    """
+    if attribute.missing == "error" or count == 0:
+        return None
+    cells = "missing cells" if count is None else f"{count:,} missing cells"
+    if attribute.missing == "indicator":
+        return f"{attribute.name}: {cells} are marked in a column of their own, {attribute.name}[{GAP}]"
+    return f"{attribute.name}: {cells} count as {attribute.stand_in}"
+
+
+def _indicator(name: str, level: str) -> EncodedColumn:
+    return EncodedColumn(f"{name}={level}", f"{name}[{level}]", 0.0, 1.0)
+
+
+def _gap_column(attribute: NumericAttribute | BinaryAttribute | CategoricalAttribute) -> tuple[EncodedColumn, ...]:
+    return (_indicator(attribute.name, GAP),) if attribute.missing == "indicator" else ()
+
+
+def _require_no_gap(attribute: BinaryAttribute | CategoricalAttribute) -> None:
+    if attribute.missing == "indicator" and GAP in attribute.levels:
+        raise ValueError(f"a level is called {GAP}, as the column is that marks missing cells")
 
 
 def _require_distinct(levels: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
+from commingle.shared.documents.subject_ids import EXACT, IdRules
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
@@ -91,7 +92,11 @@ class PartySpec(WireModel):
 
 
 class ReleaseSpec(WireModel):
-    """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency."""
+    """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency.
+
+    Attributes:
+        id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
+    """
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
@@ -104,6 +109,7 @@ class ReleaseSpec(WireModel):
     fraction_bits: Literal[14, 15] = 15
     seed: Hex32
     alignment: Literal["exact"] = "exact"
+    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
     epsilon: float
@@ -128,6 +134,11 @@ class ReleaseSpec(WireModel):
     def attributes(self) -> tuple[Attribute, ...]:
         """All attributes of all parties, in order."""
         return tuple(attribute for party in self.parties for attribute in party.attributes)
+
+    @property
+    def id_rules_in_force(self) -> IdRules:
+        """One rule for each column that identifies a subject."""
+        return EXACT if self.id_rules is None else self.id_rules
 
     def party(self, name: str) -> PartySpec:
         """The share of one party.

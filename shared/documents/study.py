@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import Count, Name, WireModel, explain
+from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
 from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_share
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
@@ -21,6 +21,7 @@ from commingle.shared.documents.spec import (
     ReleaseSpec,
     Title,
 )
+from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency
@@ -48,7 +49,11 @@ class StudyParty(WireModel):
 
 
 class Study(WireModel):
-    """A study file. Where a study that needs `k` leaves it out, the planner chooses it."""
+    """A study file. Where a study that needs `k` leaves it out, the planner chooses it.
+
+    Attributes:
+        id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
+    """
 
     study: Title
     mechanism: MechanismName = DEFAULT_MECHANISM
@@ -57,6 +62,7 @@ class Study(WireModel):
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
     delta: float
+    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     n: Annotated[Count, Field(ge=2)]
     lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
     parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
@@ -105,6 +111,7 @@ def build_spec(
             k=study.k,
             fraction_bits=mechanism_of(study).fraction_bits,
             seed=seed.hex(),
+            id_rules=study.id_rules,
             adjacency=study.adjacency,
             calibration=study.calibration,
             epsilon=study.epsilon,

@@ -43,15 +43,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAttribute:
-    """An attribute of so many encoded columns; one unless it is categorical.
+    """An attribute of so many encoded columns: one unless it is categorical, and one more where it marks missing cells.
 
     Attributes:
+        columns: a number's or a binary attribute's second one holds S where the cell is missing, and the first 0.
         weight: of its squares in the norm of a mapped row; the more, the less noise it gets beside others.
     """
 
     kind: Kind
     columns: int = 1
     weight: Fraction = Fraction(1)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of its columns: a mark is an indicator like that of a level."""
+        return (self.kind, *[Kind.CATEGORICAL] * (self.columns - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +118,15 @@ def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
 
 
 def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: Adjacency) -> int:
-    """Of all sums, those of squares counted by their weight: under replace_one they add nothing."""
+    """Of all sums, those of squares counted by their weight.
+
+    Under replace_one squares add nothing, but where the other cell is missing: 1 + 1 + 11/4 then (proof, 1.3).
+    """
     replace = adjacency is Adjacency.REPLACE_ONE
     each = {Kind.NUMERIC: 4 if replace else 2, Kind.BINARY: 4 if replace else 1, Kind.CATEGORICAL: 2 if replace else 1}
-    return sum(each[attribute.kind] for attribute in attributes) * SCALE**2
+    marked = sum(a.kind is Kind.NUMERIC and a.columns > 1 for a in attributes)
+    added = marked * (2 + _SQUARE_WEIGHT[adjacency] - each[Kind.NUMERIC]) if replace else Fraction(0)
+    return int((sum(each[attribute.kind] for attribute in attributes) + added) * SCALE**2)
 
 
 def column_sums(q: NDArray[np.int64], attributes: Sequence[MeasuredAttribute]) -> NDArray[np.int64]:
@@ -148,7 +159,8 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     centres, deviations, weights, longest, start = [], [], [], Fraction(0), 0
     for attribute in stage.attributes:
         places = range(start, start + attribute.columns)
-        found = [_column(stage, attribute.kind, totals[j], squares.get(j, 0)) for j in places]
+        kinds = zip(attribute.kinds, places, strict=True)
+        found = [_column(stage, kind, totals[j], squares.get(j, 0)) for kind, j in kinds]
         centres += [centre for centre, _ in found]
         deviations += [deviation for _, deviation in found]
         weights += [attribute.weight] * attribute.columns
@@ -211,7 +223,7 @@ def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction)
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:
     """Places of the numeric columns."""
-    kinds = [attribute.kind for attribute in attributes for _ in range(attribute.columns)]
+    kinds = [kind for attribute in attributes for kind in attribute.kinds]
     return [place for place, kind in enumerate(kinds) if kind is Kind.NUMERIC]
 
 

@@ -14,6 +14,7 @@ from commingle.shared.registry import mechanism_of, sketched_names
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
 _STILL = 1e-24  # variance of a column that says nothing
+_GAPS = 0.1  # of cells, where a schema marks missing ones and no table says how many there are
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -126,7 +127,7 @@ def _columns(design: ReleaseDesign) -> tuple[EncodedColumn, ...]:
     empty = [share.name for share in design.shares if not share.attributes]
     if empty:
         raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each party at least one attribute.")
-    width = 1 + sum(len(a.levels) - 1 if isinstance(a, CategoricalAttribute) else 1 for a in design.attributes)
+    width = 1 + len(design.columns)
     if width > MAX_COLUMNS:
         raise PlanningError(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release", remedy="Ask for fewer.")
     return design.columns
@@ -187,8 +188,9 @@ _ROUNDING = 1e-9
 def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
     """Mean (p - 1,) and covariance of encoded attributes that are independent and uniform on their bounds or levels.
 
-    Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L. A row norm C scales a party's
-    columns by min(1, C / root mean square norm of its rows). Whitened columns have mean 0 and variance C^2 / d.
+    Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L; where missing cells are
+    marked, a tenth is missing. A row norm C scales a party's columns by min(1, C / root mean square norm of its rows).
+    Whitened columns have mean 0 and variance C^2 / d.
     """
     means, blocks = [], []
     for share in shares:
@@ -197,8 +199,9 @@ def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
             means.append(np.zeros(d))
             blocks.append(np.eye(d) * (share.row_norm or 0.0) ** 2 / d)
             continue
-        mean = np.concatenate([_mean(a) for a in share.attributes])
-        block = _block_diagonal([_covariance(a) for a in share.attributes])
+        laws = [attribute_law(a) for a in share.attributes]
+        mean = np.concatenate([mean for mean, _ in laws])
+        block = _block_diagonal([covariance for _, covariance in laws])
         norm = float(np.sqrt(np.trace(block) + mean @ mean))
         gain = 1.0 if share.row_norm is None else min(1.0, share.row_norm / norm)
         means.append(gain * mean)
@@ -227,16 +230,28 @@ def table_law(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
     return mean, second_moments[1:, 1:] - np.outer(mean, mean)
 
 
-def _mean(attribute: Attribute) -> Array:
-    levels = attribute.levels if isinstance(attribute, CategoricalAttribute) else ()
-    return np.full(len(attribute.columns), 1 / len(levels) if levels else 0.0)
+def attribute_law(attribute: Attribute) -> tuple[Array, Array]:
+    """Mean (width,) and covariance of one of them."""
+    levels = len(attribute.levels) if isinstance(attribute, CategoricalAttribute) else 0
+    mean = np.full(len(attribute.columns), 1 / levels if levels else 0.0)
+    if attribute.missing == "indicator":
+        return _marked_law(attribute, mean)
+    if levels:
+        return mean, np.eye(levels - 1) / levels - 1 / levels**2
+    return mean, np.array([[_number_square(attribute)]])
 
 
-def _covariance(attribute: Attribute) -> Array:
-    if isinstance(attribute, CategoricalAttribute):
-        levels = len(attribute.levels)
-        return np.eye(levels - 1) / levels - 1 / levels**2
-    return np.array([[1.0 if isinstance(attribute, BinaryAttribute) else 1 / 3]])
+def _marked_law(attribute: Attribute, mean: Array) -> tuple[Array, Array]:
+    """The same from the mean of present cells, the last column being the mark."""
+    mean = np.append((1 - _GAPS) * mean[:-1], _GAPS)
+    squares = mean.copy()  # an indicator is its own square
+    if not isinstance(attribute, CategoricalAttribute):
+        squares[0] = (1 - _GAPS) * _number_square(attribute)
+    return mean, np.diag(squares) - np.outer(mean, mean)
+
+
+def _number_square(attribute: Attribute) -> float:
+    return 1.0 if isinstance(attribute, BinaryAttribute) else 1 / 3
 
 
 def _block_diagonal(blocks: list[Array]) -> Array:

@@ -138,7 +138,7 @@ BAD: list[tuple[str, list[str], str]] = [
     ("a,b,y\n1,2,3\n", ["--target", "y"], "does not vary"),
     ("", ["--target", "y"], "not a table"),
     ("a,b,y\n", ["--target", "y"], "no rows"),
-    (GOOD, ["--target", "y", "--subject-id", "b"], "appear in several rows"),
+    (GOOD, ["--target", "y", "--subject-id", "b"], "duplicate subject ids"),
     (GOOD, ["--target", "y", "--parties", "7"], "7 parties cannot share"),
     (GOOD, ["--target", "y", "--parties", "0"], "at least one party"),
     (GOOD, ["--target", "y", "--parties", "absent.json"], "cannot read absent.json"),

@@ -15,10 +15,10 @@ from commingle.party_agent.private.table import PrivateTable
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.linkage import canonical_subject
 from commingle.shared.documents.model import decode, encode, text_digest
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.subject_ids import SubjectKey, canonical_subject
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
@@ -177,7 +177,7 @@ def regression(method: RegressionMethod) -> dict[str, Any]:
         nonce="00" * 32,
     )
     plan = plan_regression(request, attributes, world.N)
-    table = PrivateTable(world.read, "id", attributes)
+    table = PrivateTable(world.read, SubjectKey.of("id"), attributes)
     charge = world.Charge(request.id, table.scan().digest)
     found = regress(
         table, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)

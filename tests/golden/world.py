@@ -38,6 +38,7 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
 from commingle.shared.mechanisms.moments.exchange.documents import (
@@ -139,7 +140,7 @@ def read(names: Sequence[str]) -> Iterator[RawBatch]:
 
 def table(party: str) -> PrivateTable:
     """The columns of one party."""
-    return PrivateTable(read, "id", ATTRIBUTES[party])
+    return PrivateTable(read, SubjectKey.of("id"), ATTRIBUTES[party])
 
 
 @dataclass(frozen=True, slots=True)

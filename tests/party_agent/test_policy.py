@@ -164,6 +164,13 @@ def test_attribute_that_differs_from_the_registered_one_is_refused(attributes: A
     assert found(spec_with(), situation) == [("schema", "schema")]
 
 
+def test_ids_registered_by_other_rules_wait_for_a_person() -> None:
+    assert found(spec_with(id_rules=("digits/1",))) == [("id_rules", None)]
+    assert found(spec_with(id_rules=("exact/1",))) == []
+    by_two = DATASET.model_copy(update={"subject_id": ("a", "b"), "id_rules": ("digits/1", "date/1"), "n": 51})
+    assert found(spec_with(), replace(GOOD, dataset=by_two)) == [("id_rules", None)]
+
+
 def test_attributes_may_be_registered_in_another_order_and_be_more() -> None:
     more = (NumericAttribute(name="z", lower=0, upper=1), B, X)
     assert found(spec_with(), replace(GOOD, dataset=DATASET.model_copy(update={"attributes": more}))) == []

@@ -13,6 +13,9 @@ from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 MIDPOINT = NumericAttribute(name="x", lower=0, upper=10, missing="midpoint")
+MARKED = NumericAttribute(name="x", lower=0, upper=10, missing="indicator")
+BINARY_MARKED = BinaryAttribute(name="b", levels=("no", "yes"), missing="indicator")
+LEVELS_MARKED = CategoricalAttribute(name="c", levels=("0", "A", "B"), missing="indicator")
 BINARY_MIDPOINT = BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint")
 
 
@@ -81,6 +84,24 @@ def test_missing_midpoint_is_zero_and_counted() -> None:
     assert (found.columns[:, 0].tolist(), found.missing, found.clipped) == ([0, 32768, 32768, 0], 2, 1)
     found = encode_attribute(BINARY_MIDPOINT, column(["no", None, "yes"]))
     assert (found.columns[:, 0].tolist(), found.missing) == ([-32768, 0, 32768], 1)
+
+
+def test_missing_cells_are_zero_beside_a_mark_where_the_schema_has_one() -> None:
+    found = encode_conforming(MARKED, column([None, 10.0, 99.0, 5.0]))
+    assert found.columns.tolist() == [[0, 32768], [32768, 0], [32768, 0], [0, 0]]
+    assert (found.missing, found.clipped) == (1, 1)
+    found = encode_conforming(BINARY_MARKED, column(["no", None, "yes"]))
+    assert found.columns.tolist() == [[-32768, 0], [0, 32768], [32768, 0]]
+    found = encode_conforming(LEVELS_MARKED, column(["A", None, "0", "B"]))
+    assert found.columns.tolist() == [[32768, 0, 0], [0, 0, 32768], [0, 0, 0], [0, 32768, 0]]
+
+
+@pytest.mark.parametrize("attribute", [MARKED, BINARY_MARKED, LEVELS_MARKED], ids=lambda a: a.kind)
+def test_what_is_no_value_is_marked_and_still_refused_at_registration(attribute: Attribute) -> None:
+    cells = column(["no such value", "NaN"])
+    assert encode_attribute(attribute, cells).columns.tolist() == [[0] * (len(attribute.columns) - 1) + [32768]] * 2
+    with pytest.raises(DataError):
+        encode_conforming(attribute, cells)
 
 
 def test_column_of_missing_values_only_is_all_midpoint() -> None:

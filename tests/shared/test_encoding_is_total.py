@@ -27,9 +27,10 @@ from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 WIDE = NumericAttribute(name="w", lower=-8.9e307, upper=8.9e307)
+MARKED = tuple(a.model_copy(update={"missing": "indicator"}) for a in (NUMBER, BINARY, LEVELS))
 FLAG = BinaryAttribute(name="f", levels=("0", "true"), missing="midpoint")
 CODES = CategoricalAttribute(name="d", levels=("1", "2.5", "nan", "2020-01-01"))
-ATTRIBUTES: tuple[Attribute, ...] = (NUMBER, WIDE, BINARY, FLAG, LEVELS, CODES)
+ATTRIBUTES: tuple[Attribute, ...] = (NUMBER, WIDE, BINARY, FLAG, LEVELS, CODES, *MARKED)
 
 NUMBERS = st.floats() | st.integers(-(2**63), 2**63 - 1).map(float) | st.sampled_from([-0.0, 1e-320, 2.0**53 + 2])
 TEXTS = (
@@ -131,6 +132,17 @@ def test_row_bound_holds_for_rows_of_any_cells(cells: Cells, row_norm: float, wh
         bounded = bounded_rows(party.row_norm, mapped, fraction_bits=fraction_bits)(q)
         assert (np.sum(bounded**2, axis=1) <= squared_row_limit(row_norm, fraction_bits)).all()
     assert (np.abs(q) <= SCALE).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(cells=COLUMNS)
+def test_cell_is_marked_or_has_a_value_and_never_both(cells: Cells) -> None:
+    for attribute in MARKED:
+        q = encode_attribute(attribute, cells).columns
+        plain = encode_attribute(attribute.model_copy(update={"missing": "error"}), cells).columns
+        assert np.array_equal(q[:, :-1], plain)
+        assert not q[q[:, -1] > 0, :-1].any()
+        assert (q**2).sum(axis=1).max(initial=0) <= SCALE**2
 
 
 @pytest.mark.parametrize(

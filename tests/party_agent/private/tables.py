@@ -8,6 +8,7 @@ import pyarrow as pa
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import SubjectKey
 
 NUMBER = NumericAttribute(name="x", lower=0, upper=10)
 BINARY = BinaryAttribute(name="b", levels=("no", "yes"))
@@ -32,4 +33,4 @@ def reader_of(columns: dict[str, "pa.Array[Any]"], *, batch: int = 1 << 16) -> R
 
 
 def table_of(columns: dict[str, "pa.Array[Any]"], *attributes: Attribute, batch: int = 1 << 16) -> PrivateTable:
-    return PrivateTable(reader_of(columns, batch=batch), "id", attributes)
+    return PrivateTable(reader_of(columns, batch=batch), SubjectKey.of("id"), attributes)

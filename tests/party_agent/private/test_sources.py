@@ -15,6 +15,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import PrivateTable, TableScan
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.errors import CommingleError
 
 X = NumericAttribute(name="x", lower=0, upper=1000)
@@ -60,11 +61,11 @@ def values(source: FileSource | SqlSource, *columns: str) -> list[tuple[Any, ...
 
 
 def scan(source: FileSource | SqlSource) -> TableScan:
-    return PrivateTable(open_source(source), "id", [X]).scan()
+    return PrivateTable(open_source(source), SubjectKey.of("id"), [X]).scan()
 
 
 def ranked(source: FileSource | SqlSource) -> list[bytes]:
-    table = PrivateTable(open_source(source, strict=False), "id", [X])
+    table = PrivateTable(open_source(source, strict=False), SubjectKey.of("id"), [X])
     return list(table.ranks(scan(source).digest).ids())
 
 
@@ -268,8 +269,8 @@ def test_sql_uuid_column_is_text() -> None:
 def test_levels_from_a_database_flag_column(sql: Callable[..., SqlSource]) -> None:
     source = sql([("a", 0), ("b", 1)])
     flag = BinaryAttribute(name="x", levels=("0", "1"))
-    (batch,) = PrivateTable(open_source(source), "id", [flag]).batches(
-        PrivateTable(open_source(source), "id", [flag]).scan().digest
+    (batch,) = PrivateTable(open_source(source), SubjectKey.of("id"), [flag]).batches(
+        PrivateTable(open_source(source), SubjectKey.of("id"), [flag]).scan().digest
     )
     assert batch.attributes["x"][:, 0].tolist() == [-32768, 32768]
 
@@ -289,3 +290,22 @@ def test_nul_in_a_url_or_query_is_refused_before_anything_is_opened(change: dict
     source = SqlSource(url="sqlite:////absent/x.db", query="SELECT 1 AS id", order_by="id").model_copy(update=change)
     with pytest.raises(SourceError, match="NUL"):
         values(source, "id")
+
+
+def test_query_whose_subjects_need_two_columns_is_read_in_the_order_of_both(tmp_path: Path) -> None:
+    path = tmp_path / "people.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (name, born, x)")
+        rows = [("b", "1980-01-02", 1), ("a", "1980-01-02", 2), ("b", "1979-01-02", 3)]
+        db.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    db.close()
+    source = SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t", order_by=("name", "born"))
+    key = SubjectKey.of(("name", "born"), ("exact/1", "date/1"))
+    table = PrivateTable(open_source(source), key, [X])
+    found = table.scan()
+    assert table.subjects(found.digest) == [
+        b'["a","1980-01-02"]',
+        b'["b","1979-01-02"]',
+        b'["b","1980-01-02"]',
+    ]
+    assert table.count_ids(found.digest) == (found.ids, True)

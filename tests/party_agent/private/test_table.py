@@ -14,6 +14,7 @@ from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import PrivateTable, Ranks
+from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 
 IDS = column(["b", "a", "é", "Z", "10", "9"])
@@ -136,7 +137,7 @@ def test_whose_rows_they_are_is_found_without_reading_a_cell() -> None:
         return whole.read(names)
 
     progress: list[int] = []
-    table = PrivateTable(read, "id", [NUMBER])
+    table = PrivateTable(read, SubjectKey.of("id"), [NUMBER])
     assert table.subjects(whole.scan().digest, progress.append) == [b"b", b"a", "é".encode(), b"Z", b"10", b"9"]
     assert (asked, progress) == ([["id"]], [6])
 
@@ -163,7 +164,7 @@ def test_table_larger_than_a_batch_is_never_held() -> None:
             yield RawBatch(columns, 1000)
             del columns
 
-    table = PrivateTable(read, "id", [NUMBER])
+    table = PrivateTable(read, SubjectKey.of("id"), [NUMBER])
     found = table.scan()
     assert len(table.subjects(found.digest)) == found.n
     assert sum(len(batch.subjects) for batch in table.batches(found.digest)) == found.n

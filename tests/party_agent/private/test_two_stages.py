@@ -13,6 +13,7 @@ from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.row_maps import row_map
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.mechanisms.rows.signs import SignStream
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, reader_of, table_of
@@ -86,7 +87,7 @@ def test_other_subjects_in_the_second_reading_are_refused_and_the_block_gets_no_
         readings.append(len(names))
         return (before if readings.count(len(names)) == 1 or len(names) == 1 else after)(names)
 
-    table = PrivateTable(read, "id", ATTRIBUTES)
+    table = PrivateTable(read, SubjectKey.of("id"), ATTRIBUTES)
     charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
     with pytest.raises(SubjectsChangedError):
         (exchanged_rows if mechanism == "moments" else privatise)(table, request, charge=charge, draw=noise)

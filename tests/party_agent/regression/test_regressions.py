@@ -14,6 +14,8 @@ from commingle.party_agent.ledger import Debit
 from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.regression.methods import METHODS, STAGED
+from commingle.party_agent.regression.cli import _show
+from commingle.party_agent.regression.requests import regression_view
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import seal
@@ -27,15 +29,19 @@ from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.runtime.console import PlainConsole
 from tests.party_agent.regression.asking import (
+    ATTRIBUTES,
     EVERYTHING,
     GENEROUS,
     ROWS,
     clinic,
+    register,
     request,
     result_of,
+    table,
 )
-from tests.world.consortium import Consortium, Noise, consortium_of, soon, strictly
+from tests.world.consortium import Consortium, Noise, consortium_of, soon, strictly, write_csv
 from tests.world.local_api import alone
 
 
@@ -57,6 +63,31 @@ def test_coefficients_come_near_the_truth_and_the_document_verifies(tmp_path: Pa
     assert (result.n, result.method, result.calibration) == (20_000, "ssp", "analytic")
     assert result.privacy.epsilon == pytest.approx(3.0, rel=1e-6)
     assert done.charge.loss == result.privacy.loss
+
+
+@pytest.mark.parametrize("method", ["two_stage", "ssp", "adassp"])
+def test_marked_features_are_two_terms_and_the_document_verifies(
+    tmp_path: Path, method: RegressionMethod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hospital = clinic(tmp_path, rows=20_000)
+    rows = [{**row, "age": "" if i % 4 == 0 else row["age"]} for i, row in enumerate(table(20_000))]
+    write_csv(hospital.table("clinic"), rows)
+    marked = NumericAttribute(name="age", lower=20, upper=80, missing="indicator")
+    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
+        register(hospital, agent, replace=True, attributes=(ATTRIBUTES[0], marked, *ATTRIBUTES[2:]))
+        done = Regressions(agent).ask(request(method=method, epsilon=3.0))
+        assert done.document is not None
+        found = verify_regression(encode(done.document), trusted_party=agent.identity.signing_key.fingerprint)
+        with pytest.raises(SpecError, match="age marks missing cells"):
+            Regressions(agent).ask(request(2, method=method, target="age", features=("smoker",)))
+    fitted = {c.label: c.original for c in found.document.coefficients}
+    assert list(fitted) == ["(intercept)", "age", "age[missing]", "smoker[yes]"]
+    # missing at random: rows without an age are as others at the mean age, which is the midpoint
+    # OS entropy; standard deviations of 25 runs of each: 0.0024 and 0.098 at most, means within 0.0023 and 0.08
+    assert fitted["age"] == pytest.approx(0.5, abs=0.03)
+    assert fitted["age[missing]"] == pytest.approx(0, abs=1.2)
+    _show(PlainConsole(), regression_view(done), None)
+    assert "age: missing cells are marked in a column of their own, age[missing]" in capsys.readouterr().out
 
 
 def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: Consortium) -> None:

@@ -47,6 +47,12 @@ def test_relative_error_is_measured_on_standardised_slopes() -> None:
     assert score.relative_error == pytest.approx(sd[1] / np.linalg.norm(sd))
 
 
+def test_design_has_a_column_for_marks() -> None:
+    attribute = NumericAttribute(name="x", lower=0, upper=4, missing="indicator")
+    table = Table(np.array(["a", "b"]), {"x": pa.array([None, 9.0])})
+    assert design(table, (attribute,)).tolist() == [[2, 1], [4, 0]]
+
+
 def test_design_clips_and_puts_what_is_missing_at_the_midpoint() -> None:
     columns: dict[str, Cells] = {
         "x": pa.array([-5.0, None, 9.0]),

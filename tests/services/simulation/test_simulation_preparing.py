@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from commingle.services.simulation.errors import PartiesError
 from commingle.services.simulation.parties import split_evenly
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import SettingsError
 
@@ -74,6 +76,26 @@ def test_rows_without_target_or_level_are_left_out_and_gaps_in_numbers_are_not(t
     assert "2 of 20 rows are left out because a value is missing: kind 1, y 1." in dataset.notices
 
 
+def test_missing_cells_are_marked_on_request_and_no_row_is_lost_but_those_without_target(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="'' if i == 0 else i", kind="'' if i == 1 else 'abc'[i % 3]", y="'' if i == 2 else i")
+    dataset = prepare(Wanted(table=table, target="y", parties=2, missing="indicator"))
+    assert dataset.table.n == ROWS - 1
+    assert dataset.attributes[:2] == (
+        NumericAttribute(name="a", lower=1, upper=19, missing="indicator"),
+        CategoricalAttribute(name="kind", levels=("a", "b", "c"), missing="indicator"),
+    )
+    [first, second] = [dataset.missing_words(party, dataset.table) for party in dataset.parties]
+    assert first == ["a: 1 missing cells are marked in a column of their own, a[missing]"]
+    assert second == ["kind: 1 missing cells are marked in a column of their own, kind[missing]"]
+
+
+def test_what_counts_as_the_midpoint_is_said_with_its_count(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="'' if i % 4 == 0 else i", b="i", y="i")
+    dataset = prepare(Wanted(table=table, target="y", parties=2))
+    assert dataset.missing_words(dataset.parties[0], dataset.table) == ["a: 5 missing cells count as the midpoint 10"]
+    assert dataset.missing_words(dataset.parties[1], dataset.table) == []
+
+
 def test_categorical_that_is_mostly_missing_costs_a_column_and_no_rows(tmp_path: Path) -> None:
     table = _table(tmp_path, a="i", kind="'abc'[i % 3] if i < 9 else ''", y="i")
     dataset = prepare(Wanted(table=table, target="y", parties=2))
@@ -101,11 +123,49 @@ def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path:
         {"name": "one", "table": "one.csv", "subject_id": "seqn"},
         {"name": "two", "table": "two.csv", "subject_id": "person"},
     )
-    dataset = prepare(Wanted(table=None, target="y", parties=parties))
+    dataset = prepare(Wanted(table=None, target="y", parties=parties, common_subjects=True))
     assert dataset.table.n == ROWS - 5
     a, b = (dataset.table.columns[name].to_numpy() for name in "ab")
     assert (a == -b).all()
     assert "5 of one's 20 subjects are not held by all and are left out." in dataset.notices
+
+
+def test_parties_that_hold_other_subjects_are_refused_as_agents_would(tmp_path: Path) -> None:
+    _table(tmp_path, "one.csv", subject_id="i", a="i", y="2*i")
+    _table(tmp_path, "two.csv", start=5, subject_id="i", b="-i")
+    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    with pytest.raises(TableError, match=r"other subjects \(one 20, two 20; all of them 15\)"):
+        prepare(Wanted(table=None, target="y", parties=parties))
+
+
+def test_ids_with_leading_zeros_are_joined_by_a_rule_and_not_without_it(tmp_path: Path) -> None:
+    _table(tmp_path, "one.csv", subject_id="'%08d' % i", a="i", y="2*i")
+    _table(tmp_path, "two.csv", subject_id="i", b="-i")
+    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    with pytest.raises(TableError, match="no subject is held by every party"):
+        prepare(Wanted(table=None, target="y", parties=parties))
+    dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=("digits/1",)))
+    assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
+    assert "20 of 20 ids of one are written otherwise by digits/1." in dataset.notices
+    assert not any("ids of two" in notice for notice in dataset.notices)
+
+
+def test_several_columns_identify_subjects_each_by_its_rule(tmp_path: Path) -> None:
+    rules: IdRules = ("text/1", "date/1")
+    table = _table(tmp_path, who="'ANNA  %d' % (i // 2)", born="'1980010%d' % (1 + i % 2)", a="i", y="2*i")
+    wanted = Wanted(table=table, target="y", parties=2, subject_id=("who", "born"), id_rules=rules)
+    dataset = prepare(wanted)
+    assert dataset.table.subjects[3] == '["anna 1","1980-01-02"]'
+    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+    assert dataset.id_rules == rules
+    with pytest.raises(TableError, match=r"column who \(text/1\): 10 duplicate subject ids"):
+        prepare(replace(wanted, subject_id="who", id_rules=rules[:1]))
+    with pytest.raises(TableError, match="20 subject ids do not follow their rule"):
+        prepare(replace(wanted, subject_id="who", id_rules=rules[1:]))
+    with pytest.raises(SpecError, match="2 rules"):
+        prepare(replace(wanted, subject_id="who"))
+    with pytest.raises(TableError, match="no column 'subject_id'"):
+        prepare(replace(wanted, subject_id=None, id_rules=rules[:1]))
 
 
 def test_schema_gives_bounds_and_decides_what_takes_part(tmp_path: Path) -> None:

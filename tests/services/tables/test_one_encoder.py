@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.tables.reading import read_table
 from commingle.services.tables.schema import conform
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import IdRules, SubjectKey
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import MISSING, Cells, encode_rows
 from commingle.shared.planning.design import PartyDesign
@@ -35,6 +38,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     BinaryAttribute(name="b", levels=("0", "1"), missing="midpoint"),
     BinaryAttribute(name="t", levels=("007", "a b"), missing="midpoint"),
     CategoricalAttribute(name="c", levels=("1", "2.5", "3")),
+    NumericAttribute(name="m", lower=-4, upper=9, missing="indicator"),
+    CategoricalAttribute(name="k", levels=("1", "2.5", "3"), missing="indicator"),
     TARGET,
 )
 Rows = dict[bytes, dict[str, list[int]]]
@@ -84,6 +89,8 @@ COLUMNS = st.fixed_dictionaries(
         "b": stored([0, 1], WHOLE, gaps=True),
         "t": stored(["007", "a b"], ("text", "dictionary"), gaps=True),
         "c": stored(["1", "2.5", "3"], ("text", "dictionary", "double"), gaps=False),
+        "m": stored([i / 4 for i in range(-20, 44)], NUMBERS, gaps=True),
+        "k": stored(["1", "2.5", "3"], ("text", "dictionary", "double"), gaps=True),
         "y": stored([i / 8 for i in range(-24, 57)], NUMBERS, gaps=False),
     }
 )
@@ -98,9 +105,9 @@ def write(path: Path, columns: Mapping[str, Any]) -> None:
         csv.writer(file).writerows([["id", *held], *zip(columns["id"], *(c.texts for c in held.values()), strict=True)])
 
 
-def by_agent(path: Path, subject_id: str, attributes: tuple[Attribute, ...]) -> Rows:
+def by_agent(path: Path, key: SubjectKey, attributes: tuple[Attribute, ...]) -> Rows:
     """Each subject's integers as a registered table gives them."""
-    table = PrivateTable(open_source(FileSource(path=str(path))), subject_id, attributes)
+    table = PrivateTable(open_source(FileSource(path=str(path))), key, attributes)
     batches = list(table.batches(table.scan().digest))
     assert len(batches) == 1
     return _rows(batches[0].subjects, batches[0].attributes)
@@ -114,10 +121,12 @@ def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.int64]]) -
 def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     """What the agents of a simulation make of the files they are given."""
     write_party_files(dataset, dataset.table, Folders(folder), seed=1)
+    columns = ("subject_id", "subject_id (2)")[: len(dataset.id_rules or "1")]
+    key = SubjectKey.of(columns, dataset.id_rules)
     found: Rows = {}
     for party in dataset.parties:
         [path] = Folders(folder).party(party.name).glob("rows.*")
-        for subject, row in by_agent(path, "subject_id", party.attributes).items():
+        for subject, row in by_agent(path, key, party.attributes).items():
             found.setdefault(subject, {}).update(row)
     return found
 
@@ -130,7 +139,7 @@ def test_agent_simulation_and_planner_encode_a_table_alike(columns: dict[str, An
         path, schema = folder / f"table{suffix}", folder / "schema.json"
         write(path, columns)
         schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in ATTRIBUTES]))
-        expected = by_agent(path, "id", ATTRIBUTES)
+        expected = by_agent(path, SubjectKey.of("id"), ATTRIBUTES)
         dataset = prepare(Wanted(table=path, target="y", parties=2, schema=schema, subject_id="id"))
         assert by_simulated_parties(dataset, folder) == expected
         held = dataset.table
@@ -141,3 +150,24 @@ def test_agent_simulation_and_planner_encode_a_table_alike(columns: dict[str, An
         planned = encode(fitting, PartyDesign(name="p", attributes=ATTRIBUTES)) * SCALE
         listed = [[q for a in ATTRIBUTES for q in expected[subject][a.name]] for subject in subjects]
         assert planned.tolist() == listed
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("rules", [("digits/1",), ("digits/1", "text/1")])
+def test_agents_of_a_simulation_find_the_subjects_that_an_agent_finds(
+    tmp_path: Path, suffix: str, rules: IdRules
+) -> None:
+    path = tmp_path / f"table{suffix}"
+    ids = [f"{i:05}" for i in range(20)]
+    names = [f"Anna  {i}" for i in range(20)]
+    columns = {"id": ids, "name": names, "x": [str(i / 4) for i in range(20)], "y": [str(-i / 8) for i in range(20)]}
+    table = pa.table(columns)
+    pq.write_table(table, path) if suffix == ".parquet" else pa.csv.write_csv(table, path)
+    schema = tmp_path / "schema.json"
+    attributes = (NumericAttribute(name="x", lower=-4, upper=9), NumericAttribute(name="y", lower=-3, upper=7))
+    schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in attributes]))
+    key = SubjectKey.of(("id", "name")[: len(rules)], rules)
+    expected = by_agent(path, key, attributes)
+    wanted = Wanted(table=path, target="y", parties=2, schema=schema, subject_id=key.columns, id_rules=rules)
+    assert by_simulated_parties(prepare(wanted), tmp_path) == expected
+    assert b"7" in expected or b'["7","anna 7"]' in expected

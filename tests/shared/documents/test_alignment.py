@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.linkage import alignment_digest, canonical_subject
+from commingle.shared.documents.linkage import alignment_digest
+from commingle.shared.documents.subject_ids import canonical_subject
 
 KEY = b"a key known to the parties only"
 SPEC = "ab" * 32

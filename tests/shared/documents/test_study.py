@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
@@ -39,6 +39,17 @@ def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -
     assert spec.seed == "01" * 32
     assert spec.proposer == "cc" * 32
     assert spec.k == 50
+
+
+def test_rules_of_ids_are_in_a_spec_only_where_the_study_names_them() -> None:
+    plain, named = build(study()), build(study(id_rules=["digits/1", "date/1"]))
+    assert b"id_rules" not in encode(plain)
+    assert plain.id_rules_in_force == ("exact/1",)
+    assert b'"id_rules":["digits/1","date/1"]' in encode(named)
+    assert decode_canonical(ReleaseSpec, encode(named)) == named
+    for unknown in ([], ["digits/2"], "digits/1", ["exact/1"] * 9):
+        with pytest.raises(DocumentError, match="id_rules"):
+            study(id_rules=unknown)
 
 
 def test_dgm_study_has_no_sketch() -> None:

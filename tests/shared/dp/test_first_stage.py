@@ -34,6 +34,7 @@ from commingle.shared.dp.whitening import CONDITION_LIMIT, ROW_SUM_LIMIT, WHITEN
 Rows = NDArray[np.int64]
 NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
 LEVELS = MeasuredAttribute(Kind.CATEGORICAL, 3)
+MARKED, MARKED_BINARY = MeasuredAttribute(Kind.NUMERIC, 2), MeasuredAttribute(Kind.BINARY, 2)
 MIXED = (NUMBER, LEVELS, BINARY, NUMBER)
 RHO = Rho(1 << 58)  # 1/64
 # where a change of the sums and one of their squares together come nearest to the bound: |q - p| = 1.2352 S
@@ -48,6 +49,8 @@ def encoded_row(attributes: Sequence[MeasuredAttribute]) -> st.SearchStrategy[li
         if attribute.kind is Kind.CATEGORICAL:
             one_of = [[0] * attribute.columns, *(np.eye(attribute.columns, dtype=np.int64) * SCALE).tolist()]
             parts.append(st.sampled_from(one_of))
+        elif attribute.columns > 1:
+            parts.append(st.one_of(STEPS.map(lambda step: [step, 0]), st.just([0, SCALE])))
         else:
             parts.append(STEPS.map(lambda step: [step]))
     return st.tuples(*parts).map(lambda chosen: [step for part in chosen for step in part])
@@ -62,10 +65,13 @@ def moved(stage: FirstStage, row: Sequence[int], other: Sequence[int]) -> Fracti
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("kinds", [MIXED, (MARKED, LEVELS, MARKED_BINARY, NUMBER), (MARKED,)], ids=len)
 @given(data=st.data())
-def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(adjacency: Adjacency, data: st.DataObject) -> None:
-    stage = plan_first_stage(MIXED, n=1000, rho=RHO, adjacency=adjacency)
-    row, other = data.draw(encoded_row(MIXED)), data.draw(encoded_row(MIXED))
+def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(
+    adjacency: Adjacency, kinds: tuple[MeasuredAttribute, ...], data: st.DataObject
+) -> None:
+    stage = plan_first_stage(kinds, n=1000, rho=RHO, adjacency=adjacency)
+    row, other = data.draw(encoded_row(kinds)), data.draw(encoded_row(kinds))
     zeros = [0] * stage.columns
     own = moved(stage, row, zeros if adjacency is Adjacency.ZERO_OUT else other)
     assert own <= Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
@@ -81,6 +87,31 @@ def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(adjacenc
     farthest = max(moved(stage, [q], [p]) for q, p in product(grid, others))
     loss = Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
     assert Fraction(999, 1000) * loss <= farthest <= loss
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_bound_of_a_number_with_marks_is_attained_where_one_cell_is_missing(adjacency: Adjacency) -> None:
+    stage = plan_first_stage((MARKED,), n=1000, rho=RHO, adjacency=adjacency)
+    present = [[q, 0] for q in np.linspace(-SCALE, SCALE, 129).astype(np.int64).tolist()]
+    rows = [*present, [0, SCALE]]
+    others = rows if adjacency is Adjacency.REPLACE_ONE else [[0, 0]]
+    farthest = max(moved(stage, row, other) for row, other in product(rows, others))
+    loss = Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
+    assert Fraction(999, 1000) * loss <= farthest <= loss
+    assert stage.size == 3
+
+
+def test_mark_is_measured_and_scaled_as_a_level_is() -> None:
+    draw = np.random.default_rng(0)
+    gone = draw.uniform(size=20_000) < 0.3
+    number = np.where(gone, 0, quantise(draw.uniform(-1, 1, 20_000)))
+    q = np.column_stack([number, gone * SCALE]).astype(np.int64)
+    found = [
+        scaling(FirstStage(kinds, len(q), 1, 1), column_sums(q, kinds), radius_squared=Fraction(9, 4))
+        for kinds in ((MARKED,), (NUMBER, MeasuredAttribute(Kind.CATEGORICAL, 1)))
+    ]
+    assert np.array_equal(found[0].centre, found[1].centre)
+    assert np.array_equal(found[0].matrix, found[1].matrix)
 
 
 def test_squares_cost_nothing_under_replace_one_and_a_little_less_noise_would_cost() -> None:

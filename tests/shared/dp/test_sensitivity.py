@@ -21,6 +21,8 @@ KINDS: dict[str, tuple[Geometry, list[tuple[float, ...]]]] = {
     "numeric": (NUMERIC, [(v,) for v in _HARD]),
     "binary": (NUMERIC, [(-1.0,), (1.0,), (0.0,)]),
     "three levels": (CATEGORICAL, [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)]),
+    "marked number": (NUMERIC, [*((v, 0.0) for v in _HARD), (0.0, 1.0)]),
+    "marked binary": (NUMERIC, [(-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)]),
     "four levels": (CATEGORICAL, [(0.0,) * 3, *(tuple(float(i == j) for j in range(3)) for i in range(3))]),
 }
 SETS = [names for size in (1, 2, 3) for names in combinations_with_replacement(KINDS, size)]

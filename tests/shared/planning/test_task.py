@@ -34,6 +34,32 @@ def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
     np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
 
 
+def test_marked_attributes_are_a_tenth_missing_where_no_table_says_more() -> None:
+    draw = np.random.default_rng(0)
+    n = 200_000
+    marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in mixed().shares[0].attributes)
+    mean, covariance = uniform_law((PartyDesign(name="clinic", attributes=marked),))
+    columns = []
+    for values in ([draw.uniform(-1, 1, n)], [draw.choice([-1, 1], n)], list(np.eye(3)[draw.integers(0, 3, n)].T[1:])):
+        gone = draw.uniform(size=n) < 0.1
+        columns += [*(np.where(gone, 0, column) for column in values), gone]
+    rows = np.column_stack(columns)
+    np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
+    np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
+
+
+def test_marks_cost_no_noise_and_are_forecast() -> None:
+    clinic, insurer = mixed().shares
+    marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in clinic.attributes)
+    asked = replace(mixed(), shares=(replace(clinic, attributes=marked), insurer))
+    np.testing.assert_allclose(noise_variance(asked)[[0, -1]], noise_variance(mixed())[[0, -1]])
+    task = task_of(asked, Assumptions(target="charges"))
+    assert task.labels == (
+        "age", "age[missing]", "smoker[yes]", "smoker[missing]", "site[east]", "site[south]", "site[missing]"
+    )  # fmt: skip
+    assert forecast(asked, Assumptions(target="charges")).r_squared > 0
+
+
 def test_row_norm_shrinks_only_its_own_party() -> None:
     free, clipped = uniform_law(mixed().shares)[1], uniform_law(mixed(row_norm=0.5).shares)[1]
     # mean squared norm of the clinic's rows: 1/3 + 1 + 2/3

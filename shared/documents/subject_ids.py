@@ -1,0 +1,170 @@
+"""How subjects are identified: columns, and the named rules by which every member writes what they hold.
+
+A rule never changes what it does: another way of writing is another name (docs/design/encoding.md#subject-ids).
+Pure functions of one cell's text.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from commingle.shared.documents.errors import SpecError
+
+IdRule = Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
+MAX_KEYS = 8
+IdRules = Annotated[tuple[IdRule, ...], Field(min_length=1, max_length=MAX_KEYS)]
+"""One rule for each column that identifies a subject, in order."""
+SubjectColumns = str | Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_KEYS)]
+"""The column that identifies a subject, or several that do so together."""
+EXACT: IdRules = ("exact/1",)
+"""What leaving the rules out has always meant."""
+
+_NUMBER = re.compile(r"[0-9]+([ -][0-9]+)*")
+_ISO_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ]00:00(:00(\.0+)?)?)?", re.ASCII)
+
+
+def canonical_subject(identifier: str) -> bytes:
+    """NFC-normalised, stripped UTF-8: the rule exact/1."""
+    return _exact(identifier).encode()
+
+
+def _exact(text: str) -> str:
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def _text(text: str) -> str:
+    """NFKC without case or format characters, one blank for any white space."""
+    folded = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Cf")
+    for _ in range(2):  # folding can undo normalisation, and the other way round (Unicode 3.13, D146)
+        folded = unicodedata.normalize("NFKC", folded.casefold())
+    return " ".join(folded.split())
+
+
+def _code(text: str) -> str:
+    """The letters and digits of text/1, side by side."""
+    return unicodedata.normalize("NFKC", "".join(character for character in _text(text) if character.isalnum()))
+
+
+def _digits(text: str) -> str:
+    """Digits 0 to 9 without leading zeros and single blanks or hyphens between; nothing for any other text."""
+    folded = _text(text)
+    return (re.sub("[ -]", "", folded).lstrip("0") or "0") if _NUMBER.fullmatch(folded) else ""
+
+
+def _date(text: str) -> str:
+    """A date of the ISO calendar, which may be followed by midnight, as YYYY-MM-DD; nothing for any other text."""
+    found = _ISO_DATE.fullmatch(_exact(text))
+    if found is None:
+        return ""
+    try:
+        return date(int(found[1]), int(found[2]), int(found[3])).isoformat()
+    except ValueError:
+        return ""
+
+
+_RULES: Mapping[IdRule, Callable[[str], str]] = {
+    "exact/1": _exact,
+    "text/1": _text,
+    "code/1": _code,
+    "digits/1": _digits,
+    "date/1": _date,
+}
+RULE_NAMES = tuple(_RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectKey:
+    """By which columns subjects are identified, and by which rule each is written.
+
+    Attributes:
+        columns: one or more.
+        rules: as many.
+    """
+
+    columns: tuple[str, ...]
+    rules: IdRules
+
+    @classmethod
+    def of(cls, columns: SubjectColumns, rules: IdRules | None = None) -> Self:
+        """A key; without rules each column is taken exactly.
+
+        Raises:
+            SpecError: there is not one rule for each column, or a column is named twice.
+        """
+        names = (columns,) if isinstance(columns, str) else columns
+        chosen = EXACT * len(names) if rules is None else rules
+        if len(chosen) != len(names) or len(set(names)) != len(names):
+            raise SpecError(
+                f"{len(chosen)} rules ({', '.join(chosen)}) for the subject id columns {', '.join(names)}",
+                remedy="Name every column once and give each its rule, in the same order.",
+            )
+        return cls(names, chosen)
+
+    def __str__(self) -> str:
+        """The columns with whatever rule is not exact/1."""
+        pairs = zip(self.columns, self.rules, strict=True)
+        return ", ".join(name if rule in EXACT else f"{name} ({rule})" for name, rule in pairs)
+
+    def canonical(self, cells: Sequence[str]) -> bytes:
+        """One subject's id, from the text of its cells; empty where a cell does not follow its rule.
+
+        The parts of several columns stand in a JSON array, so no two lists of parts give the same bytes.
+        """
+        parts = [_RULES[rule](cell) for rule, cell in zip(self.rules, cells, strict=True)]
+        if not all(parts):
+            return b""
+        return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
+
+    def written(self, cells: Sequence[str]) -> bytes:
+        """The same of cells that are taken as they stand."""
+        return SubjectKey(self.columns, EXACT * len(self.columns)).canonical(cells)
+
+
+def id_parts(identifier: str, columns: int) -> tuple[str, ...]:
+    """The parts of a canonical id of that many columns; each is written as it stands by the rule that made it."""
+    return (identifier,) if columns == 1 else tuple(json.loads(identifier))
+
+
+@dataclass(frozen=True, slots=True)
+class IdCounts:
+    """What the subject ids of a table are like. Functions of private rows: for their owner, and nobody else.
+
+    Attributes:
+        rows: how many rows there are.
+        missing: rows of which a cell of the key is empty.
+        invalid: others of which a cell does not follow its rule.
+        duplicates: rows behind another one with the same id.
+        changed: ids that a rule writes otherwise than exact/1, which only drops what stands around them.
+    """
+
+    rows: int = 0
+    missing: int = 0
+    invalid: int = 0
+    duplicates: int = 0
+    changed: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        """Of the rows of both, among which duplicates are still to be looked for."""
+        sums = (self.missing + other.missing, self.invalid + other.invalid, 0, self.changed + other.changed)
+        return type(self)(self.rows + other.rows, *sums)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why these rows are no list of subjects, each reason with its count. Empty: they are one."""
+        found = (
+            (self.missing, "subject ids are missing"),
+            (self.invalid, "subject ids do not follow their rule"),
+            (self.duplicates, "duplicate subject ids"),
+        )
+        return [f"{count} {what}" for count, what in found if count]
+
+    def sentence(self, key: SubjectKey) -> str:
+        """All counts, for whom the rows belong to."""
+        written = [f"{self.changed} ids are written otherwise by {', '.join(key.rules)}"] if self.changed else []
+        return ", ".join([f"{self.rows} rows", *self.problems, *written])

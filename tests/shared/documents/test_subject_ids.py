@@ -1,0 +1,138 @@
+"""Rules by which ids are written: what they make the same, what they keep apart, what they refuse."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.subject_ids import (
+    MAX_KEYS,
+    RULE_NAMES,
+    IdCounts,
+    IdRule,
+    IdRules,
+    SubjectKey,
+    canonical_subject,
+    id_parts,
+)
+
+rules = st.sampled_from(get_args(IdRule))
+dates = st.dates().map(str) | st.dates().map(lambda day: f"{day:%Y%m%d} 00:00")
+numbers = st.text("0123456789 .-/\uff10\u0661", max_size=8)
+texts = st.text() | numbers | dates | st.text("ﬁẞıİ\u0345\u0301\u200b\u1100\u1161\u11a8¨ \t-aA1", max_size=8)
+
+
+def written(rule: IdRule, text: str) -> str:
+    return SubjectKey(("id",), (rule,)).canonical([text]).decode()
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "expected"),
+    [
+        ("exact/1", "  0042 a", "0042 a"),
+        ("exact/1", "e\u0301", "é"),
+        ("exact/1", "\uff21", "\uff21"),
+        ("text/1", "  ANNA \u00a0 Maria\t", "anna maria"),
+        ("text/1", "Straße", "strasse"),
+        ("text/1", "\uff2dÜLLER\u200b", "müller"),
+        ("text/1", "O'Neil-Ruiz", "o'neil-ruiz"),
+        ("text/1", "0042", "0042"),
+        ("code/1", "AB-12 / 03.x", "ab1203x"),
+        ("code/1", "0042", "0042"),
+        ("digits/1", "0000100000", "100000"),
+        ("digits/1", "100 000", "100000"),
+        ("digits/1", "943-476-5919", "9434765919"),
+        ("digits/1", "\uff10\uff11", "1"),
+        ("digits/1", "000", "0"),
+        ("date/1", "1980-02-29", "1980-02-29"),
+        ("date/1", " 19800229 ", "1980-02-29"),
+        ("date/1", "1980-02-29 00:00:00", "1980-02-29"),
+        ("date/1", "1980-02-29T00:00:00.000000", "1980-02-29"),
+    ],
+)
+def test_each_rule_writes_ids_in_its_way(rule: IdRule, text: str, expected: str) -> None:
+    assert written(rule, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        *((rule, "  ") for rule in RULE_NAMES),
+        ("text/1", "\u200b"),
+        ("code/1", "--"),
+        ("digits/1", "12a"),
+        ("digits/1", "1e5"),
+        ("digits/1", "½"),
+        ("digits/1", "100000.0"),
+        ("digits/1", "-5"),
+        ("digits/1", "1--2"),
+        ("digits/1", "\u0661"),
+        ("date/1", "29.2.1980"),
+        ("date/1", "02/29/1980"),
+        ("date/1", "1981-02-29"),
+        ("date/1", "0000-01-01"),
+        ("date/1", "1980-02-29 12:30"),
+        ("date/1", "1980-2-9"),
+    ],
+)
+def test_what_does_not_follow_its_rule_is_no_id(rule: IdRule, text: str) -> None:
+    assert written(rule, text) == ""
+
+
+@given(rules, texts)
+def test_what_a_rule_has_written_it_leaves_as_it_is(rule: IdRule, text: str) -> None:
+    once = written(rule, text)
+    assert written(rule, once) == once
+    assert canonical_subject(once).decode() == once
+
+
+@given(texts)
+def test_exact_is_the_rule_of_specs_that_name_none(text: str) -> None:
+    assert SubjectKey.of("id").canonical([text]) == canonical_subject(text)
+    assert SubjectKey.of("id") == SubjectKey.of(("id",), ("exact/1",))
+
+
+_PARTS = st.lists(st.text(min_size=1).filter(str.strip), min_size=2, max_size=MAX_KEYS)
+
+
+@given(_PARTS, _PARTS)
+def test_keys_of_several_columns_are_the_same_only_if_every_part_is(one: list[str], other: list[str]) -> None:
+    def key(parts: list[str]) -> bytes:
+        return SubjectKey.of(tuple(f"c{i}" for i in range(len(parts)))).canonical(parts)
+
+    parts = [tuple(canonical_subject(part).decode() for part in whole) for whole in (one, other)]
+    assert (key(one) == key(other)) == (parts[0] == parts[1])
+    assert id_parts(key(one).decode(), len(one)) == parts[0]
+    assert canonical_subject(key(one).decode()) == key(one)
+
+
+def test_each_part_follows_its_own_rule_and_all_must() -> None:
+    key = SubjectKey.of(("name", "born", "code"), ("text/1", "date/1", "digits/1"))
+    assert key.canonical(["ANNA  Roth", "19800229", "007"]) == b'["anna roth","1980-02-29","7"]'
+    assert key.canonical(["ANNA  Roth", "1980", "007"]) == b""
+    assert str(key) == "name (text/1), born (date/1), code (digits/1)"
+    assert str(SubjectKey.of("id")) == "id"
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen"),
+    [("id", ("exact/1", "date/1")), (("a", "b"), ("text/1",)), (("a", "a"), None)],
+)
+def test_key_needs_one_rule_for_each_of_different_columns(
+    columns: str | tuple[str, ...], chosen: IdRules | None
+) -> None:
+    with pytest.raises(SpecError, match="rules"):
+        SubjectKey.of(columns, chosen)
+
+
+def test_counts_are_said_each_with_its_number() -> None:
+    counts = IdCounts(5, missing=1, changed=2) + IdCounts(7, invalid=3, changed=1)
+    assert counts == IdCounts(12, missing=1, invalid=3, changed=3)
+    said = counts.sentence(SubjectKey.of("id", ("digits/1",)))
+    assert said == (
+        "12 rows, 1 subject ids are missing, 3 subject ids do not follow their rule, "
+        "3 ids are written otherwise by digits/1"
+    )
+    assert IdCounts(4).problems == []
