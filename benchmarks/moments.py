@@ -2,30 +2,38 @@
 
 python -m benchmarks.moments [--quick] [--data DIR] [--out DIR]
 
-Three parties, epsilon = 1 per party, delta = 1e-5, replace_one, zcdp; the split of `datasets.json`. Releases are drawn
-from their law, not run through the protocol. Writes a page, its figures and a picture (moments.*) to --out.
+Three parties, epsilon = 1 per party, delta = 1e-5, replace_one, analytic calibration, first stages where they suit; a
+fifth of the rows held out. Sums, maps and rows are the product's; moments are drawn from their law, not run through the
+protocol. Those of row norms have one stage. Writes a page, its figures and a picture (moments.*) to --out.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks.moments_noise import Array, clipped, entry_variance, moments_release, rmgm_release
 from benchmarks.moments_picture import draw
+from benchmarks.release_law import Integers, proposed
+from benchmarks.reporting import heading, row
+from benchmarks.stage_intervals import without_noise
+from benchmarks.stages import Mechanism, release
 from benchmarks.tables import DATA, entry
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, reference
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.encoding import encode_conforming
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.encoding import encode_rows
 from commingle.shared.estimation.errors import EstimationError
 
-_PRIVACY = {"epsilon": 1.0, "delta": 1e-5}
+_PRIVACY: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 _MOMENTS = ("adaptive_ridge", "shrunken", "ols", "constant")
 _RMGM = ("ols", "adaptive_ridge", "shrunken", "constant")
 _GOALS = {"bike_hour": 0.33, "diabetes130": 0.25, "gpu_sgemm": None, "winequality_white": 0.09}
@@ -36,16 +44,16 @@ _NARROW = {  # questions with few features, whose intervals are of use
     "gpu_sgemm": ("MWG", "NWG", "MDIMC", "NDIMC", "SA", "SB"),
     "winequality_white": ("alcohol", "pH"),
 }
-_ROW_NORMS = (None, 0.7, 0.5, 0.3, 0.15)  # C^2 over its largest
+_ROW_NORMS = (1, 0.7, 0.5, 0.3, 0.15)  # C^2 over its largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One table, divided: encoded training rows (n, p) with the intercept first, and what fits are judged by."""
+    """One table, divided: encoded training rows (n, p - 1), integers, and what fits are judged by."""
 
     name: str
     dataset: StudyTable
-    rows: Array
+    rows: Integers
     judge: Reference
 
 
@@ -55,9 +63,30 @@ def load(name: str, data: Path) -> Case:
     features = tuple(about["feature_columns"])
     dataset = prepare(Wanted(table=data / about["file"], target=about["target_column"], parties=3, features=features))
     training, held_out = (dataset.table.rows(rows) for rows in holdout(dataset.table.n, seed=0))
-    encoded = [encode_conforming(a, training.columns[a.name]).exact for a in dataset.attributes]
-    rows = np.column_stack([np.ones(training.n), *encoded])
+    rows = encode_rows(dataset.attributes, training.columns)
     return Case(name, dataset, rows, reference(dataset, training, held_out))
+
+
+def spec_of(case: Case, mechanism: Mechanism, *, k: int | None = None, row_norm: float | None = None) -> ReleaseSpec:
+    """As it would be proposed; of one stage with a `row_norm`, which is C^2 over its largest, and so 1 for none."""
+    parties = [
+        StudyParty(name=f"party-{number}", dataset="data", attributes=share.attributes)
+        for number, share in enumerate(case.dataset.parties)
+    ]
+    if row_norm is not None:
+        longest = [sum(a.geometry.radius_squared for a in party.attributes) for party in parties]
+        norms = [None if row_norm == 1 else sqrt(row_norm * square) for square in longest]
+        change = {"first_stage_share": None}
+        parties = [p.model_copy(update=change | {"row_norm": C}) for p, C in zip(parties, norms, strict=True)]
+    return proposed(
+        Study(study="Benchmark", mechanism=mechanism, k=k, n=len(case.rows), parties=tuple(parties), **_PRIVACY)
+    )
+
+
+def releases(case: Case, spec: ReleaseSpec, runs: int, *, seed: int) -> list[PreparedMoments]:
+    """That many, each with its own noise."""
+    random = np.random.default_rng(seed)
+    return [release(spec, case.rows, random) for _ in range(runs)]
 
 
 def _fit(case: Case, release: PreparedMoments, estimator: str, features: tuple[str, ...] | None = None) -> Fit:
@@ -81,42 +110,37 @@ def of_moments(
     case: Case, estimators: Sequence[str], *, row_norm: float | None = None, runs: int
 ) -> dict[str, dict[str, float]]:
     """Test R^2 by estimator; the same noise directions for every row norm."""
-    rows = clipped(case.rows, case.dataset.parties, row_norm)
-    S, variance = rows.T @ rows, entry_variance(case.dataset.parties, row_norm=row_norm, **_PRIVACY)
-    random = np.random.default_rng(1)
-    releases = [moments_release(S, variance, case.dataset.attributes, random) for _ in range(runs)]
-    return {name: _summary([_r2(case, r, name) for r in releases]) for name in estimators}
+    made = releases(case, spec_of(case, "moments", row_norm=row_norm), runs, seed=1)
+    return {name: _summary([_r2(case, r, name) for r in made]) for name in estimators}
 
 
 def of_rmgm(case: Case, *, runs: int) -> dict[str, dict[str, float]]:
     """The same for rmgm, each estimator with the k that suits it best afterwards."""
     n, p = case.rows.shape
-    S = case.rows.T @ case.rows
     best: dict[str, dict[str, float]] = {}
-    for k in sorted({3 * p, 100, 300, 1000, round(n ** (2 / 3))}):
-        random = np.random.default_rng(2)
-        releases = [rmgm_release(S, case.dataset.parties, k, random, **_PRIVACY) for _ in range(runs)]
+    for k in sorted({3 * (p + 1), 100, 300, 1000, round(n ** (2 / 3))}):
+        made = releases(case, spec_of(case, "rmgm", k=k), runs, seed=2)
         for name in _RMGM:
-            found = {"k": k, **_summary([_r2(case, r, name) for r in releases])}
+            found = {"k": k, **_summary([_r2(case, r, name) for r in made])}
             best[name] = max(best.get(name, found), found, key=lambda one: one["mean"])
     return best
 
 
-def coverage(case: Case, features: tuple[str, ...] | None, *, runs: int) -> dict[str, float | None]:
-    """How often 95 % intervals of `ols` hold the coefficients of least squares on the private table."""
-    S, attributes = case.rows.T @ case.rows, case.dataset.attributes
-    variance = entry_variance(case.dataset.parties, **_PRIVACY)
-    random = np.random.default_rng(3)
-    truth = _fit(case, moments_release(S, np.zeros_like(S), attributes, random), "ols", features).coefficients
-    held, ratios = [], []
-    for _ in range(runs):
-        fitted = _fit(case, moments_release(S, variance, attributes, random), "ols", features)
+def coverage(case: Case, features: tuple[str, ...] | None, *, stages: int, runs: int) -> dict[str, float | None]:
+    """How often 95 % intervals of `ols` hold the coefficients of least squares on the private table, whole rows."""
+    rows = np.column_stack([np.ones(len(case.rows)), case.rows / SCALE])
+    S, held, ratios = rows.T @ rows, [], []
+    spec = spec_of(case, "moments", row_norm=1 if stages == 1 else None)
+    for made in releases(case, spec, runs, seed=3):
+        truth = _fit(case, without_noise(made, S), "ols", features).coefficients
+        fitted = _fit(case, made, "ols", features)
         ratios.append(fitted.diagnostics.signal_to_noise or 0.0)
         if fitted.interval_for != "none":
             low, high = fitted.intervals.T
             held.append(np.mean((low < truth) & (truth < high)))
     return {
         "features": len(truth) - 1,
+        "stages": stages,
         "covered": float(np.mean(held)) if held else None,
         "given": len(held) / runs,
         "signal_to_noise": float(np.median(ratios)),
@@ -130,14 +154,15 @@ def measure(case: Case, *, runs: int, coverage_runs: int) -> dict[str, Any]:
     estimators = ("adaptive_ridge", "shrunken")
     return {
         "n": len(case.rows),
-        "features": case.rows.shape[1] - 2,
+        "features": case.rows.shape[1] - 1,
         "ols_test_r2": ols,
         "goal": ols - _GPU_MARGIN if goal is None else goal,
         "moments": of_moments(case, _MOMENTS, runs=runs),
         "rmgm": of_rmgm(case, runs=runs),
         "coverage": {
-            "all": coverage(case, None, runs=coverage_runs),
-            "few": coverage(case, _NARROW[case.name], runs=coverage_runs),
+            f"{asked}, {words}": coverage(case, features, stages=stages, runs=coverage_runs)
+            for asked, features in (("all", None), ("few", _NARROW[case.name]))
+            for words, stages in (("one stage", 1), ("two stages", 2))
         },
         "row_norm": [
             {"row_norm": norm, **of_moments(case, estimators, row_norm=norm, runs=runs)} for norm in _ROW_NORMS
@@ -159,16 +184,17 @@ def markdown(results: dict[str, dict[str, Any]], *, runs: int) -> str:
         head = f"| {name} ({r['n']:,}, {r['features']}) | {r['goal']:.3f} | {r['ols_test_r2']:.3f} | "
         lines.append(head + " | ".join(cells) + " |")
     lines += ["", "Coverage of 95 % intervals of `ols` around least squares on the private table.", ""]
-    lines += ["| table | features | lambda_min / t, median | intervals given | covered |", "|---|---|---|---|---|"]
+    lines += heading("table", "features", "stages", "lambda_min / t, median", "intervals given", "covered")
     for name, r in results.items():
         for c in r["coverage"].values():
             covered = "-" if c["covered"] is None else f"{c['covered']:.3f}"
-            lines.append(f"| {name} | {c['features']} | {c['signal_to_noise']:.2g} | {c['given']:.0%} | {covered} |")
-    lines += ["", "Test R^2 of `adaptive_ridge` / `shrunken` by row norm.", ""]
+            figures = f"{c['signal_to_noise']:.2g}", f"{c['given']:.0%}", covered
+            lines.append(row(name, str(c["features"]), str(c["stages"]), *figures))
+    lines += ["", "Test R^2 of `adaptive_ridge` / `shrunken` by row norm, one stage.", ""]
     lines += ["| C^2 over its largest | " + " | ".join(results) + " |", "|---|" + "---|" * len(results)]
     for rows in zip(*(r["row_norm"] for r in results.values()), strict=True):
-        cells = [f"{row['adaptive_ridge']['mean']:.3f} / {row['shrunken']['mean']:.3f}" for row in rows]
-        share = "1 (none)" if rows[0]["row_norm"] is None else f"{rows[0]['row_norm']:g}"
+        cells = [f"{each['adaptive_ridge']['mean']:.3f} / {each['shrunken']['mean']:.3f}" for each in rows]
+        share = "1 (none)" if rows[0]["row_norm"] == 1 else f"{rows[0]['row_norm']:g}"
         lines.append(f"| {share} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

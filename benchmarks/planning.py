@@ -2,10 +2,10 @@
 
 python -m benchmarks.planning [--quick] [--data DIR] [--json FILE] [--picture FILE]
 
-Synthetic tables and real ones with a regression target, three parties, k as the planner chooses it from the uniform
-assumption. Every release is drawn anew and fitted with the product's estimators. rmgm is the product's own projection
-where n k is small, and otherwise k draws of N(0, S/k + V); dgm is the table with noise, moments its second moments
-with noise. A forecast is made twice: from the table's own second moments, as if it were public, and from the default
+Synthetic tables and real ones with a regression target, three parties, studies that say nothing else: first stages
+where they suit, analytic calibration, k as the planner chooses it from the uniform assumption. Sums, maps and rows are
+the product's, moments of every release are drawn from their law (`release_law`) and fitted with the product's
+estimators. A forecast is made twice: from the table's own second moments, as if it were public, and from the default
 assumption. Errors are distances of standardised slopes to the fit without privacy on the same rows.
 """
 
@@ -23,23 +23,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.mixing import project
-from benchmarks.moments_noise import entry_variance, noisy_moments
+from benchmarks.release_law import proposed
+from benchmarks.stages import release
 from benchmarks.tables import DATA, entry
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.services.planning.public_table import encode
-from commingle.services.simulation.dataset import PartyShare
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import NumericAttribute, encoded_columns
-from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.forecast.forecast import forecast, with_best_k
-from commingle.shared.mechanisms.rows.projection import ones_projection
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
+from commingle.shared.planning.design import PartyDesign, design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
@@ -51,7 +46,6 @@ _TABLES = (
     *("tamielectric", "airfoil", "concrete", "insurance_numeric"),
 )
 _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0)
-_EXACT_CELLS = 2e7
 _PARTIES = 3
 _CLOSE = 0.05
 _RELIABLE = 0.1  # share of fits with a warning up to which a row counts
@@ -66,17 +60,16 @@ class Case:
     shares: tuple[PartyDesign, ...]
     rows: Array
 
-    def design(self, mechanism: Kind, epsilon: float) -> ReleaseDesign:
-        """The release of it."""
-        return ReleaseDesign(
+    def study(self, mechanism: Kind, epsilon: float) -> Study:
+        """What would be asked for."""
+        parties = (StudyParty(name=s.name, dataset="data", attributes=s.attributes) for s in self.shares)
+        return Study(
+            study="Benchmark",
             mechanism=mechanism,
-            k=None,
-            n=len(self.rows),
             epsilon=epsilon,
             delta=1e-5,
-            adjacency=Adjacency.REPLACE_ONE,
-            calibration=Calibration.ZCDP,
-            shares=self.shares,
+            n=len(self.rows),
+            parties=tuple(parties),
         )
 
     @property
@@ -94,7 +87,7 @@ class Row:
     Attributes:
         ratio: predicted over realised rms distance of the slopes.
         loss_ratio: predicted over realised mean squared error of prediction.
-        warned: share of fits of which the product warned.
+        warned: share of fits with a warning about their signal; that rows were cut is said of nearly all.
     """
 
     case: str
@@ -138,57 +131,31 @@ def real(name: str, data: Path) -> Case:
     return Case(name, held.target, shares, np.hstack([encode(held.table, share) for share in shares]))
 
 
-def releases(case: Case, design: ReleaseDesign, repeats: int) -> Iterator[SecondMoments]:
-    """Second moments of releases drawn anew."""
-    if design.mechanism == "moments":
-        yield from _noisy_moments(case, design, repeats)
-        return
-    draw = np.random.default_rng(1)
-    noise = noise_variance(design)
-    n, rows = design.n, design.rows
-    factor = np.linalg.cholesky(case.moments * n / rows + 1e-12 * np.eye(1 + len(noise)))
-    steps = np.trunc(case.rows * SCALE).astype(np.int64)
-    for _ in range(repeats):
-        seed = draw.bytes(32)
-        if design.k is None:
-            plain = np.column_stack([np.ones(n), case.rows])
-        elif n * rows <= _EXACT_CELLS:
-            mixed = project(seed, rows, np.arange(n), steps)
-            plain = np.column_stack([ones_projection(seed, rows, n), mixed / SCALE]) / sqrt(rows)
-        else:
-            plain = draw.normal(size=(rows, len(factor))) @ factor.T
-        plain[:, 1:] += draw.normal(size=(rows, len(noise))) * np.sqrt(noise)
-        yield SecondMoments(
-            release="0" * 64,
-            mechanism="rmgm" if design.k else "dgm",
-            columns=(INTERCEPT, *(column.name for column in encoded_columns(design.attributes))),
-            gram=tuple(map(tuple, (plain.T @ plain).tolist())),
-            noise_variance=(0.0, *noise.tolist()),
-            rows=rows,
-            n=n,
-        )
+def with_planned_k(case: Case, asked: Study) -> Study:
+    """The study with the k that the planner chooses from the uniform assumption."""
+    design = design_of(asked)
+    chosen = with_best_k(design, task_of(design, Assumptions(target=case.target)))
+    return asked.model_copy(update={"k": chosen.k})
 
 
-def _noisy_moments(case: Case, design: ReleaseDesign, repeats: int) -> Iterator[SecondMoments]:
-    draw = np.random.default_rng(1)
-    parties = [PartyShare(share.name, share.attributes) for share in design.shares]
-    variance = entry_variance(parties, epsilon=design.epsilon, delta=design.delta)
+def releases(case: Case, asked: Study, repeats: int) -> Iterator[PreparedMoments]:
+    """Releases drawn anew, as a learner reads them."""
+    spec, random, rows = proposed(asked), np.random.default_rng(1), quantise(case.rows)
     for _ in range(repeats):
-        yield noisy_moments(design.n * case.moments, variance, design.attributes, draw)
+        yield release(spec, rows, random)
 
 
 def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[Row]:
     """One design, under both assumptions."""
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
-    open_design = case.design(mechanism, epsilon)
-    design = with_best_k(open_design, task_of(open_design, default))
+    asked = with_planned_k(case, case.study(mechanism, epsilon))
+    design = design_of(asked)
     truth = task_of(design, table)
     owners = [a.name for a in design.attributes for _ in a.columns]
     mean_y = float(case.rows[:, truth.y].mean())
     errors, losses, constants, warned = [], [], [], 0
-    for moments in releases(case, design, repeats):
-        prepared = PreparedMoments.of(moments, design.attributes)
+    for prepared in releases(case, asked, repeats):
 
         def fitted(estimator: str, prepared: PreparedMoments = prepared) -> tuple[float, Array, bool]:
             fit = fit_prepared(prepared, FitRequest(target=case.target, estimator=estimator))
@@ -196,7 +163,7 @@ def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> lis
             slopes = fit.coefficients[1:] * truth.scale[: len(fit.coefficients) - 1] / truth.unit
             level = float(fit.coefficients[0] - prepared.offset[label]) / truth.unit
             offset = float(slopes @ (truth.offset / truth.scale)[: len(slopes)])
-            return level + offset, slopes, bool(fit.warnings)
+            return level + offset, slopes, any("signal" in warning for warning in fit.warnings)
 
         _, slopes, unsure = fitted("ols" if mechanism == "moments" else "measurement_error")
         errors.append(float(np.diag(truth.xx) @ (slopes - truth.b) ** 2))

@@ -8,7 +8,6 @@ lie in the range, and how far forecasts are off, with the rows' number and with 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.planning import Case, Kind, real, releases, synthetic
+from benchmarks.planning import Case, Kind, real, releases, synthetic, with_planned_k
 from benchmarks.reporting import heading, row, write_json
 from benchmarks.tables import DATA
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import FitRequest, fit_prepared
 from commingle.services.planning.public_table import second_moments
-from commingle.shared.forecast.forecast import question_of, range_of, with_best_k
+from commingle.shared.forecast.forecast import question_of, range_of
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.planning.design import design_of
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
 PUBLIC_ROWS = (50, 100, 300)
@@ -33,14 +33,13 @@ _SAMPLES, _RELEASES = 10, 10
 
 def realised(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[float]:
     """R^2 of `shrunken` on the whole table, one for each release."""
-    whole = Assumptions(target=case.target, second_moments=case.moments)
-    design = case.design(mechanism, epsilon)
-    design = with_best_k(design, task_of(design, replace(whole, second_moments=None)))
-    truth = task_of(design, replace(whole, public_rows=design.n))
+    asked = with_planned_k(case, case.study(mechanism, epsilon))
+    design = design_of(asked)
+    whole = Assumptions(target=case.target, second_moments=case.moments, public_rows=design.n)
+    truth = task_of(design, whole)
     place = [a.name for a in design.attributes for _ in a.columns].index(case.target) + 1
     mean_y, found = float(case.rows[:, truth.y].mean()), []
-    for moments in releases(case, design, repeats):
-        prepared = PreparedMoments.of(moments, design.attributes)
+    for prepared in releases(case, asked, repeats):
         fit = fit_prepared(prepared, FitRequest(target=case.target, estimator="shrunken"))
         found.append(_explained(truth, fit.coefficients, float(prepared.offset[place]), mean_y))
     return found
@@ -56,8 +55,7 @@ def _explained(truth: RegressionTask, coefficients: Any, offset: float, mean_y: 
 def measure(case: Case, mechanism: Kind, epsilon: float, *, samples: int, repeats: int) -> list[dict[str, Any]]:
     """One record for each number of public rows."""
     single = np.array(realised(case, mechanism, epsilon, repeats=repeats))
-    design = case.design(mechanism, epsilon)
-    design = with_best_k(design, task_of(design, Assumptions(target=case.target)))
+    design = design_of(with_planned_k(case, case.study(mechanism, epsilon)))
     planner, found = mechanism_of(design).planner, []
     everybody = Assumptions(target=case.target, second_moments=case.moments, public_rows=len(case.rows))
     whole = planner.predict(design, task_of(design, everybody)).r_squared

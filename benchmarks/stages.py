@@ -4,8 +4,9 @@ python -m benchmarks.stages [--quick] [--data DIR] [--out FILE] [--tables A,B] [
 
 Three parties, delta = 1e-5 per party, replace_one, analytic calibration, studies as they are proposed unless they say
 otherwise. Sums, maps, rows and noise are the product's; moments are drawn from their law (`release_law`). Scores are
-mean test R^2 of `shrunken` over releases and over five ways to hold out a fifth of the rows. What a share, a radius or
-a guard was chosen by are the tables of the tuning half (`benchmarks.adaptive`).
+mean test R^2 of `shrunken` over releases and over five ways to hold out a fifth of the rows; tables with few rows have
+three times as many releases. What a share, a radius or a guard was chosen by are the tables of the tuning half
+(`benchmarks.adaptive`).
 """
 
 import json
@@ -52,13 +53,18 @@ GOALS = {
 }
 ALLOWED = 0.03  # of R^2 below one stage
 _SPLITS = 5
+_FEW, _MORE = 2000, 3  # rows below which figures vary much, and how many times as many releases there are then
 _FLOOR = -0.3  # a mean counts a score below it as that
 _QUICK = ("autompg", "servo")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Mean test R^2 of `shrunken` on releases of one table, and what least squares on the rows reaches."""
+    """Mean test R^2 of `shrunken` on releases of one table, and what least squares on the rows reaches.
+
+    Attributes:
+        error: standard error of the difference of one stage and two.
+    """
 
     table: str
     tuning: bool
@@ -67,6 +73,7 @@ class Comparison:
     epsilon: float
     one: float
     two: float
+    error: float
     exact: float
 
     @property
@@ -141,34 +148,36 @@ def noisy_moments(spec: ReleaseSpec, S: Array, random: np.random.Generator) -> S
     return nothing.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))})
 
 
-def mean_score(rows: Rows, spec: ReleaseSpec, *, draws: int) -> float:
-    """Over releases and splits that have a label to predict."""
+def scores(rows: Rows, spec: ReleaseSpec, *, draws: int) -> Array:
+    """Test R^2 of releases, of splits that have a label to predict."""
     random, found = np.random.default_rng(list(rows.case.name.encode())), []
     for draw in range(draws):
         _, test = rows.case.splits[draw % _SPLITS]
         if test[rows.case.label, rows.case.label] - test[0, rows.case.label] ** 2 > 0:
             made = release(spec, rows.splits[draw % _SPLITS], random)
             found.append(score(rows.case, made, test, "shrunken"))
-    return float(np.mean(found))
+    return np.array(found)
 
 
 def comparisons(rows: Rows, mechanisms: Sequence[Mechanism], *, draws: int) -> Iterator[Comparison]:
     """One for each mechanism and epsilon."""
-    exact = exact_score(rows.case)
+    exact, n = exact_score(rows.case), len(rows.splits[0])
+    draws *= _MORE if n < _FEW else 1
     for mechanism in mechanisms:
         for epsilon in EPSILONS:
             one, two = (
-                mean_score(rows, proposed(study(rows, mechanism, epsilon=epsilon, stages=stages)), draws=draws)
+                scores(rows, proposed(study(rows, mechanism, epsilon=epsilon, stages=stages)), draws=draws)
                 for stages in (1, 2)
             )
             yield Comparison(
                 table=rows.case.name,
                 tuning=is_tuning(rows.case.name),
                 mechanism=mechanism,
-                n=len(rows.splits[0]),
+                n=n,
                 epsilon=epsilon,
-                one=one,
-                two=two,
+                one=float(one.mean()),
+                two=float(two.mean()),
+                error=float(np.hypot(one.std(), two.std()) / np.sqrt(len(one))),
                 exact=exact,
             )
 
@@ -182,19 +191,19 @@ def markdown(found: Sequence[Comparison]) -> str:
                 part = [c for c in found if (c.mechanism, c.tuning, c.epsilon) == (mechanism, tuning, epsilon)]
                 if part:
                     lines.append(_summary(mechanism, f"{name} ({len(part)})", epsilon, part))
-    lines += ["", f"Means count an R² below {_FLOOR} as {_FLOOR}.", ""]
-    lines += heading("mechanism", "table (n)", "half", "ε", "one stage", "two stages", "least squares", "goal")
+    lines += ["", f"Means count an R² below {_FLOOR} as {_FLOOR}; ± is one standard error of a difference.", ""]
+    lines += heading("mechanism", "table (n)", "half", "ε", "one stage", "two stages", "±", "least squares", "goal")
     for c in found:
         goal = "" if c.goal is None else f"{c.goal:g} {'reached' if c.two >= c.goal else 'missed'}"
-        scores = (f"{c.one:.3f}", f"{c.two:.3f}", f"{c.exact:.3f}", goal)
+        figures = (f"{c.one:.3f}", f"{c.two:.3f}", f"{c.error:.3f}", f"{c.exact:.3f}", goal)
         half = "tuning" if c.tuning else "reporting"
-        lines.append(row(c.mechanism, f"{c.table} ({c.n:,})", half, f"{c.epsilon:g}", *scores))
+        lines.append(row(c.mechanism, f"{c.table} ({c.n:,})", half, f"{c.epsilon:g}", *figures))
     return "\n".join(lines) + "\n"
 
 
 def _summary(mechanism: str, half: str, epsilon: float, part: Sequence[Comparison]) -> str:
     means = np.mean([[max(c.one, _FLOOR), max(c.two, _FLOOR)] for c in part], axis=0)
-    worse = [f"{c.table} {c.two - c.one:+.2f}" for c in part if c.two - c.one < -ALLOWED]
+    worse = [f"{c.table} {c.two - c.one:+.2f} ± {c.error:.2f}" for c in part if c.two - c.one < -ALLOWED]
     return row(mechanism, half, f"{epsilon:g}", *(f"{mean:.3f}" for mean in means), ", ".join(worse) or "none")
 
 

@@ -29,7 +29,6 @@ MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
 _MEAN_VARIANCE = Fraction(3, 20)  # of column means before anything is known, in encoded units
 _LEAST_VARIANCE, _LEAST_OF_LEVELS = SCALE**2 // 250, SCALE**2 // 25  # of numbers; of levels, which are rare then
-_MOST_RADIUS_SQUARED = Fraction(4)
 _ROOT_BITS = 32
 
 
@@ -194,21 +193,24 @@ class RadiusRule:
     Attributes:
         unit: n sqrt(rho) / columns^1.5 where r is 1.
         least: the least r^2.
+        rooted: whether r^2 grows as the root of that figure, and not as the figure itself.
     """
 
     unit: int
     least: Fraction
+    rooted: bool
 
 
-MOMENTS_ARE_NOISY = RadiusRule(unit=80, least=Fraction(1, 2))
-ROWS_ARE_NOISY = RadiusRule(unit=2000, least=Fraction(1, 4))
+MOMENTS_ARE_NOISY = RadiusRule(unit=60, least=Fraction(1, 2), rooted=False)
+ROWS_ARE_NOISY = RadiusRule(unit=1000, least=Fraction(1, 4), rooted=True)
 
 
 def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
     """r^2 of `scaling`, from public numbers: rows are cut the less, the less noise there will be.
 
-    Between its ends n sqrt(rho) / (unit columns^1.5): what cutting costs a fit falls as r grows, and what noise costs
-    it grows as columns (r^2 columns)^2 / (rho n^2), a term for each of so many slopes.
+    Above its least value n sqrt(rho) / (unit columns^1.5), or its root. What noise costs a fit grows as columns (r^2
+    columns)^2 / (rho n^2), a term for each of so many slopes; what cutting bends falls as r grows, and has to fall
+    where intervals shorten, so there is no largest r: `scaling` cuts nothing in the end.
 
     Args:
         rule: of what is noisy.
@@ -217,8 +219,10 @@ def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction)
         columns: of a party, on average.
     """
     signal = Fraction(rho.units, RHO_UNITS) * n**2 / (rule.unit**2 * columns**3)
-    found = Fraction(isqrt(int(signal * 4**_ROOT_BITS)), 2**_ROOT_BITS)
-    return min(max(found, rule.least), _MOST_RADIUS_SQUARED)
+    found = isqrt(int(signal * 4**_ROOT_BITS))
+    if rule.rooted:
+        found = isqrt(found << _ROOT_BITS)
+    return max(Fraction(found, 2**_ROOT_BITS), rule.least)
 
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:

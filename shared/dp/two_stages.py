@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from commingle.shared.dp.accounting import Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
-    MOMENTS_ARE_NOISY,
     FirstStage,
     MeasuredAttribute,
+    RadiusRule,
     column_sums,
     first_stage_loss,
     plan_first_stage,
@@ -36,6 +36,8 @@ _LINEAR = Fraction(1, 4)
 _SQUARED = {Adjacency.REPLACE_ONE: (2 + _LINEAR) ** 2 / 2, Adjacency.ZERO_OUT: 1 + _LINEAR}
 _MOST_ROWS = 1 << 23  # n 2^30 < 2^53: sums of products are exact in float64, in whatever order
 _MOST_COLUMNS = 256
+# What is published has no standard errors, so what cutting bends need not vanish beside them: r^2 has a largest value.
+_RADIUS, _MOST_RADIUS_SQUARED = RadiusRule(unit=80, least=Fraction(1, 2), rooted=False), Fraction(4)
 WIDER = 4 * SHARE + Fraction(9, 4) * (1 - SHARE)
 """At most what a plan for `zero_out` costs under `replace_one`, over its own loss."""
 
@@ -120,8 +122,8 @@ def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho
     share = Rho(int(rho.units * SHARE))
     first = plan_first_stage(attributes, n=n, rho=share, adjacency=adjacency)
     sigma = least_sigma(squared_sensitivity=_squared_sensitivity(adjacency), rho=rho - share)
-    radius_squared = radius_squared_for(MOMENTS_ARE_NOISY, rho=rho, n=n, columns=Fraction(columns))
-    return TwoStages(first, sigma, radius_squared)
+    radius_squared = radius_squared_for(_RADIUS, rho=rho, n=n, columns=Fraction(columns))
+    return TwoStages(first, sigma, min(radius_squared, _MOST_RADIUS_SQUARED))
 
 
 def two_stage_loss(stages: TwoStages, adjacency: Adjacency) -> Rho:

@@ -196,7 +196,7 @@ def assumed_maps(design: ReleaseDesign, law: ColumnLaw) -> tuple[Array, Array]:
     gains, centres = np.ones(len(law.means)), np.zeros(len(law.means))
     start = 0
     countable = replace(design, n=min(design.n, MOST_SUBJECTS))
-    for share in countable.parties:
+    for share in design.parties:
         own = slice(start, start + len(share.columns))
         start = own.stop
         stage = first_stage_of(countable, share)

@@ -20,6 +20,7 @@ from commingle.shared.dp.first_stage import (
     FirstStage,
     Kind,
     MeasuredAttribute,
+    RadiusRule,
     column_sums,
     first_stage_loss,
     is_worth_it,
@@ -154,6 +155,7 @@ def test_noise_of_sums_and_of_squares_is_drawn_once_at_its_scale() -> None:
     assert calls == [(stage.sigma, 6), (stage.square_sigma, 2)]
 
 
+RADII = st.one_of(st.fractions(Fraction(1, 4), 6), st.fractions(6, 10**9))
 ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
 
 
@@ -161,7 +163,7 @@ ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
     sums=st.lists(ANY_SUM, min_size=8, max_size=8),
     n=st.integers(1, 2**31),
     sigma=st.sampled_from([1, 2**20, 2**33]),
-    radius=st.fractions(Fraction(1, 4), 6),
+    radius=RADII,
     weight=st.sampled_from([Fraction(1), Fraction(16)]),
 )
 def test_any_sums_give_a_map_that_can_be_applied_and_undone(
@@ -181,7 +183,7 @@ def test_any_sums_give_a_map_that_can_be_applied_and_undone(
     assert np.abs(made.rows(ends)).max() <= WHITENED_LIMIT
 
 
-@given(data=st.data(), fraction_bits=st.sampled_from([14, 15]), radius=st.fractions(Fraction(1, 4), 6))
+@given(data=st.data(), fraction_bits=st.sampled_from([14, 15]), radius=RADII)
 def test_mapped_and_cut_rows_are_no_farther_apart_than_two_row_norms(
     data: st.DataObject, fraction_bits: int, radius: Fraction
 ) -> None:
@@ -257,7 +259,7 @@ def test_heavier_attribute_is_spread_by_the_root_of_its_weight() -> None:
     assert ((weighted.rows(q) / SCALE) ** 2).sum(axis=1).mean() == pytest.approx(4 / 9, rel=1e-3)
 
 
-@given(hnp.arrays(np.int64, (5, 2), elements=STEPS), st.fractions(Fraction(1, 4), 6))
+@given(hnp.arrays(np.int64, (5, 2), elements=STEPS), RADII)
 def test_undone_rows_are_the_rows_but_for_truncation(q: Rows, radius: Fraction) -> None:
     stage = FirstStage((NUMBER, NUMBER), len(q), 2**10, 2**25)
     made = scaling(stage, column_sums(q, stage.attributes), radius_squared=radius)
@@ -283,19 +285,31 @@ def test_sums_add_over_batches() -> None:
     assert np.array_equal(sum(parts), column_sums(q, MIXED))
 
 
-def test_radius_grows_with_what_there_is_to_spend_between_its_ends() -> None:
-    found = [
-        radius_squared_for(MOMENTS_ARE_NOISY, rho=Rho(1 << 58), n=n, columns=Fraction(5))
-        for n in (2, 1000, 10_000, 20_000, 10**9)
-    ]
-    assert found == sorted(found)
-    assert (found[0], found[-1]) == (Fraction(1, 2), Fraction(4))
-    # of rho 1/16: n sqrt(rho) / columns^1.5 is 80, three times as much, and 80 again with more columns
-    for n, columns, expected in ((320, 1, 1.0), (960, 1, 3.0), (2560, 4, 1.0)):
+@pytest.mark.parametrize(("rule", "least"), [(MOMENTS_ARE_NOISY, Fraction(1, 2)), (ROWS_ARE_NOISY, Fraction(1, 4))])
+def test_radius_grows_from_its_least_with_what_there_is_to_spend(rule: RadiusRule, least: Fraction) -> None:
+    found = [radius_squared_for(rule, rho=Rho(1 << 58), n=n, columns=Fraction(5)) for n in (2, 10**4, 10**5, 10**7)]
+    assert found == sorted(set(found))
+    assert found[0] == least
+
+
+def test_radius_of_moments_is_proportional_and_that_of_rows_grows_as_the_root() -> None:
+    # of rho 1/16: n sqrt(rho) / columns^1.5 is the unit, nine times as much, and the unit again with more columns
+    for n, columns, expected in ((240, 1, 1), (2160, 1, 9), (1920, 4, 1)):
         radius = radius_squared_for(MOMENTS_ARE_NOISY, rho=Rho(1 << 60), n=n, columns=Fraction(columns))
         assert float(radius) == pytest.approx(expected, rel=1e-6)
-    rows = [radius_squared_for(ROWS_ARE_NOISY, rho=Rho(1 << 60), n=n, columns=Fraction(1)) for n in (8, 8000, 10**9)]
-    assert rows == [Fraction(1, 4), pytest.approx(1), Fraction(4)], "noisy rows need 25 times as much"
+    for n, columns, expected in ((4000, 1, 1), (36_000, 1, 3), (32_000, 4, 1)):
+        radius = radius_squared_for(ROWS_ARE_NOISY, rho=Rho(1 << 60), n=n, columns=Fraction(columns))
+        assert float(radius) == pytest.approx(expected, rel=1e-6)
+
+
+def test_where_there_is_enough_to_spend_no_row_is_cut() -> None:
+    """Else bias would be left where noise is none, and intervals around it would miss."""
+    q = table(300)
+    stage = FirstStage(MIXED, len(q), 1, 1)
+    for rule in (MOMENTS_ARE_NOISY, ROWS_ARE_NOISY):
+        radius = radius_squared_for(rule, rho=Rho(1 << 64), n=10**8, columns=Fraction(6))
+        z = scaling(stage, column_sums(q, MIXED), radius_squared=radius).rows(q)
+        assert int((z**2).sum(axis=1).max()) <= SCALE**2
 
 
 def test_first_stage_is_not_bought_where_noise_exceeds_every_correlation() -> None:

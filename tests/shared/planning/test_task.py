@@ -6,10 +6,11 @@ import pytest
 
 from commingle.shared.documents.schema import CategoricalAttribute, Whitening
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.first_stage import MOST_SUBJECTS
 from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign, noise_variance
+from commingle.shared.planning.design import PartyDesign, ReleaseDesign, assumed_maps, noise_variance
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import Assumptions, task_of, uniform_law
 from commingle.shared.registry import MECHANISMS
@@ -20,6 +21,15 @@ def test_noise_is_that_of_the_mechanism_before_rounding() -> None:
     rho = gaussian_rho(1.0, 1e-5)
     # squared diameters: 4 + 4 + 2 at the clinic, 4 at the insurer; Delta^2 / (2 rho)
     np.testing.assert_allclose(noise_variance(mixed()), np.array([10, 10, 10, 10, 4]) / (2 * rho), rtol=1e-9)
+
+
+def test_where_there_are_more_people_than_sums_can_be_counted_for_there_is_no_map_to_undo() -> None:
+    open_design = design(tuple(replace(s, first_stage_share="auto") for s in numeric(4).shares), mechanism="moments")
+    law = task_of(open_design, Assumptions()).law
+    for n, mapped in ((MOST_SUBJECTS, True), (MOST_SUBJECTS + 1, False)):
+        gains, centres = assumed_maps(replace(open_design, n=n), law)
+        assert (gains != 1).all() == mapped
+        assert not centres.any()
 
 
 def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
