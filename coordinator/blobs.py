@@ -4,6 +4,7 @@ Content-addressed, so writing twice is harmless and replicas over one shared dir
 on while a release runs stands apart, by release, and is removed as a whole.
 """
 
+import errno
 import os
 import shutil
 import tempfile
@@ -11,13 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+import structlog
 
 from commingle.coordinator.errors import LostBlobError, StorageError
 from commingle.shared.runtime.files import close_to_others, remove_durably, write_durably
 
+_log = structlog.get_logger()
 _DIGITS = 64
 _PIECE = 1 << 20
 
@@ -29,7 +33,10 @@ class Blobs(Protocol):
         """Store bytes durably and return their SHA-256, hex."""
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone for good."""
+        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone, or are others."""
+
+    def require(self, digest: str) -> None:
+        """Raise LostBlobError unless there is a file of that name; what is in it is not looked at."""
 
     def old(self, before: datetime) -> Iterator[str]:
         """Digests of what was last stored before then."""
@@ -71,28 +78,33 @@ class BlobDirectory:
         digest = sha256(data).hexdigest()
         path = self._path(digest)
         with _as_storage_error():
-            if path.is_file() and path.stat().st_size == len(data):
+            if path.is_file() and _holds(path, digest):
                 path.touch()  # stored anew, as far as its age matters
             else:
                 write_durably(path, data)
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes.
+        """The stored bytes, as a file the caller closes. All of it is read before, so that no others are given out.
 
         Raises:
-            LostBlobError: they are gone. An empty directory has lost nothing: a disk may not be mounted.
+            LostBlobError: they are gone or damaged. An empty directory has lost nothing: a disk may not be mounted.
             StorageError: they cannot be read now.
         """
+        self.require(digest)
         with _as_storage_error():
-            try:
-                return self._path(digest).open("rb")
-            except FileNotFoundError:
+            path = self._path(digest)
+            if not _holds(path, digest):
+                raise _lost(digest, "damaged in")
+            return path.open("rb")
+
+    def require(self, digest: str) -> None:
+        """Raise LostBlobError, and StorageError, as `open` does; what is in the file is not looked at."""
+        with _as_storage_error():
+            if not self._path(digest).is_file():
                 if not any(self._root.iterdir()):
-                    raise
-                raise LostBlobError(
-                    f"the file {digest[:16]}… is gone from the blob directory", remedy="Restore it from its backup."
-                ) from None
+                    raise FileNotFoundError(errno.ENOENT, "it is empty")
+                raise _lost(digest, "gone from")
 
     def old(self, before: datetime) -> Iterator[str]:
         """Digests of what was last stored before then. Raises StorageError."""
@@ -159,6 +171,15 @@ class BlobDirectory:
         return self._root / digest[:2] / digest
 
 
+def _holds(path: Path, digest: str) -> bool:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest() == digest
+
+
+def _lost(digest: str, what: str) -> LostBlobError:
+    return LostBlobError(f"the file {digest[:16]}… is {what} the blob directory", remedy="Restore it from its backup.")
+
+
 def _older(path: Path, before: datetime) -> bool:
     with suppress(FileNotFoundError):  # another replica was faster
         return path.stat().st_mtime < before.timestamp()
@@ -170,6 +191,7 @@ def _as_storage_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        _log.error("blob directory fault", error=type(error).__name__, errno=errno.errorcode.get(error.errno or 0))
         raise StorageError(
             f"the blob directory does not work ({error.strerror or type(error).__name__})",
             remedy="Nothing was recorded; the operator checks the blob directory, then the call can be repeated.",

@@ -19,6 +19,11 @@ _COMMANDS = {
     ),
     "token": ("commingle.coordinator.admin_cli", "Bearer tokens for operators and learners."),
     "audit": ("commingle.coordinator.trust_cli", "Hand this coordinator's history to an auditor, or check one."),
+    "backup": (
+        "commingle.coordinator.backup",
+        "Write database, blobs, settings and key to FILE, also while the coordinator runs.",
+    ),
+    "restore": ("commingle.coordinator.backup", "Make HOME, which must not be there yet, of a backup."),
     "doctor": (
         "commingle.coordinator.trust_cli",
         "Check home, database, blobs and disk; say how to mend what is wrong.",

@@ -105,7 +105,7 @@ def record(
 def require_blobs(coordinator: Coordinator, digests: Iterable[str]) -> None:
     """Refuse to record files that were removed meanwhile (`publisher.clean`). Raises StorageError."""
     for digest in digests:
-        coordinator.blobs.open(digest).close()
+        coordinator.blobs.require(digest)
 
 
 def export_audit(coordinator: Coordinator) -> SignedDocument:

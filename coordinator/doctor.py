@@ -1,14 +1,19 @@
 """What can be wrong around a coordinator. Nothing is migrated, so a new version can look before it is started."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.errors import StorageError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.coordinator.store.database import Database, check_url
-from commingle.coordinator.store.store import Store
+from commingle.coordinator.store.rows import ReleaseRow, ShareRow
+from commingle.coordinator.store.store import Store, pending_migration
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.release.audit import EventEntry
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.files import load_signing_key
@@ -34,6 +39,7 @@ def examine_home(
     yield look("keys", lambda: _keys(home))
     yield look("database", lambda: _with_store(home, settings(), _database))
     yield look("event chain", lambda: _with_store(home, settings(), _chain))
+    yield look("recorded documents", lambda: _with_store(home, settings(), _documents))
     yield look("blob directory", lambda: _blobs(blobs()))
     yield look("published files", lambda: _with_store(home, settings(), lambda _, store: _published(store, blobs())))
     yield look("disk space", lambda: disk_space(home.path))
@@ -63,11 +69,14 @@ def _open_store(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterato
 
 def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
     with _open_store(home, settings) as (database, store):
+        if check is not _database and pending_migration(database) is not None:
+            return "looked at once the pending migration is done"
         return check(database, store)
 
 
 def _database(database: Database, _: Store) -> str:
-    return database.check()
+    found, pending = database.check(), pending_migration(database)
+    return found if pending is None else f"{found}; migration pending: {pending}; back up first"
 
 
 def _chain(_: Database, store: Store) -> str:
@@ -76,13 +85,63 @@ def _chain(_: Database, store: Store) -> str:
     return f"{len(bodies)} events, head {head}"
 
 
+def _documents(_: Database, store: Store) -> str:
+    """Whether what is recorded is what the events tell. Raises StorageError, UnhealthyError."""
+    with store.read() as tx:  # one view of all of it, while the coordinator goes on
+        entries = [decode(EventEntry, body.encode()) for body in tx.events.chain()[0]]
+        told: dict[str, list[EventEntry]] = {}
+        for entry in entries:
+            told.setdefault(entry.release or f"member {entry.party}", []).append(entry)
+        for what, events in told.items():
+            if events[0].release is None:
+                member = tx.members.get(events[0].party or "")
+                agrees = member is not None and member.fingerprint == events[-1].document
+            else:
+                found = tx.releases.get(what)
+                agrees = found is not None and _agrees(found, events)
+            if not agrees:
+                raise StorageError(
+                    f"what is recorded of {what[:30]} is not what the events tell",
+                    remedy="Somebody has changed the database. Restore its backup and compare it with earlier exports.",
+                )
+    return f"what is recorded of {len(told)} releases and members is what the events tell"
+
+
+def _agrees(found: ReleaseRow, events: Sequence[EventEntry]) -> bool:
+    recorded = {
+        *((kind, share.party, envelope) for share in found.shares.values() for kind, envelope in _signed(share)),
+        ("published", None, found.files and found.files.manifest),
+    }
+    bodies = all(
+        share.statement is not None and decode(BlockStatement, share.statement.payload_bytes).body_sha256 == share.body
+        for share in found.shares.values()
+        if share.body is not None
+    )
+    told = {(event.kind, event.party, event.document) for event in events}
+    whole = {one for one in recorded if one[2] is not None} <= told
+    same_spec = found.spec is None or found.spec.digest == found.facts.id
+    return whole and bodies and same_spec and found.state == events[-1].state
+
+
+def _signed(share: ShareRow) -> Iterator[tuple[str, str | None]]:
+    envelopes = {
+        "approval": share.approval,
+        "rejection": share.rejection,
+        "columns": share.columns,
+        "reply": share.reply,
+        "block": share.statement,
+    }
+    for kind, envelope in envelopes.items():
+        yield kind, None if envelope is None else envelope.digest
+
+
 def _blobs(blobs: BlobDirectory) -> str:
     blobs.check()
     return "can be written and read"
 
 
 def _published(store: Store, blobs: BlobDirectory) -> str:
-    """Whether the files of every published release are there. Raises StorageError."""
+    """Whether the files of every published release are there, byte for byte. Raises StorageError."""
     before, count = None, 0
     while True:
         with store.read() as tx:
@@ -94,7 +153,7 @@ def _published(store: Store, blobs: BlobDirectory) -> str:
                     blobs.open(digest).close()
                 count += 1
         if (before := page.next) is None:
-            return f"files of {count} published releases are there"
+            return f"files of {count} published releases are there and as they were published"
 
 
 def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetime, *, allow_http: bool) -> str:

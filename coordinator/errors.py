@@ -16,7 +16,7 @@ CoordinatorError
 ├── CursorError          a paging cursor this coordinator did not give out
 ├── TruncatedError       a body that ended early
 └── StorageError         the database or the blob directory does not work
-    ├── LostBlobError       a file that was stored is not there any more
+    ├── LostBlobError       a file that was stored is gone or damaged
     └── UnreachableDatabaseError   the database does not answer
 """
 
@@ -120,7 +120,7 @@ class StorageError(CoordinatorError):
 
 
 class LostBlobError(StorageError):
-    """A file that was stored is not in the blob directory any more, although the directory is."""
+    """A file that was stored is not in the blob directory any more, although the directory is, or has other bytes."""
 
 
 class UnreachableDatabaseError(StorageError):

@@ -16,7 +16,7 @@ import structlog
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import LostBlobError
 from commingle.coordinator.exchanges import remove_messages
-from commingle.coordinator.publishing import abandon, expire, publish
+from commingle.coordinator.publishing import ask_again, expire, publish
 from commingle.shared.errors import CommingleError
 
 INTERVAL_SECONDS = 1.0
@@ -148,7 +148,7 @@ class Publisher:
             trouble.lost += 1
             if trouble.lost < _LOST_AFTER:
                 raise
-            abandon(self._coordinator, release)
+            ask_again(self._coordinator, release)
 
 
 def prune(coordinator: Coordinator) -> int:

@@ -8,6 +8,7 @@ import structlog
 from numpy.typing import NDArray
 
 from commingle.coordinator.coordinator import Coordinator, record, require_blobs, require_release, spec_of
+from commingle.coordinator.errors import LostBlobError
 from commingle.coordinator.exchanges import agreed_transcript
 from commingle.coordinator.store.rows import Files, ReleaseRow
 from commingle.shared import __version__
@@ -21,7 +22,7 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.block import check_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import privacy_statement, published_columns, published_step
-from commingle.shared.release.rounds import Abort, Publish, Refused, Tick, advance, complete
+from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Tick, advance, complete
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime import faults
 
@@ -43,7 +44,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
     Safe to repeat and to race: whoever commits first has published, the others' work is dropped.
 
     Raises:
-        LostBlobError: a block is gone; see `abandon`.
+        LostBlobError: a block is gone or damaged; see `ask_again`.
         StorageError: blobs or database do not work; nothing was recorded.
     """
     with coordinator.store.read() as tx:
@@ -120,10 +121,36 @@ def expire(coordinator: Coordinator, release: str) -> None:
     _log.info("expired", release=release, state=after.state)
 
 
-def abandon(coordinator: Coordinator, release: str) -> None:
-    """End a complete release of which a block stays lost: the parties have handed it over and keep no copy."""
-    reason = "a block is gone from the coordinator's blob directory; what parties were charged stays, propose it again"
-    _abort(coordinator, release, reason)
+def ask_again(coordinator: Coordinator, release: str) -> None:
+    """Have blocks of a complete release that stay lost sent once more: parties keep theirs until it is over.
+
+    Raises:
+        StorageError: blobs or database do not work; nothing was recorded.
+    """
+    with coordinator.store.read() as tx:
+        bodies = {name: share.body for name, share in require_release(tx, release).shares.items()}
+    lost = frozenset(name for name, body in bodies.items() if body is not None and _is_lost(coordinator, body))
+    if not lost:
+        return
+    with coordinator.store.write() as tx:
+        found = require_release(tx, release)
+        after = advance(found.round, LoseBlocks(lost), now=coordinator.clock())
+        if isinstance(after, Refused):
+            return
+        for party in sorted(lost):
+            statement = found.shares[party].statement
+            tx.releases.lose_block(release, party)
+            document = None if statement is None else statement.digest
+            record(tx, coordinator, release, after, kind="block-lost", party=party, document=document)
+    _log.error("blocks lost, asked for again", release=release, parties=sorted(lost))
+
+
+def _is_lost(coordinator: Coordinator, body: str) -> bool:
+    try:
+        coordinator.blobs.open(body).close()
+    except LostBlobError:
+        return True
+    return False
 
 
 def _abort(coordinator: Coordinator, release: str, reason: str) -> None:

@@ -95,7 +95,8 @@ def store_block(coordinator: Coordinator, expected: ExpectedBlock, file: BinaryI
     faults.reach("coordinator.block.written")
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
-        if is_repetition(found.shares[party].statement, expected.statement.envelope, what=f"block by {party}"):
+        share = found.shares[party]
+        if is_repetition(share.statement, expected.statement.envelope, what=f"block by {party}") and share.body:
             return False
         after = advance_round(found.round, StoreBlock(party), coordinator)
         require_blobs(coordinator, [digest])

@@ -133,7 +133,7 @@ def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
         view = agent.client.release(release)
         if view.id != release:
             raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
-        signed = tuple(agent.unknown_signatures(view, release, others_too=True))
+        signed = tuple(agent.past.unknown_signatures(view, release, others_too=True))
         if signed:
             yield _lost_release(agent, view, signed)
 

@@ -5,7 +5,7 @@ once every party has approved is in `contribution`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,9 +23,10 @@ from commingle.party_agent.errors import (
 )
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.linkage import receive_linkage_key
+from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
 from commingle.party_agent.proposals import Decision, Proposal
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
+from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -33,28 +34,18 @@ from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
-    BlockStatement,
     Rejection,
     RejectionReason,
     open_spec,
-    require_about,
 )
 from commingle.shared.dp.accounting import NOTHING, ZERO, Rho
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
-from commingle.shared.release.charge import ChargeState, adopted_kind
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
-_OWN_KINDS: Mapping[str, type[Approval | ColumnsStatement | ReplyStatement | BlockStatement | Rejection]] = {
-    "approval": Approval,
-    "columns": ColumnsStatement,
-    "reply": ReplyStatement,
-    "block": BlockStatement,
-    "rejection": Rejection,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +53,15 @@ class Agent(Contributor):
     """A party's agent in one consortium, put together by `agents`: a contributor that decides what to contribute to."""
 
     coordinator: PinnedCoordinator
+    past: LookBack
 
-    def step(self, attend: Callable[[str, Callable[[], None]], None], *, over_too: bool = False) -> None:
+    def step(self, attend: Callable[[str, Callable[[], None]], None]) -> None:
         """Look at every release that concerns this party and do what is due.
+
+        Releases that were over when the agent looked back, and were never seen to end here, are ended here too.
 
         Args:
             attend: runs the work on one release and decides what its failure means.
-            over_too: also look at releases that are over and were never seen to end here. That is how a ledger
-                restored from a backup shows, even where every release since then has been published.
 
         Raises:
             RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.
@@ -80,20 +72,16 @@ class Agent(Contributor):
         self.ledger.release_expired(self.clock())
         if not self.membership.linkage_file.exists():
             self._receive_linkage_key()
-        ended = self.proposals.finished(own) if over_too else frozenset()
-        listed = self.client.releases(self.identity.name, over_too=over_too)
+        open_ones = self.client.releases(self.identity.name, over_too=False)
         going_on = self.proposals.unfinished(own)
-        due = dict.fromkeys([*(r for r in listed if r not in ended), *going_on])
-        if over_too:  # all of them, before anything is signed for the first
-            for release in due:
-                attend(release, partial(self._require_known, release))
-        for release in due:
+        unseen = frozenset(self.past.ended) - self.proposals.finished(own) if self.past.ended else frozenset[str]()
+        for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
             attend(release, partial(self._look, release))
+        for release in self.outbox.past_keeping(self.clock()):
+            if release in self.proposals.finished(own):
+                self.outbox.clear(release)
         if not set(going_on) <= set(self.proposals.unfinished(own)):
             self.witnesses.collect(own)  # a round is over: every member has gone on
-
-    def _require_known(self, release: str) -> None:
-        self._require_known_signatures(self.client.release(release), release)
 
     def _receive_linkage_key(self) -> None:
         try:
@@ -145,7 +133,7 @@ class Agent(Contributor):
         Raises:
             ConflictError: something speaks against it, in words.
         """
-        self.witnesses.ask()
+        self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
         if proposal.decision is Decision.APPROVED:
             return proposal
@@ -170,7 +158,7 @@ class Agent(Contributor):
         Raises:
             ConflictError: the release is over.
         """
-        self.witnesses.ask()
+        self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
@@ -223,39 +211,10 @@ class Agent(Contributor):
 
     def _require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
         """A signature of ours that the ledger does not have means that the ledger was set back."""
-        for kind, _ in self.unknown_signatures(view, release):
-            raise self.witnesses.halt(
-                StaleLedgerError(
-                    f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger "
-                    "does not know",
-                    remedy="The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every "
-                    "copy but one; restore the newest ledger; then: commingle party adopt",
-                )
-            )
-
-    def unknown_signatures(
-        self, view: ReleaseDetails, release: str, *, others_too: bool = False
-    ) -> Iterator[tuple[str, Envelope]]:
-        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
-
-        `others_too`: what is not this party's is passed over.
-
-        Raises:
-            SignatureError, DocumentError: it is not this party's, or not about this release.
-        """
-        for kind, model in _OWN_KINDS.items():
-            shown = view.signed(kind).get(self.identity.name)
-            known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
-            if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
-                # what is not ours at all is the coordinator's mistake, and no reason to halt
-                try:
-                    statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
-                    require_about(statement, party=self.identity.name, spec=release)
-                except ProtocolError:
-                    if others_too:
-                        continue
-                    raise
-                yield kind, shown
+        try:
+            self.past.require_known(view, release)
+        except StaleLedgerError as error:
+            raise self.witnesses.halt(error) from None
 
     def _give_up(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> bool:
         """A release that was approved and cannot be served any more, so that the others need not wait for its end.
@@ -415,7 +374,8 @@ class Agent(Contributor):
         elif charge is not None:
             with self.store.transaction() as db:
                 self.ledger.withdraw(db, release)
-        self.outbox.clear(release)
+        if view.state is not State.PUBLISHED:
+            self.outbox.clear(release)
         self.exchanges.clear(release)
         self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
 

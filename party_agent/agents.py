@@ -14,6 +14,7 @@ from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.home import Home
 from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.party import Party
 from commingle.party_agent.proposals import Proposal, Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
@@ -67,12 +68,19 @@ def assemble(
     identity, ledger = home.identity(), Ledger(store, cap=home.settings().cap)
     memberships = home.consortia()
     pinned = {name: memberships[name].coordinator() for name in clients}
+    proposals = Proposals(store)
+    looking_back = {
+        name: LookBack(
+            identity=identity,
+            ledger=ledger,
+            proposals=proposals,
+            client=client,
+            coordinator=pinned[name].key.fingerprint,
+        )
+        for name, client in clients.items()
+    }
     witnesses = Witnesses(
-        identity,
-        store,
-        ledger,
-        clock,
-        tuple(Witness(memberships[name], pinned[name].key.fingerprint, client) for name, client in clients.items()),
+        identity, store, ledger, clock, tuple(Witness(memberships[name], past) for name, past in looking_back.items())
     )
     shared: dict[str, Any] = {
         "home": home,
@@ -81,7 +89,7 @@ def assemble(
         "ledger": ledger,
         "witnesses": witnesses,
         "datasets": Datasets(store),
-        "proposals": Proposals(store),
+        "proposals": proposals,
         "outbox": Outbox(home.outbox),
         "jobs": Jobs(),
         "clock": clock,
@@ -99,6 +107,13 @@ def assemble(
             files=ExchangeFiles(home.exchanges),
             entropy=secrets.token_bytes,
         )
-        return Agent(**shared, membership=membership, client=client, exchanges=exchanges, coordinator=coordinator)
+        return Agent(
+            **shared,
+            membership=membership,
+            client=client,
+            exchanges=exchanges,
+            coordinator=coordinator,
+            past=looking_back[membership.name],
+        )
 
     return Agents(**shared, consortia=tuple(agent(memberships[name], client) for name, client in clients.items()))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.allowed_sources import resolve_source
@@ -25,6 +26,7 @@ from commingle.party_agent.errors import (
     UnwitnessedError,
 )
 from commingle.party_agent.loop import Loops
+from commingle.party_agent.metrics import metrics_text
 from commingle.party_agent.proposals import Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.tokens import AgentScope, scopes_of
@@ -109,6 +111,7 @@ def create_app(api: LocalApi) -> FastAPI:
     )
     install_problems(app, {**_STATUSES, UnauthorisedError: 401})
     app.include_router(_open_routes(api))
+    app.include_router(_metrics_route(api), dependencies=[Depends(_guard(api))])
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_release_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_regression_routes(api), prefix="/v1", dependencies=[Depends(_guard(api, _SPENDING))])
@@ -152,6 +155,17 @@ def _open_routes(api: LocalApi) -> APIRouter:
         if problem is not None:
             response.status_code = 503
         return {"status": problem.code if problem else "ok"}
+
+    return router
+
+
+def _metrics_route(api: LocalApi) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/metrics", response_class=Response)
+    def metrics() -> Response:
+        """Prometheus metrics: budget, charges, proposals that wait, touch with the coordinators."""
+        return Response(metrics_text(api.agents, api.loops), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -4,26 +4,23 @@ What an exchange keeps stays out of every backup: a backup outlives its release,
 rows beside it and the ciphertexts that were sent (docs/proofs/linear-encryption.md, 4.5).
 """
 
-import sqlite3
-import tarfile
 from contextlib import closing
-from functools import partial
-from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
 from commingle.party_agent.compose import home_option
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
+from commingle.party_agent.ledger_verification import verify_ledger
+from commingle.party_agent.store import VERSION, open_to_read
+from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import CACHE_TAG, write_durably
+from commingle.shared.runtime.files import CACHE_TAG
 
 _KEPT = ("*.json", "*.key")
 _LEFT_OUT = frozenset({"outbox"})
-_PIECE = 1 << 20
 
 
 def write_backup(home: Home, out: Path) -> tuple[str, ...]:
@@ -40,17 +37,39 @@ def write_backup(home: Home, out: Path) -> tuple[str, ...]:
     if out.exists():
         raise ConflictError(f"{out} exists already", remedy="Give every backup a name of its own.")
     files = _files(home)
-    try:
-        with TemporaryDirectory(dir=out.parent, prefix=".backup-") as folder:
-            ledger = _copy_ledger(home.database, Path(folder) / home.database.name)
-            if _files(home) != files:
-                raise ConflictError("keys or settings were changed during the backup", remedy="Start it again.")
-            _pack(files, ledger, Path(folder) / "tar")
-            with (Path(folder) / "tar").open("rb") as file:
-                write_durably(out, iter(partial(file.read, _PIECE), b""))
-    except OSError as error:
-        raise SettingsError(f"cannot write {out} ({error.strerror})", remedy="Check the path and the disk.") from None
+    with writing_archive(out) as (folder, add):
+        try:
+            ledger = copy_sqlite(home.database, folder / home.database.name)
+        except SettingsError as error:
+            raise LedgerError(str(error), remedy="Run: commingle party doctor") from None
+        if _files(home) != files:
+            raise ConflictError("keys or settings were changed during the backup", remedy="Start it again.")
+        for name, data in files.items():
+            add(name, data)
+        add(ledger.name, ledger)
     return (*files, home.database.name)
+
+
+def restore_backup(file: Path, home: Home) -> str:
+    """Make a home of a backup; what its ledger holds, in words.
+
+    Raises:
+        SettingsError: there is something at the home already, or the file is no backup of a party.
+        LedgerError: the ledger in it is damaged, or a newer version's.
+    """
+    with reading_archive(file, home.root) as folder:
+        restored = Home(folder)
+        population = restored.settings().population
+        restored.identity()
+        if not restored.database.exists():
+            raise SettingsError(f"{file} is no backup of a party", remedy="It has no ledger in it.")
+        with closing(open_to_read(restored.database)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                raise LedgerError(f"the ledger in it has version {version}", remedy="Upgrade this program first.")
+            if version < VERSION:
+                return f"a ledger of version {version}, which the agent upgrades"
+            return verify_ledger(db, population=population)
 
 
 def _files(home: Home) -> dict[str, bytes]:
@@ -65,35 +84,6 @@ def _belongs(path: Path, root: Path) -> bool:
     return _LEFT_OUT.isdisjoint(above.parts) and not any((folder / CACHE_TAG).exists() for folder in folders)
 
 
-def _copy_ledger(database: Path, copy: Path) -> Path:
-    try:
-        with (
-            closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.backup(target)  # one read transaction: what is written meanwhile waits or is not in it
-            target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
-            (found,) = target.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
-        raise LedgerError(f"{database} cannot be copied ({error})", remedy="Run: commingle party doctor") from None
-    if found != "ok":
-        raise LedgerError(f"{database} is damaged: {found}", remedy="Run: commingle party doctor")
-    return copy
-
-
-def _pack(files: dict[str, bytes], ledger: Path, out: Path) -> None:
-    with tarfile.open(out, "x") as tar, ledger.open("rb") as whole:
-        for name, data in files.items():
-            tar.addfile(_entry(name, len(data)), BytesIO(data))
-        tar.addfile(_entry(ledger.name, ledger.stat().st_size), whole)
-
-
-def _entry(name: str, size: int) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = size, 0o600
-    return entry
-
-
 @click.command(epilog="Example: commingle party backup /backup/ward-2026-03-01.tar --home ./ward")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @home_option
@@ -106,6 +96,27 @@ def backup(*, file: Path, home: Path, as_json: bool) -> None:
         as_json=as_json,
         text=lambda console: console.print(
             f"{len(names)} files in {file}. It holds private keys: keep it as safe as the home.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        ),
+    )
+
+
+@click.command(epilog="Example: commingle party restore /backup/ward-2026-03-01.tar --home ./ward")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@home_option
+@json_option
+def restore(*, file: Path, home: Path, as_json: bool) -> None:
+    """Make HOME, which must not be there yet, of the newest backup. What was spent since is adopted afterwards."""
+    holds = restore_backup(file, Home(home))
+    following = ("commingle party doctor", "commingle party adopt", "commingle party serve")
+    emit(
+        {"home": str(home), "holds": holds, "next": list(following)},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{home} restored: {holds}. Then, in this order: {'; '.join(following)}. What was spent since the backup "
+            "counts only once it is adopted.",
             highlight=False,
             markup=False,
             soft_wrap=True,

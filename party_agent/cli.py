@@ -44,6 +44,10 @@ _COMMANDS = {
         "commingle.party_agent.backup",
         "Write ledger, settings, policy, pins and keys to FILE, also while the agent runs.",
     ),
+    "restore": (
+        "commingle.party_agent.backup",
+        "Make HOME, which must not be there yet, of the newest backup. What was spent since is adopted afterwards.",
+    ),
     "rotate-key": (
         "commingle.party_agent.home_cli",
         "Replace this party's signing and sealing key, with the agent stopped.",

@@ -13,7 +13,6 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
 from commingle.shared.release.block import ARROW_STREAM
-from commingle.shared.release.rounds import State
 from commingle.shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
 from commingle.shared.runtime.request_signing import body_digest
 from commingle.shared.wire import (
@@ -28,7 +27,6 @@ from commingle.shared.wire import (
     SealedLinkageKeys,
 )
 
-_OPEN_STATES = (State.PROPOSED, State.APPROVED, State.COLLECTING)
 _UPLOAD_TIMEOUT_SECONDS = 600.0  # the coordinator checks what it received before it answers
 _LONG_POLL_MARGIN_SECONDS = 15.0
 _PAGE = 200
@@ -133,9 +131,9 @@ class CoordinatorClient:
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
         """Ids of releases that name this party: those that are not over, or all of them."""
-        for state in State if over_too else _OPEN_STATES:
-            for page in self._pages(ReleasePage, "/v1/releases", {"state": state.value}):
-                yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
+        which = {"party": party, **({} if over_too else {"over": "false"})}
+        for page in self._pages(ReleasePage, "/v1/releases", which):
+            yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
 
     def release(self, release: str) -> ReleaseDetails:
         """One release."""

@@ -2,21 +2,23 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
 from functools import partial
-from urllib.parse import quote
+from pathlib import Path
 
 from commingle.party_agent.allowed_sources import allowed_sources
 from commingle.party_agent.consortium import Membership
 from commingle.party_agent.datasets import stored_dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
+from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
 from commingle.party_agent.local_socket import reaching_agent
 from commingle.party_agent.private.sources import FileSource
+from commingle.party_agent.release_files import Outbox
+from commingle.party_agent.store import VERSION, open_to_read
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
-from commingle.shared.release.audit import verify_chain
 from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
@@ -24,6 +26,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import call, check, connect, json_of
 
 _TIMEOUT_SECONDS = 10.0
+_DAY = timedelta(days=1)
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
 
 
@@ -36,7 +39,7 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
     yield look("data sets", lambda: _datasets(home))
-    yield look("outbox", lambda: _outbox(home))
+    yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
     yield look("agent", lambda: _agent(home))
     try:
@@ -75,29 +78,35 @@ def _ledger(home: Home) -> Iterator[sqlite3.Connection]:
     if not home.database.exists():
         raise LedgerError(f"{home.database} is missing", remedy=_RESTORE)
     try:
-        connection = sqlite3.connect(f"file:{quote(str(home.database.resolve()))}?mode=ro", uri=True)
-        try:
+        with closing(open_to_read(home.database)) as connection:
+            connection.execute("BEGIN")  # all as it is at one moment, while the agent goes on
             yield connection
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:  # or what stands in it makes no sense
         raise LedgerError(f"{home.database} cannot be read ({error})", remedy=_RESTORE) from None
 
 
 def _integrity(home: Home) -> str:
     with _ledger(home) as db:
         (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise LedgerError(f"{home.database} is damaged: {found}", remedy=_RESTORE)
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+    if found != "ok" or not version:
+        raise LedgerError(f"{home.database} is damaged: {found if version else 'it is empty'}", remedy=_RESTORE)
+    if version != VERSION:
+        which = f"it has version {version}, and this program writes version {VERSION}"
+        if version > VERSION:
+            raise LedgerError(f"{home.database} is a newer program's: {which}", remedy="Upgrade this one.")
+        return f"migration pending: {which}; back up first, then start the agent, which upgrades it"
     return "SQLite finds no damage"
 
 
 def _chain(home: Home) -> str:
     with _ledger(home) as db:
-        rows = db.execute("SELECT body, digest FROM entries ORDER BY seq").fetchall()
-    head = rows[-1][1] if rows else GENESIS
-    verify_chain([body for body, _ in rows], head=head)
-    return f"{len(rows)} entries, head {head}"
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            return f"{len(verified_entries(db))} entries; charges are held against them after the migration"
+        said = verify_ledger(db, population=home.settings().population)
+        entries = verified_entries(db)
+    return f"{said} agree, head {entries[-1]['digest'] if entries else GENESIS}"
 
 
 def _datasets(home: Home) -> str:
@@ -130,19 +139,24 @@ def _allowed_sources(home: Home) -> str:
     return f"tokens may register {len(allowed.files)} patterns of files and {len(allowed.queries)} queries"
 
 
-def _outbox(home: Home) -> str:
+def _outbox(home: Home, now: datetime) -> str:
     with _ledger(home) as db:
         proposals = db.execute("SELECT release, state FROM proposals").fetchall()
-    folders = [folder for folder in (home.outbox, home.exchanges) if folder.is_dir()]
-    present = sorted({path.name for folder in folders for path in folder.iterdir() if path.is_dir()})
-    going_on = {release for release, state in proposals if not State(state).final}
-    leftover = [name for name in present if name not in going_on]
+        going_on = {release for release, state in proposals if not State(state).final}
+        published = {release for release, state in proposals if state == State.PUBLISHED}
+    blocks, exchanges = _folders(home.outbox), _folders(home.exchanges)
+    kept = published & blocks - Outbox(home.outbox).past_keeping(now - _DAY)  # a running agent removes them
+    leftover = sorted((blocks - kept | exchanges) - going_on)
     if leftover:
         raise ConflictError(
             f"{len(leftover)} leftovers in {home.root}: {', '.join(name[:16] for name in leftover[:5])}",
             remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
         )
-    return f"files of {len(present)} releases are kept until these are over"
+    return f"files of {len(blocks | exchanges)} releases are kept until these are over, blocks some days longer"
+
+
+def _folders(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
 
 
 def _agent(home: Home) -> str:

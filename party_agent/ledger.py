@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import structlog
+
+from commingle.party_agent.charges import ChargeRecord as ChargeRecord  # noqa: PLC0414 - a ledger gives them out
+from commingle.party_agent.charges import record_of, sum_of
 from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.model import decode
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
@@ -26,9 +29,7 @@ from commingle.shared.release.charge import (
     Adopt,
     Charge,
     ChargeKind,
-    ChargeState,
     ChargeTerms,
-    LedgerEntry,
     RecordBlock,
     Redraw,
     Reserve,
@@ -37,14 +38,14 @@ from commingle.shared.release.charge import (
     adopted_kind,
     advance,
     entry_facts,
-    first_altered,
     link_digest,
     link_text,
     populations_of,
     refuse_signature,
-    replay,
 )
 from commingle.shared.release.rounds import Refused
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +68,6 @@ class Cap:
     def rho_beside(self, lost: Loss) -> Rho:
         """The same where losses have used up a delta of the cap's, or are not all known to be Gaussian."""
         return rho_left(self.epsilon, self.delta, beside=lost)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChargeRecord(Charge):
-    """One charge as the ledger has it: what its chain tells, and what it is about.
-
-    Attributes:
-        release: the release's id, or the regression's.
-    """
-
-    terms: ChargeTerms
-    release: str
-    data_sha256: str = field(repr=False)
-
-    @property
-    def coordinator(self) -> str:
-        """Of the terms, as are the following."""
-        return self.terms.coordinator
-
-    @property
-    def dataset(self) -> str:
-        return self.terms.dataset
-
-    @property
-    def study(self) -> str:
-        return self.terms.study
-
-    @property
-    def expires(self) -> datetime:
-        return self.terms.expires
-
-    @property
-    def kind(self) -> ChargeKind:
-        return self.terms.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +143,10 @@ class Ledger:
         The caller has verified every member's approval of this release; `approvals` names that set.
         """
         with self._store.transaction() as db:
-            return self.debit_in(db, release, approvals=approvals, table=table, now=now)
+            debit = self.debit_in(db, release, approvals=approvals, table=table, now=now)
+        if isinstance(debit, Debit):
+            _log.info("debited", release=release, rho=float(Rho(debit.rho_units)))
+        return debit
 
     def debit_in(
         self, db: sqlite3.Connection, release: str, *, approvals: str, table: TableDigest, now: datetime
@@ -241,7 +211,7 @@ class Ledger:
     def charges(self) -> list[ChargeRecord]:
         """All of them, oldest first."""
         with self._store.reading() as db:
-            return [_record(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
+            return [record_of(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
 
     def spent(self) -> Rho:
         """What was lost or set aside, over every consortium."""
@@ -254,7 +224,7 @@ class Ledger:
 
     def lost_in(self, db: sqlite3.Connection) -> Loss:
         """The same, inside a transaction."""
-        return _sum_of(db.execute("SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released'"))
+        return sum_of(db.execute("SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released'"))
 
     @property
     def populations(self) -> tuple[str, ...]:
@@ -285,7 +255,7 @@ class Ledger:
             since = entries - rejoined[-1]["seq"] if rejoined else entries
             height = json.loads(rejoined[-1]["body"])["height"] + since if rejoined else entries
             spent = "SELECT rho_units, delta, gaussian FROM charges WHERE state NOT IN ('reserved', 'released')"
-            return Summit(height, self.head(db), _sum_of(db.execute(spent)))
+            return Summit(height, self.head(db), sum_of(db.execute(spent)))
 
     def knows(self, head: str) -> bool:
         """Whether the chain had this head, or has rejoined a branch with it."""
@@ -379,31 +349,12 @@ class Ledger:
             LedgerError: an entry was altered or is missing.
         """
         with self._store.reading() as db:
-            return _verified(db.execute("SELECT * FROM entries ORDER BY seq").fetchall())
+            return verified_entries(db)
 
     def verify(self) -> None:
-        """Hold charges and signatures against the chain, whose every move must be one that a charge can make.
-
-        Raises:
-            LedgerError: something was altered by something else than this agent, or cannot be read; or the settings
-                name another population than the first charge did.
-        """
-        try:
-            with self._store.reading() as db:
-                rows = db.execute("SELECT * FROM entries ORDER BY seq").fetchall()
-                records = [_record(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
-                signatures = db.execute("SELECT release, kind, digest FROM signatures").fetchall()
-            _verified(rows)
-            entries = [decode(LedgerEntry, row["body"].encode()) for row in rows]
-        except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, IndexError):
-            raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
-        _require_same(entries, records, {(row["release"], row["kind"]): row["digest"] for row in signatures})
-        known = populations_of(records)
-        if known and self.cap.population not in known:
-            raise LedgerError(
-                f"this ledger is that of population {known[0]}, and the settings name {self.cap.population}",
-                remedy=f"Set population back to {known[0]} in settings.json: another name is no other budget.",
-            )
+        """Hold all that is in the file against the chain and the checks. Raises LedgerError (`ledger_verification`)."""
+        with self._store.reading() as db:
+            verify_ledger(db, population=self.cap.population)
 
     def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
         lost = self.lost_in(db)
@@ -425,7 +376,7 @@ class Ledger:
 
     def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
         row = db.execute("SELECT * FROM charges WHERE release = ?", (release,)).fetchone()
-        return _record(row) if row else None
+        return record_of(row) if row else None
 
     def _other_population(self, db: sqlite3.Connection) -> Refused | None:
         known = [row["population"] for row in db.execute("SELECT DISTINCT population FROM charges")]
@@ -486,70 +437,7 @@ class Ledger:
         db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
 
 
-def _require_same(
-    entries: list[LedgerEntry], records: list[ChargeRecord], signatures: Mapping[tuple[str, str], str]
-) -> None:
-    told = replay(entries)
-    if isinstance(told, Refused):
-        raise LedgerError(f"the ledger's chain does not hold: {told.reason}", remedy=RESTORE)
-    kept = {record.release: _as_told(record, told.get(record.release)) for record in records}
-    if told != kept:
-        raise LedgerError("the charges are not those of the ledger's chain", remedy=RESTORE)
-    recorded = {(e.release, e.document): e.digest for e in entries if e.kind in {"signed", "received"}}
-    if recorded != signatures:
-        raise LedgerError("the signatures are not those of the ledger's chain", remedy=RESTORE)
-
-
-def _as_told(record: ChargeRecord, told: Charge | None) -> Charge:
-    """The part of a record that its chain tells: entries of an earlier version have no terms."""
-    return Charge(
-        population=record.population,
-        loss=record.loss,
-        terms=None if told is not None and told.terms is None else record.terms,
-        state=record.state,
-        attempt=record.attempt,
-        approvals=record.approvals,
-        body_sha256=record.body_sha256,
-    )
-
-
-def _verified(rows: list[sqlite3.Row]) -> list[Mapping[str, Any]]:
-    altered = first_altered([row["body"] for row in rows])
-    for place, row in enumerate(rows):
-        if place == altered or link_digest(row["body"]) != row["digest"]:
-            raise LedgerError(f"entry {row['seq']} of the ledger's chain was altered", remedy=RESTORE)
-    return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
-
-
 def _rejoined(db: sqlite3.Connection) -> list[sqlite3.Row]:
     return db.execute(
         "SELECT seq, body FROM entries WHERE json_extract(body, '$.kind') = ? ORDER BY seq", (REJOINED,)
     ).fetchall()
-
-
-def _sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
-    return sum(map(_loss, rows), start=NOTHING)
-
-
-def _loss(row: sqlite3.Row) -> Loss:
-    return Loss(Rho(int(row["rho_units"])), row["delta"], bool(row["gaussian"]))
-
-
-def _record(row: sqlite3.Row) -> ChargeRecord:
-    return ChargeRecord(
-        population=row["population"],
-        loss=_loss(row),
-        terms=ChargeTerms(
-            dataset=row["dataset"],
-            study=row["study"],
-            kind=row["kind"],
-            expires=datetime.fromisoformat(row["expires"]),
-            coordinator=row["coordinator"],
-        ),
-        state=ChargeState(row["state"]),
-        attempt=row["attempt"],
-        approvals=row["approvals"],
-        body_sha256=row["body_sha256"],
-        release=row["release"],
-        data_sha256=row["data_sha256"],
-    )

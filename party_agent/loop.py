@@ -4,10 +4,12 @@ Looking, it also goes on with regressions that were paid for and interrupted.
 """
 
 import random
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from errno import errorcode
 from functools import partial
 from threading import Event, Thread
 
@@ -19,24 +21,26 @@ from commingle.party_agent.errors import AgentError, StaleLedgerError
 from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
-from commingle.shared.runtime.errors import RemoteError
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
 
 _log = structlog.get_logger()
 _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
+_LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
 _WAIT_SECONDS = 10
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Delays 0.5, 1, 2, ... 60 seconds, with up to a quarter more so that agents do not march in step."""
+    """Delays 0.5, 1, 2, ... up to the longest, with up to a quarter more so that agents do not march in step."""
 
+    longest: float = _LONGEST_DELAY_SECONDS
     failures: int = 0
     until: float = 0.0
 
     def fail(self, now: float) -> float:
         """One more failure; the delay until the next try."""
-        delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0**self.failures)
+        delay = min(self.longest, _FIRST_DELAY_SECONDS * 2.0**self.failures)
         delay *= 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
         self.failures = min(self.failures + 1, 16)
         self.until = now + delay
@@ -51,6 +55,7 @@ class Loop:
         halted: why it stopped by itself.
         trouble: what the coordinator's last failure was, None while it answers.
         idle: whether nothing is being done just now but waiting.
+        last_contact: when a look last went well, seconds since 1970; 0 before the first.
     """
 
     agent: Agent
@@ -58,10 +63,15 @@ class Loop:
     halted: CommingleError | None = None
     trouble: CommingleError | None = None
     idle: bool = False
-    _coordinator: Backoff = field(default_factory=Backoff)
+    last_contact: float = 0.0
+    _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
     _releases: dict[str, Backoff] = field(default_factory=dict)
     _last: int = 0
-    _looked_back: bool = False
+
+    @property
+    def postponed(self) -> int:
+        """How many releases failed and are retried."""
+        return len(self._releases)
 
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
@@ -89,16 +99,15 @@ class Loop:
     def _pause(self, error: CommingleError, what: str) -> None:
         self.trouble = error
         delay = self._coordinator.fail(time.monotonic())
-        _log.warning(what, error=error.code, retry_seconds=round(delay, 1))
+        _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
         self.stop.wait(delay)
 
     def turn(self) -> None:
         """One look and one wait."""
         self._finish_regressions()
-        self.agent.step(self._attend, over_too=not self._looked_back)
-        self._looked_back = True
-        self.trouble = None
-        self._coordinator = Backoff()
+        self.agent.step(self._attend)
+        if self._return():
+            return
         now = time.monotonic()
         # what is due and was not tried just now is not listed any more: nothing to hurry for
         soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
@@ -111,6 +120,18 @@ class Loop:
                 self._last = self.agent.client.wait(self._last, seconds=int(seconds))
         finally:
             self.idle = False
+
+    def _return(self) -> bool:
+        """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""
+        back, self.trouble = self.trouble is not None, None
+        self._coordinator.failures = 0
+        self.last_contact = self.agent.clock().timestamp()
+        if not back:
+            return False
+        _log.info("reachable again", coordinator=self.agent.coordinator.url)
+        postponed = bool(self._releases)
+        self._releases.clear()
+        return postponed
 
     def _finish_regressions(self) -> None:
         """Before anything that needs the coordinator, who may be slow."""
@@ -129,30 +150,37 @@ class Loop:
         backoff = self._releases.get(release, Backoff())
         if time.monotonic() < backoff.until:
             return
+        with structlog.contextvars.bound_contextvars(request_id=secrets.token_hex(8)):
+            self._try(release, work, backoff)
+
+    def _try(self, release: str, work: Callable[[], None], backoff: Backoff) -> None:
         try:
             work()
             self._releases.pop(release, None)
         except StaleLedgerError:
             raise
         except CommingleError as error:
-            self._postpone(release, backoff, error.code, error.diagnostics())
+            if isinstance(error, UnreachableError):
+                self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
+            self._postpone(release, backoff, error.diagnostics(), **_facts(error))
         except OSError as error:
             said = (
                 f"cannot write ({error.strerror})\n  Free space or mend the disk; nothing was sent and it is retried."
             )
-            self._postpone(release, backoff, "disk", said)
+            self._postpone(release, backoff, said, error="disk", errno=errorcode.get(error.errno or 0))
         except sqlite3.Error as error:
             said = f"the ledger cannot be written ({error})\n  Mend the disk; nothing was sent and it is retried."
-            self._postpone(release, backoff, "ledger", said)
+            name = getattr(error, "sqlite_errorname", None)
+            self._postpone(release, backoff, said, error="ledger", errno=name)
         except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
             fault = _fault(error)
-            self._postpone(release, backoff, fault.code, fault.diagnostics())
+            self._postpone(release, backoff, fault.diagnostics(), **_facts(fault))
 
-    def _postpone(self, release: str, backoff: Backoff, code: str, said: str) -> None:
+    def _postpone(self, release: str, backoff: Backoff, said: str, **facts: str | None) -> None:
         delay = backoff.fail(time.monotonic())
         self._releases[release] = backoff
         self.agent.jobs.fail(release, said)
-        _log.warning("postponed", release=release, error=code, retry_seconds=round(delay, 1))
+        _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts)
 
 
 class Loops:
@@ -186,6 +214,11 @@ class Loops:
             loop.stop.set()
         for loop, thread in zip(self.all, self._threads, strict=False):
             loop.finish(thread, seconds=until - time.monotonic())
+
+
+def _facts(error: CommingleError) -> dict[str, str | None]:
+    """An error as it is logged: its code, and where a service refused, the code it gave."""
+    return {"error": error.code, **({"problem": error.problem} if isinstance(error, RemoteProblemError) else {})}
 
 
 def _fault(error: Exception) -> AgentError:

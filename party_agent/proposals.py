@@ -109,6 +109,13 @@ class Proposals:
         """All of which the spec is kept, newest first."""
         return self._select("ORDER BY seen DESC, release")
 
+    def waiting_since(self) -> list[datetime]:
+        """When each proposal was first seen that is open and that nobody has decided."""
+        which = "SELECT seen FROM proposals p WHERE state = 'proposed' AND NOT EXISTS "
+        decided = "(SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind IN ('approval', 'rejection'))"
+        with self.store.reading() as db:
+            return [datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)]
+
     def unfinished(self, coordinator: str) -> list[str]:
         """Releases of one consortium that were not over when last seen."""
         which = f"SELECT release FROM proposals WHERE {_OF} AND {_UNFINISHED}"  # noqa: S608 - ours

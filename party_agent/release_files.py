@@ -1,4 +1,4 @@
-"""What a release keeps on disk until it is over: its privatised block, and what its exchange needs.
+"""What a release keeps on disk: its privatised block, some days beyond publication, and what its exchange needs.
 
 An exchange needs a secret, the party's rows encrypted under it, and what was sent, as it was sent.
 """
@@ -6,12 +6,16 @@ An exchange needs a secret, the party's rows encrypted under it, and what was se
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from hashlib import file_digest, sha256
 from pathlib import Path
 
 from commingle.party_agent.errors import LostError
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
+
+KEPT_AFTER_PUBLICATION = timedelta(days=7)
+"""How long a block stays for a coordinator that is set back to before it had it: sent again, it costs nobody budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Outbox:
     def clear(self, release: str) -> None:
         """Remove whatever is there of a release."""
         shutil.rmtree(self.root / release, ignore_errors=True)
+
+    def past_keeping(self, now: datetime) -> frozenset[str]:
+        """Releases whose blocks were made longer ago than they are kept after publication."""
+        before = (now - KEPT_AFTER_PUBLICATION).timestamp()
+        folders = self.root.iterdir() if self.root.is_dir() else ()
+        return frozenset(folder.name for folder in folders if folder.is_dir() and folder.stat().st_mtime < before)
 
 
 @dataclass(frozen=True, slots=True)

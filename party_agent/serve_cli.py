@@ -47,9 +47,9 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
             "on the network the local API is served by TLS only, as tokens could be read on the way",
             remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
         )
-    configure_logging(service="party_agent", level=log_level)
-    faults.arm_from(os.environ)
     place = Home(home)
+    configure_logging(service="party_agent", level=log_level, party=place.settings().name)
+    faults.arm_from(os.environ)
     if place.next_key.exists():  # the coordinator may know the next key already, and only that one
         raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
     with compose_agents(place) as agents:

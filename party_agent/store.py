@@ -12,10 +12,16 @@ from pathlib import Path
 from threading import RLock
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.row_checks import (
+    CHECKS_SCHEMA,
+    check_rows_there_are,
+    check_rows_to_come,
+    prepare_to_check,
+)
 from commingle.shared.runtime import faults
 
-_VERSION = 5
-_SCHEMA = """
+VERSION = 6
+_TABLES = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE charges (
@@ -34,6 +40,7 @@ CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BL
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """
+SCHEMA = _TABLES + CHECKS_SCHEMA
 _UPGRADES = {
     3: """
 ALTER TABLE proposals DROP COLUMN decision;
@@ -44,6 +51,7 @@ CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """,
     4: "ALTER TABLE charges ADD COLUMN gaussian INTEGER NOT NULL DEFAULT 0;",
+    5: CHECKS_SCHEMA,
 }
 """What brings a ledger from one version to the next when it is opened, in one transaction."""
 
@@ -80,7 +88,7 @@ class AgentStore:
         self._connection.row_factory = sqlite3.Row
         try:
             self._prepare(new=new)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.Error, ValueError) as error:  # ValueError: text that is none, even in SQLite's own words
             self.close()
             raise LedgerError(f"{path} is not a ledger ({error})", remedy=RESTORE) from None
         except LedgerError:
@@ -116,17 +124,34 @@ class AgentStore:
     def _prepare(self, *, new: bool) -> None:
         if not new and not self._connection.execute("PRAGMA user_version").fetchone()[0]:
             raise LedgerError(f"{self._path} is not a ledger (it is empty)", remedy=RESTORE)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "recursive_triggers=ON",  # a row that is replaced is deleted before
+            "busy_timeout=5000",
+        ):
             self._connection.execute(f"PRAGMA {pragma}")
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in {0, *_UPGRADES, _VERSION}:
+        if version not in {0, *_UPGRADES, VERSION}:
             raise LedgerError(
-                f"the ledger has version {version}, this agent knows {_VERSION}",
-                remedy="Upgrade the agent." if version > _VERSION else "Upgrade by way of the version in between.",
+                f"the ledger has version {version}, this agent knows {VERSION}",
+                remedy="Upgrade the agent." if version > VERSION else "Upgrade by way of the version in between.",
             )
-        if version < _VERSION:
-            steps = [_UPGRADES[number] for number in range(version, _VERSION)] if version else [_SCHEMA]
+        prepare_to_check(self._connection)
+        if version < VERSION:
+            steps = [_UPGRADES[number] for number in range(version, VERSION)] if version else [SCHEMA]
             with self.transaction() as db:
                 for statement in "".join(steps).split(";"):
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version={_VERSION}")
+                check_rows_there_are(db)
+                db.execute(f"PRAGMA user_version={VERSION}")
+        check_rows_to_come(self._connection)
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """The file as it is, beside an agent that may have it. Raises sqlite3.Error."""
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    prepare_to_check(connection)
+    return connection

@@ -78,17 +78,24 @@ def proposal_view(proposal: Proposal, party: Party, *, counts: bool) -> dict[str
     }
 
 
-def ledger_view(ledger: Ledger) -> dict[str, Any]:
-    """Charges and what is left. Units: rho under replace_one; epsilon at the cap's delta."""
+def budget_view(ledger: Ledger) -> dict[str, dict[str, float]]:
+    """Cap, what is spent or set aside, and what is left. Units: rho under replace_one; epsilon at the cap's delta."""
     cap, lost = ledger.cap, ledger.lost()
     delta = max(cap.delta - lost.delta, float_info.min)
     spent, left = (Loss(rho, gaussian=lost.gaussian) for rho in (lost.rho, cap.rho_beside(lost) - lost.rho))
     return {
-        "population": " and ".join(ledger.populations) or cap.population,
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
         "spent": {"rho": float(spent.rho), "epsilon": spent.epsilon(delta), "delta": lost.delta},
         "remaining": {"rho": float(left.rho), "epsilon": left.epsilon(delta), "delta": delta},
-        "charges": [_charge_view(charge, cap.delta) for charge in ledger.charges()],
+    }
+
+
+def ledger_view(ledger: Ledger) -> dict[str, Any]:
+    """Budget and charges."""
+    return {
+        "population": " and ".join(ledger.populations) or ledger.cap.population,
+        **budget_view(ledger),
+        "charges": [_charge_view(charge, ledger.cap.delta) for charge in ledger.charges()],
         "entries": len(ledger.entries()),
     }
 

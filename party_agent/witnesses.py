@@ -16,6 +16,7 @@ from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import StaleLedgerError
 from commingle.party_agent.home import Identity
 from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
@@ -38,8 +39,17 @@ class Witness:
     """A coordinator, and what this party has agreed on with its members."""
 
     membership: Membership
-    coordinator: str
-    client: CoordinatorClient
+    past: LookBack
+
+    @property
+    def coordinator(self) -> str:
+        """Its fingerprint."""
+        return self.past.coordinator
+
+    @property
+    def client(self) -> CoordinatorClient:
+        """Signed calls to it."""
+        return self.past.client
 
 
 @dataclass(slots=True)
@@ -58,33 +68,40 @@ class Witnesses:
     def ask(self, own: str | None = None) -> None:
         """Make sure that a majority was asked since this process started or lost touch; that one too, if one is named.
 
+        What it shows of all releases is looked back at, and it is asked for the newest head it has.
+
         Raises:
-            StaleLedgerError: one shows a head that this ledger does not have. Nothing may be signed any more.
+            StaleLedgerError: one shows what this ledger does not have. Nothing may be signed any more.
             RemoteError: too few of them answer.
         """
+        failure: RemoteError | None = None
+        for witness in sorted(self.all, key=lambda one: one.coordinator != own):
+            with self._guard:
+                self._require_going_on()
+                wanted = witness.coordinator == own or len(self._asked) < self._majority
+                due = wanted and witness.coordinator not in self._asked
+            if due:
+                try:
+                    self._ask(witness)
+                except RemoteError as error:
+                    failure = failure or error
         with self._guard:
-            self._require_going_on()
-            failure: RemoteError | None = None
-            for witness in sorted(self.all, key=lambda one: one.coordinator != own):
-                due = witness.coordinator == own or len(self._asked) < self._majority
-                if due and witness.coordinator not in self._asked:
-                    try:
-                        self._look(witness)
-                    except RemoteError as error:
-                        failure = failure or error
             if failure is not None and (own not in {None, *self._asked} or len(self._asked) < self._majority):
                 raise failure
 
     def collect(self, own: str) -> None:
         """See once more how far everybody has come, now that something has changed. Raises as `ask` does."""
         with self._guard:
-            self.lose(own)
-            self.ask(own)
+            self._asked.discard(own)
+        self.ask(own)
 
     def lose(self, coordinator: str) -> None:
         """Touch with that one was lost: it may be another, or an older one, that answers next."""
         with self._guard:
             self._asked.discard(coordinator)
+            for witness in self.all:
+                if witness.coordinator == coordinator:
+                    witness.past.forget()
 
     def accept(self, place: int) -> None:
         """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is.
@@ -94,6 +111,7 @@ class Witnesses:
         """
         if not place:
             return
+        self.ask()  # before the others have to wait
         with self._guard:
             self.ask()
             if self.covers(place):
@@ -126,6 +144,15 @@ class Witnesses:
     def _require_going_on(self) -> None:
         if self._halted is not None:
             raise self._halted
+
+    def _ask(self, witness: Witness) -> None:
+        """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at."""
+        try:
+            witness.past.complete()
+        except StaleLedgerError as error:
+            raise self.halt(error) from None
+        with self._guard:
+            self._look(witness)
 
     def _look(self, witness: Witness) -> None:
         """See what it has of this party, and of the fellow members."""

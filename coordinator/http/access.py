@@ -1,8 +1,10 @@
 """What stands before an endpoint: a party's signature, a proposer's, or leave to read."""
 
 from collections.abc import Callable
+from errno import errorcode
 from typing import BinaryIO, Protocol, TypeVar
 
+import structlog
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
@@ -18,6 +20,8 @@ from commingle.coordinator.errors import StorageError
 from commingle.coordinator.http.bodies import JSON_LIMIT, Body
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
+
+_log = structlog.get_logger()
 
 
 class ExpectedUpload(Protocol):
@@ -97,9 +101,10 @@ class Authenticator:
                 await body.copy(file, limit=expected.limit)
                 size = file.tell()
                 return await run_in_threadpool(store, expected, file), size
-        except OSError:
+        except OSError as error:
+            _log.error("upload not kept", error=type(error).__name__, errno=errorcode.get(error.errno or 0))
             raise StorageError(
-                "the upload cannot be kept (no space?)", remedy="Nothing was recorded; send it again later."
+                f"the upload cannot be kept ({error.strerror})", remedy="Nothing was recorded; send it again later."
             ) from None
 
     async def _body(self, request: Request, check: Callable[[], SignedRequest | None]) -> bytes:

@@ -16,7 +16,7 @@ class CoordinatorMetrics(RequestMetrics):
     """Those of requests to this process, and what only a coordinator has."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__("coordinator")
+        super().__init__("coordinator", waiting=frozenset({"/v1/events", "/v1/releases/{release}/events"}))
         self.uploaded = Counter(
             "commingle_coordinator_uploaded_bytes", "Bytes of recorded blocks.", registry=self.registry
         )

@@ -44,7 +44,9 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
         """Releases, the newest first."""
         before = decode_cursor(query.cursor)
         with coordinator.store.read() as tx:
-            page = tx.releases.page(state=query.state, before=before, limit=query.limit)
+            page = tx.releases.page(
+                state=query.state, over=query.over, party=query.party, before=before, limit=query.limit
+            )
         return ReleasePage(items=tuple(map(release_summary, page.items)), next=encode_cursor(page.next))
 
     @router.get("/{release}")

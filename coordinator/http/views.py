@@ -10,7 +10,7 @@ from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.ledger_head import NO_HEAD
-from commingle.shared.documents.model import Digest, decode
+from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
@@ -54,9 +54,11 @@ class AfterQuery(QueryParameters):
 
 
 class ReleasesQuery(PageQuery):
-    """Which releases."""
+    """Which releases: in one state, of those that are over or not, of those that name a party."""
 
     state: State | None = None
+    over: bool | None = None
+    party: Name | None = None
 
 
 class EventsQuery(QueryParameters):
@@ -120,7 +122,7 @@ def release_details(release: ReleaseRow) -> ReleaseDetails:
         **_summary(release.summary),
         spec=release.spec,
         approvals={name: share.approval for name, share in shares if share.approval is not None},
-        blocks={name: share.statement for name, share in shares if share.statement is not None},
+        blocks={name: share.statement for name, share in shares if share.statement is not None and share.body},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
         exchange=_exchange(release) if mechanism_of(release.facts).interactive else None,
     )

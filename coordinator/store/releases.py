@@ -50,11 +50,23 @@ class Releases:
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
         )
 
-    def page(self, *, state: State | None, before: int | None, limit: int) -> Page[Summary]:
-        """Releases, the newest first."""
+    def page(
+        self,
+        *,
+        state: State | None,
+        over: bool | None = None,
+        party: str | None = None,
+        before: int | None,
+        limit: int,
+    ) -> Page[Summary]:
+        """Releases, the newest first: in a state, over or not, of a party, as far as any of these is given."""
         query = select(releases.c.seq, releases.c.state, releases.c.reason, *_FACTS).order_by(releases.c.seq.desc())
         if state is not None:
             query = query.where(releases.c.state == state)
+        if over is not None:
+            query = query.where(releases.c.state.not_in(_OPEN) if over else releases.c.state.in_(_OPEN))
+        if party is not None:
+            query = query.where(exists().where(shares.c.release == releases.c.id, shares.c.party == party))
         if before is not None:
             query = query.where(releases.c.seq < before)
         found = self._connection.execute(query.limit(limit + 1)).all()
@@ -151,6 +163,10 @@ class Releases:
     def save_block(self, release: str, party: str, statement: Envelope, body: str) -> None:
         """Record a party's block: its statement and where its bytes are."""
         self._save_share(release, party, statement=_text(statement), body=body)
+
+    def lose_block(self, release: str, party: str) -> None:
+        """Record that a party's block is not there any more. Its statement stays: no other block is taken."""
+        self._save_share(release, party, body=None)
 
     def save_message(self, release: str, party: str, statement: Envelope, *, kind: Literal["columns", "reply"]) -> None:
         """Record what a party signed in an exchange."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection
 
@@ -118,23 +120,49 @@ def migrate(database: Database) -> None:
         UnreachableDatabaseError: the database cannot be reached.
         StorageError: it was written by a newer version.
     """
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config = _config()
     try:
         with database.writing() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     except CommandError:
-        raise StorageError(
-            "the database was written by another version of Commingle",
-            remedy="Start the version that wrote it, or a newer one.",
-        ) from None
+        raise _foreign() from None
     except StorageError as error:
         cause = getattr(error.__cause__, "orig", None) or error.__cause__
         said = (str(cause).splitlines() or [""])[0]
         raise UnreachableDatabaseError(
             f"cannot open the database: {said}", remedy="Check that it runs, its URL and its permissions."
         ) from None
+
+
+def pending_migration(database: Database) -> str | None:
+    """From which to which revision the tables have still to be brought, or None. Nothing is changed.
+
+    Raises:
+        StorageError: the database does not work, or was written by another version.
+    """
+    script = ScriptDirectory.from_config(_config())
+    with database.reading() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    newest = script.get_current_head()
+    if current == newest:
+        return None
+    if current not in {None, *(revision.revision for revision in script.walk_revisions())}:
+        raise _foreign()
+    return f"the tables have revision {current}, and this version brings them to {newest} when it starts"
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _foreign() -> StorageError:
+    return StorageError(
+        "the database was written by another version of Commingle",
+        remedy="Start the version that wrote it, or a newer one.",
+    )
 
 
 def _transaction(connection: Connection) -> Transaction:

@@ -18,6 +18,7 @@ field() { python -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])'
 if [ ! -f "$home/coordinator/settings.json" ]; then
     fingerprint=$(commingle coordinator init --home "$home/coordinator" --name hub \
         --database-url-file "$home/secrets/database_url" --json | field fingerprint)
+    printf '%s' "$fingerprint" >"$home/study/coordinator_fingerprint" # public; whoever learns from releases pins it
     cat >/tmp/policy.json <<POLICY
 {"mechanisms": ["rmgm", "dgm", "moments"], "max_epsilon": 3, "max_delta": 1e-5, "auto_approve": [
   {"proposer": "$fingerprint", "max_rho": 1, "mechanisms": ["rmgm", "dgm", "moments"]}]}

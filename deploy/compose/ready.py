@@ -1,6 +1,6 @@
-"""A clinic's health check: whether the agent is ready, the socket of which is in the one home that a directory holds.
+"""A health check: whether a service is ready, at an address or at the socket of the one home that a directory holds.
 
-Usage: ready.py DIRECTORY. It is asked every other second, so it loads nothing but this.
+Usage: ready.py HOST:PORT or ready.py DIRECTORY. It is asked again and again, so it loads nothing but this.
 """
 
 import socket
@@ -9,9 +9,11 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 
-agent = HTTPConnection("agent")
-agent.sock = socket.socket(socket.AF_UNIX)
-[path] = Path(sys.argv[1]).glob("*/agent.sock")
-agent.sock.connect(str(path))
-agent.request("GET", "/readyz")
-sys.exit(agent.getresponse().status != HTTPStatus.OK)
+where = sys.argv[1]
+service = HTTPConnection("agent" if Path(where).is_dir() else where, timeout=5)
+if Path(where).is_dir():
+    service.sock = socket.socket(socket.AF_UNIX)
+    [path] = Path(where).glob("*/agent.sock")
+    service.sock.connect(str(path))
+service.request("GET", "/readyz")
+sys.exit(service.getresponse().status != HTTPStatus.OK)

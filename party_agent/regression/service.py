@@ -114,6 +114,8 @@ class Regressions:
             plan = self._plan_again(known, request, dataset)
         table = dataset.table((plan.task.target, *plan.task.features))
         debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
+        if known is None:
+            _log.info("debited", regression=request.id, rho=float(plan.task.loss.rho))
         faults.reach("party.regression.debited")
         estimate = self._estimate(request.id, plan, table, debit)
         faults.reach("party.regression.drawn")

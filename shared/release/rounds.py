@@ -83,6 +83,13 @@ class StoreBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class LoseBlocks:
+    """Blocks that were stored are gone, and their parties are asked for them again."""
+
+    parties: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """The matrix is assembled and the manifest signed."""
 
@@ -99,7 +106,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Approve | Reject | StoreBlock | Publish | Abort | Tick
+Event = Approve | Reject | StoreBlock | LoseBlocks | Publish | Abort | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +125,10 @@ def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
         return expired if isinstance(event, Tick) else Refused("the release has expired")
     if isinstance(event, Approve | Reject | StoreBlock) and event.party not in current.parties:
         return Refused(f"{event.party} is not a party of this release")
-    return _apply(current, event)
+    return current if isinstance(event, Tick) else _apply(current, event)
 
 
-def _apply(current: Round, event: Event) -> Round | Refused:
+def _apply(current: Round, event: Approve | Reject | StoreBlock | LoseBlocks | Publish | Abort) -> Round | Refused:
     match event:
         case Approve(party, alignment):
             return _approve(current, party, alignment)
@@ -129,12 +136,12 @@ def _apply(current: Round, event: Event) -> Round | Refused:
             return _reject(current, party, reason)
         case StoreBlock(party):
             return _store(current, party)
+        case LoseBlocks(parties):
+            return _lose(current, parties)
         case Publish():
             return _publish(current)
         case Abort(reason):
             return replace(current, state=State.ABORTED, reason=reason)
-        case Tick():
-            return current
 
 
 def complete(current: Round) -> bool:
@@ -166,6 +173,12 @@ def _store(current: Round, party: str) -> Round | Refused:
     if party in current.stored:
         return Refused(f"{party} has uploaded its block already")
     return replace(current, state=State.COLLECTING, stored=current.stored | {party})
+
+
+def _lose(current: Round, parties: frozenset[str]) -> Round | Refused:
+    if not parties <= current.stored:
+        return Refused("some of these blocks are not there")
+    return replace(current, stored=current.stored - parties)
 
 
 def _publish(current: Round) -> Round | Refused:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import structlog
 
+from commingle.shared import __version__
 from commingle.shared.text import printable
 
 
@@ -28,15 +29,15 @@ class _PlainFormatter(logging.Formatter):
         return printable(super().format(record), keep_lines=True)
 
 
-def configure_logging(*, service: str, level: str = "info") -> None:
-    """Send this process's own logs and those of its libraries to standard error.
+def configure_logging(*, service: str, level: str = "info", **facts: str) -> None:
+    """Send this process's own logs and those of its libraries to standard error; lines have version and `facts`.
 
     Values from private rows, keys and seeds are never handed to a logger; see docs/threat-model.md.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
-            lambda _, __, event: {"service": service, **event},
+            lambda _, __, event: {"service": service, "version": __version__, **facts, **event},
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

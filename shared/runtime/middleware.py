@@ -12,10 +12,16 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT"})
 
 
 class RequestMetrics:
-    """What is counted about requests, in a registry of its own: two applications in a process do not mix."""
+    """What is counted about requests, in a registry of its own: two applications in a process do not mix.
 
-    def __init__(self, service: str) -> None:
+    Args:
+        service: part of every name.
+        waiting: routes that answer when something happens; how long they take says nothing of how fast the service is.
+    """
+
+    def __init__(self, service: str, *, waiting: frozenset[str] = frozenset()) -> None:
         self.registry = CollectorRegistry()
+        self.waiting = waiting
         self.requests = Counter(
             f"commingle_{service}_requests",
             "Requests answered, by route and status.",
@@ -24,6 +30,9 @@ class RequestMetrics:
         )
         self.seconds = Histogram(
             f"commingle_{service}_request_seconds", "Time to answer.", ["route"], registry=self.registry
+        )
+        self.waits = Histogram(
+            f"commingle_{service}_wait_seconds", "Time that long polls waited.", ["route"], registry=self.registry
         )
 
 
@@ -53,15 +62,17 @@ class CountRequests:
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
-            self._metrics.seconds.labels(route).observe(perf_counter() - started)
+            seconds = self._metrics.waits if route in self._metrics.waiting else self._metrics.seconds
+            seconds.labels(route).observe(perf_counter() - started)
 
 
 _HEADER = b"x-request-id"
 _ACCEPTED = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+_CALLER = re.compile(rb"commingle/[A-Za-z0-9_.+-]{1,32}")
 
 
 class RequestIds:
-    """Takes over a caller's X-Request-Id where it is harmless, else makes one."""
+    """Takes over a caller's X-Request-Id where it is harmless, else makes one; and notes a Commingle's version."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -71,13 +82,15 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(_HEADER, b"")
+        headers = dict(scope["headers"])
+        given, caller = headers.get(_HEADER, b""), headers.get(b"user-agent", b"")
         name = given if _ACCEPTED.fullmatch(given) else secrets.token_hex(8).encode()
+        noted = {"caller": caller.decode()} if _CALLER.fullmatch(caller) else {}
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (_HEADER, name)]
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=name.decode()):
+        with structlog.contextvars.bound_contextvars(request_id=name.decode(), **noted):
             await self._app(scope, receive, answer)

@@ -77,7 +77,7 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         if isinstance(error, BusyError):
             headers["Retry-After"] = _RETRY_SECONDS
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.error("request failed", path=request.url.path, error=type(error).__name__)
+            _log.error("request failed", path=request.url.path, error=type(error).__name__, code=error.code)
         return problem(status, error.code, str(error), error.remedy, headers)
 
     async def on_invalid(_: Request, error: Exception) -> Response:

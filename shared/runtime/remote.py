@@ -10,8 +10,10 @@ from time import monotonic
 from typing import BinaryIO, Protocol, TypeVar
 
 import httpx
+import structlog
 from pydantic import BaseModel, ValidationError
 
+from commingle.shared import __version__
 from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.patience import Watch
@@ -27,6 +29,7 @@ LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document a
 MOST_PAGES = 1000
 _LONGEST_CURSOR = 1000
 PATIENCE_SECONDS = 60.0
+_CONNECTING_SECONDS = 5.0  # who does not answer by then is away, and is tried anew
 _SLOWEST = 64 << 10  # bytes per second that have to be taken and answered, beyond the patience
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
@@ -47,7 +50,7 @@ def connect(
         url: where it answers.
         ca_file: PEM certificates of authorities to trust beside the system's.
         allow_http: also speak plain http to another machine, where everybody in between reads along.
-        timeout_seconds: for connecting and for each read.
+        timeout_seconds: for each read, and for connecting where that is less than its own limit.
         transport: how requests travel instead; whoever gives one answers for who reads along.
         auth: signs every request.
         headers: of every request.
@@ -67,11 +70,11 @@ def connect(
         )
     return httpx.Client(
         base_url=at,
-        timeout=timeout_seconds,
+        timeout=_timeout(timeout_seconds),
         transport=transport,
         verify=trust(ca_file),
         auth=auth,
-        headers=headers,
+        headers={"User-Agent": f"commingle/{__version__}", **(headers or {})},
         follow_redirects=False,
         trust_env=not (here and at.scheme == "http"),  # no proxy stands between a machine and itself
     )
@@ -82,6 +85,10 @@ def _is_this_machine(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=min(seconds, _CONNECTING_SECONDS))
 
 
 def call(
@@ -228,9 +235,9 @@ def _asking(
     patience_seconds: float,
 ) -> Iterator[httpx.Response]:
     """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, also for that."""
-    timeout = client.timeout if timeout_seconds is None else httpx.Timeout(timeout_seconds)
+    timeout = client.timeout if timeout_seconds is None else _timeout(timeout_seconds)
     # what is not compressed cannot grow when it is unpacked
-    asked = {"Accept-Encoding": "identity", **(headers or {})}
+    asked = {"Accept-Encoding": "identity", **_request_id(), **(headers or {})}
     with reaching(str(client.base_url)):
         request = client.build_request(method, path, content=content, headers=asked, params=params, timeout=timeout)
         size = int(request.headers.get("Content-Length", 0))
@@ -246,6 +253,12 @@ def _asking(
                 yield answer
         finally:
             watch.stop()
+
+
+def _request_id() -> dict[str, str]:
+    """What the log calls the work at hand, so that the other side's log calls it so too."""
+    name = structlog.contextvars.get_contextvars().get("request_id")
+    return {"X-Request-Id": name} if name else {}
 
 
 def _whole(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> httpx.Response:

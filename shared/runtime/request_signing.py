@@ -24,6 +24,7 @@ from http_message_signatures import (
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
+from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
 from commingle.shared.runtime.settings import Clock, system_clock
 
@@ -125,7 +126,7 @@ def verify_request(
     Args:
         head: the request.
         audience: fingerprint of this service's key.
-        key_of: the key of a fingerprint, None where nobody is known by it.
+        key_of: the key of a fingerprint, None where nobody is known by it. What it raises comes out as it is.
         now: by this service's clock.
 
     Raises:
@@ -134,11 +135,14 @@ def verify_request(
     """
     if not is_signed(head):
         raise RequestSignatureError("the request is not signed", remedy=_REMEDY)
-    verifier = _Verifier(signature_algorithm=algorithms.ED25519, key_resolver=_Keys(key_of))
+    keys = _Keys(key_of)
+    verifier = _Verifier(signature_algorithm=algorithms.ED25519, key_resolver=keys)
     required = _covered(head.method, (name for name, _ in head.headers))
     try:
         (result,) = verifier.verify(_Message(head), expect_tag=_tag(audience), require_components=required)
     except (HTTPMessageSignaturesException, ValueError, TypeError) as error:
+        if keys.fault is not None:  # a directory that cannot be read says nothing about the signature
+            raise keys.fault from None
         raise RequestSignatureError(f"the request's signature does not hold: {error}", remedy=_REMEDY) from None
     created, nonce = result.parameters.get("created"), result.nonce
     if not isinstance(created, int) or nonce is None or not _NONCE.fullmatch(nonce):
@@ -197,11 +201,18 @@ class _Message:
 
 
 class _Keys(HTTPSignatureKeyResolver):
+    """Keys by fingerprint. The library makes an invalid signature of whatever is raised here, so a fault is kept."""
+
     def __init__(self, key_of: Callable[[str], VerifyingKey | None]) -> None:
         self._key_of = key_of
+        self.fault: CommingleError | None = None
 
     def resolve_public_key(self, key_id: str) -> Ed25519PublicKey | None:
-        key = self._key_of(key_id)
+        try:
+            key = self._key_of(key_id)
+        except CommingleError as error:
+            self.fault = error
+            raise
         return None if key is None else Ed25519PublicKey.from_public_bytes(key.raw)
 
 

@@ -153,6 +153,23 @@ def test_bad_signature_on_a_public_read_is_refused_and_none_is_not(hub: Hub, par
     assert problem(hub.http.get("/v1/releases", auth=hub.auth(key_of("x")))) == (401, "request-signature")
 
 
+def test_directory_that_cannot_be_read_is_a_storage_fault_and_no_fault_of_the_signer(
+    hub: Hub, parties: Parties
+) -> None:
+    clinic, _ = parties
+    proposed = hub.proposed(parties)
+    with hub.store.write() as tx:
+        tx.members._connection.exec_driver_sql("ALTER TABLE parties RENAME TO away")
+    auth, content = hub.auth(clinic.key), encode(clinic.approval(proposed))
+    assert problem(hub.http.get("/v1/releases", auth=auth)) == (503, "storage")
+    assert problem(hub.http.get("/v1/ledger-heads", auth=auth)) == (503, "storage")
+    path = f"/v1/releases/{proposed.id}/approvals/clinic"
+    assert problem(hub.http.put(path, content=content, auth=auth)) == (503, "storage")
+    with hub.store.write() as tx:
+        tx.members._connection.exec_driver_sql("ALTER TABLE away RENAME TO parties")
+    assert hub.http.put(path, content=content, auth=auth).status_code == 201
+
+
 READS = ("/v1/parties", "/v1/parties/clinic", "/v1/parties/clinic/keys", "/v1/releases", "/v1/events")
 
 

@@ -3,6 +3,8 @@
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,18 +57,41 @@ def rewrite(home: Path) -> None:
     db.close()
 
 
+def edit(home: Path, *, statement: str) -> None:
+    with sqlite3.connect(home / "coordinator.sqlite") as db:
+        db.execute(statement)
+    db.close()
+
+
 def lose_blob(home: Path) -> None:
     for path in (home / "blobs").glob("*/*"):
         path.unlink()
 
 
+def flip_blob(home: Path) -> None:
+    path = max((home / "blobs").glob("*/*"), key=lambda one: one.stat().st_mtime_ns)
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+
+
 BREAKAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "key others can read": (lambda home: (home / "keys" / "signing.key").chmod(0o644), {"keys"}),
     "no database": (
-        lambda home: (home / "coordinator.sqlite").unlink(), {"database", "event chain", "published files"}
+        lambda home: (home / "coordinator.sqlite").unlink(),
+        {"database", "event chain", "recorded documents", "published files"},
     ),
-    "rewritten events": (rewrite, {"event chain"}),
+    "rewritten events": (rewrite, {"event chain", "recorded documents"}),
+    **{
+        statement.partition(" =")[0]: (partial(edit, statement=statement), {"recorded documents"})
+        for statement in (
+            "UPDATE shares SET approval = statement",
+            "UPDATE releases SET state = 'expired'",
+            "UPDATE shares SET body = '" + "0" * 64 + "' WHERE party = 'clinic'",
+            "UPDATE parties SET fingerprint = '" + "0" * 64 + "' WHERE name = 'clinic'",
+            "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)",
+        )
+    },
     "lost blobs": (lose_blob, {"published files"}),
+    "flipped bit of a published file": (flip_blob, {"published files"}),
 }  # fmt: skip
 
 
@@ -79,26 +104,38 @@ def test_what_is_broken_is_found_and_nothing_else(home: Path, what: str) -> None
     assert what != "no database" or not (home / "coordinator.sqlite").exists()  # looking makes none
 
 
+def test_migration_that_is_pending_is_said_and_not_done(home: Path) -> None:
+    publish(home)[0].close()
+    edit(home, statement="DROP TABLE ledger_heads")
+    edit(home, statement="UPDATE alembic_version SET version_num = 'first'")
+    checks = {c.name: c for c in examine_home(CoordinatorHome(home), url=None, ca_file=None, now=system_clock())}
+    assert all(check.ok for check in checks.values())
+    assert "migration pending: the tables have revision first" in checks["database"].found
+    with closing(sqlite3.connect(home / "coordinator.sqlite")) as db:
+        assert db.execute("SELECT version_num FROM alembic_version").fetchone() == ("first",)
+    edit(home, statement="UPDATE alembic_version SET version_num = 'of another version'")
+    assert "written by another version" in failed(home)["database"]
+
+
 def test_command_fails_on_a_home_that_is_none(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("doctor", "--home", tmp_path)
     assert (code, "settings" in out) == (1, True)
 
 
-def test_restored_backup_serves_what_was_published(home: Path, tmp_path: Path) -> None:
-    """As docs/operations.md says: `.backup` of the database while it runs, then the blobs and the key."""
+def test_restored_backup_serves_what_was_published(command: Command, home: Path, tmp_path: Path) -> None:
+    """As docs/operations.md says, while it runs."""
     hub, proposed = publish(home)
+    (home / "blobs" / "running" / proposed.id).mkdir(parents=True)
+    (home / "blobs" / "running" / proposed.id / "mask").write_bytes(b"masked rows")
     backup = tmp_path / "backup"
-    backup.mkdir()
-    source, target = sqlite3.connect(home / "coordinator.sqlite"), sqlite3.connect(backup / "coordinator.sqlite")
-    source.backup(target)
-    source.close()
-    target.close()
-    shutil.copytree(home / "blobs", backup / "blobs")
-    shutil.copytree(home / "keys", backup / "keys")
-    shutil.copy(home / "settings.json", backup / "settings.json")
+    command.json("backup", tmp_path / "hub.tar", "--home", home)
+    assert b"masked rows" not in (tmp_path / "hub.tar").read_bytes()
     files = [hub.http.get(f"/v1/releases/{proposed.id}/{n}").content for n in ("manifest", "matrix", "moments")]
     hub.close()
     shutil.rmtree(home)
+    restored_home = command.json("restore", tmp_path / "hub.tar", "--home", backup)
+    assert restored_home["next"] == ["commingle coordinator doctor", "commingle coordinator serve"]
+    assert command("restore", tmp_path / "hub.tar", "--home", backup)[0] == 1  # it overwrites nothing
     assert failed(backup) == {}
     restored = opened(backup)
     served = [restored.http.get(f"/v1/releases/{proposed.id}/{n}").content for n in ("manifest", "matrix", "moments")]
@@ -107,6 +144,22 @@ def test_restored_backup_serves_what_was_published(home: Path, tmp_path: Path) -
     again = restored.proposed((Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))), study="b")
     assert restored.state(again) == "proposed"
     restored.close()
+
+
+def test_backup_of_a_coordinator_on_postgresql_takes_the_dump_that_was_made_before(
+    command: Command, tmp_path: Path
+) -> None:
+    home, dump, out = tmp_path / "hub", tmp_path / "coordinator.dump", tmp_path / "hub.tar"
+    (tmp_path / "url").write_text("postgresql://hub:secret@127.0.0.1:1/hub")
+    command.json("init", "--home", home, "--database-url-file", tmp_path / "url")
+    dump.write_bytes(b"PGDMP")
+    code, _, err = command("backup", out, "--home", home)
+    assert (code, "pg_dump --format=custom" in err, out.exists()) == (1, True, False)
+    assert command.json("backup", out, "--home", home, "--dump", dump)["files"] == 3
+    restored = command.json("restore", out, "--home", tmp_path / "new")
+    assert "pg_restore --clean" in restored["next"][0]
+    assert (tmp_path / "new" / "coordinator.dump").read_bytes() == b"PGDMP"
+    assert "secret" not in out.read_bytes().decode("latin-1")
 
 
 @pytest.mark.parametrize("folder", ["", "keys", "blobs"])

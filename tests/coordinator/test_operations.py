@@ -34,6 +34,16 @@ def test_metrics_count_requests_rounds_and_bytes(hub: Hub) -> None:
     assert f'{requests}{{method="GET",route="none",status="404"}} 1.0' in text
 
 
+def test_long_polls_are_counted_apart_from_answers(hub: Hub) -> None:
+    hub.http.get("/v1/events")
+    hub.http.get("/v1/releases")
+    lines = hub.http.get("/metrics").text.splitlines()
+    counted = {line.partition(" ")[0] for line in lines if "_seconds_count" in line}
+    assert 'commingle_coordinator_wait_seconds_count{route="/v1/events"}' in counted
+    assert 'commingle_coordinator_request_seconds_count{route="/v1/events"}' not in counted
+    assert 'commingle_coordinator_request_seconds_count{route="/v1/releases"}' in counted
+
+
 def test_unknown_paths_and_methods_are_problems(hub: Hub) -> None:
     assert problem(hub.http.get("/v2/releases")) == (404, "http")
     assert problem(hub.http.delete("/v1/parties")) == (405, "http")

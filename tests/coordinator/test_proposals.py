@@ -169,3 +169,18 @@ def test_unknown_releases_are_404_whatever_they_are_called(hub: Hub) -> None:
     for release in ("0" * 64, "%00", "nonsense", "A" * 64):
         assert problem(hub.http.get(f"/v1/releases/{release}")) == (404, "unknown")
         assert problem(hub.http.get(f"/v1/releases/{release}/events")) == (404, "unknown")
+
+
+def test_list_is_of_one_party_and_of_what_is_open_or_over(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    going_on, ended = hub.proposed(parties), hub.proposed(parties, study="other")
+    assert hub.reject(ended, "clinic", clinic.rejection(ended)).status_code == 201
+
+    def listed(**query: str) -> set[str]:
+        return {item["id"] for item in hub.http.get("/v1/releases", params=query).json()["items"]}
+
+    assert listed() == listed(party="clinic") == {going_on.id, ended.id}
+    assert listed(party="nobody") == set()
+    assert (listed(over="true"), listed(over="false", party="registry")) == ({ended.id}, {going_on.id})
+    assert listed(over="true", party="nobody") == listed(state="rejected", over="false") == set()
+    assert problem(hub.http.get("/v1/releases?party=no%20name%0A")) == (422, "request")

@@ -7,10 +7,10 @@ from typing import BinaryIO
 import pytest
 
 from commingle.coordinator.blobs import BlobDirectory
-from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.publishing import publish
+from commingle.coordinator.publishing import ask_again, publish
 from commingle.shared.release.verification import verify_release
 from tests.world.coordinator import Honest, Hub, Proposed, problem
 
@@ -121,16 +121,61 @@ def test_poison_release_delays_itself_alone_and_ever_longer(hub: Hub, parties: P
     assert hub.state(poisoned) == "published"
 
 
-def test_corrupt_stored_block_aborts_with_a_clear_reason(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+def flip(path: Path) -> None:
+    path.write_bytes(b"flipped" + path.read_bytes()[7:])
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink], ids=["flipped", "gone"])
+def test_block_that_stays_lost_is_asked_for_again_and_costs_nobody_anything(
+    hub: Hub, parties: Parties, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    lost, healthy = hub.approved(parties), hub.complete(parties, mechanism="dgm")
+    blocks = {party.name: hub.block(lost, party) for party in parties}
+    for name, block in blocks.items():
+        assert hub.upload(lost, name, block).status_code == 201
+    body, other = bodies(hub, lost)
+    damage(tmp_path / "blobs" / body[:2] / body)
+    seconds = 0.0
+    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
+    publisher.run_once()
+    assert (hub.state(lost), hub.state(healthy)) == ("collecting", "published")
+    for seconds in range(60):  # noqa: B007 - the publisher's timer
+        publisher.run_once()
+    assert bodies(hub, lost) == [body, other]
+    seconds = 62.0
+    publisher.run_once()
+    assert (hub.state(lost), bodies(hub, lost)) == ("collecting", [other])
+    assert list(hub.show(lost)["blocks"]) == ["registry"]
+    assert hub.kinds(lost)[-1] == "block-lost"
+    assert hub.upload(lost, "clinic", blocks["clinic"]).status_code == 201
+    publisher.run_once()
+    assert (hub.state(lost), bodies(hub, lost)) == ("published", [body, other])
+    verified(hub, lost)
+
+
+def test_block_that_is_asked_for_again_can_be_no_other(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     proposed = hub.complete(parties)
-    block = next(path for path in (tmp_path / "blobs").rglob("*") if path.is_file())
-    block.write_bytes(b"flipped" + block.read_bytes()[7:])
-    hub.publisher.run_once()
-    shown = hub.show(proposed)
-    assert shown["state"] == "aborted"
-    assert "check before publishing failed: the uploaded bytes have another digest" in shown["reason"]
-    assert hub.kinds(proposed)[-1] == "aborted"
+    body = bodies(hub, proposed)[0]
+    (tmp_path / "blobs" / body[:2] / body).unlink()
+    ask_again(hub.coordinator, proposed.id)
+    other = hub.block(proposed, parties[0], content_sha256="0" * 64)
+    assert problem(hub.upload(proposed, "clinic", other)) == (409, "other-bytes")
     assert problem(hub.http.get(f"/v1/releases/{proposed.id}/manifest")) == (409, "not-published")
+
+
+def test_published_file_that_was_altered_is_not_served(hub: Hub, parties: Parties, tmp_path: Path) -> None:
+    proposed = hub.complete(parties)
+    hub.publisher.run_once()
+    with hub.store.read() as tx:
+        files = require_release(tx, proposed.id).files
+    assert files is not None
+    for name, digest in (("manifest", files.manifest), ("matrix", files.matrix), ("moments", files.moments)):
+        path = tmp_path / "blobs" / digest[:2] / digest
+        whole = path.read_bytes()
+        flip(path)
+        assert problem(hub.http.get(f"/v1/releases/{proposed.id}/{name}")) == (503, "storage")
+        path.write_bytes(whole)
+    verified(hub, proposed)
 
 
 def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp_path: Path) -> None:
@@ -143,24 +188,6 @@ def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp
     (tmp_path / "unmounted").rename(tmp_path / "blobs")
     publish(hub.coordinator, proposed.id)
     assert hub.state(proposed) == "published"
-
-
-def test_block_that_stays_lost_ends_the_round_with_a_reason(hub: Hub, parties: Parties, tmp_path: Path) -> None:
-    lost, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
-    body = bodies(hub, lost)[0]
-    (tmp_path / "blobs" / body[:2] / body).rename(tmp_path / "aside")
-    seconds = 0.0
-    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
-    publisher.run_once()
-    assert (hub.state(lost), hub.state(healthy)) == ("collecting", "published")
-    for seconds in range(60):  # noqa: B007 - the publisher's timer
-        publisher.run_once()
-    assert hub.state(lost) == "collecting"
-    seconds = 62.0
-    publisher.run_once()
-    assert hub.state(lost) == "aborted"
-    assert "a block is gone from the coordinator's blob directory" in hub.show(lost)["reason"]
-    assert hub.kinds(lost)[-1] == "aborted"
 
 
 def test_faults_before_a_block_was_lost_do_not_hasten_the_end(hub: Hub, parties: Parties, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
 from tests.faults.processes import Server, run
-from tests.faults.witness import SETTLED, charges_on_disk, check_history
+from tests.faults.witness import SETTLED, charges_on_disk, check_history, files_left
 from tests.world.consortium import SCHEMAS, rows_of, write_csv
 from tests.world.local_api import operator_client
 
@@ -221,9 +221,7 @@ class Loopback:
         self.command("party", "datasets", "add", "main", "--home", self.home(name).root, *source)
 
     def _has_finished(self, name: str, release: str) -> bool:
-        over = self.charge(name, release) in {None, *SETTLED}
-        home = self.home(name)
-        return over and not any((folder / release).exists() for folder in (home.outbox, home.exchanges))
+        return self.charge(name, release) in {None, *SETTLED} and not files_left(self.home(name), release)
 
     def _get(self, path: str, **options: Any) -> httpx.Response:
         return httpx.get(self.hub.url + path, timeout=60, **options).raise_for_status()

@@ -316,7 +316,6 @@ class Party(Process):
         self.busy = False
         self._life = 0
         self._last = 0
-        self._looked_back = False
         self._attending = ""
         self._resources = ExitStack()
 
@@ -327,7 +326,6 @@ class Party(Process):
                 compose_agents(self.home, transport=wire, clock=self._clock, draw=self._draw)
             )
             self.agent = agents.consortia[0]
-            self._looked_back = False
             self._life += 1
             life = self._life
             self.world.after(1, lambda: self._turn(life))
@@ -403,8 +401,7 @@ class Party(Process):
         self.busy = True
         try:
             with self.world.as_process(self.name):
-                agent.step(self._attend, over_too=not self._looked_back)
-                self._looked_back = True
+                agent.step(self._attend)
                 self._last = agent.client.wait(self._last, seconds=0)
         except CrashError:
             self.die()

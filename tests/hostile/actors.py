@@ -40,6 +40,7 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.contribution import Made
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger import Debit
+from commingle.party_agent.row_checks import check_rows_there_are, prepare_to_check
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
@@ -286,6 +287,13 @@ class LocalUser:
         """Change the ledger's file by SQL."""
         with closing(sqlite3.connect(self.home.database)) as db, db:
             db.execute(statement, values)
+
+    def mend_checks(self) -> None:
+        """Make the digests of rows those of the rows as they are: they are against damage, and no secret."""
+        with closing(sqlite3.connect(self.home.database)) as db, db:
+            prepare_to_check(db)
+            db.execute("DELETE FROM checks")
+            check_rows_there_are(db)
 
     def edit_policy(self, **rules: Any) -> None:
         self.home.save_policy(AUTOMATIC.model_copy(update=rules))

@@ -89,7 +89,7 @@ def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
         charge = agent.ledger.charge(release)
         assert charge is not None
         assert (charge.state, agent.ledger.spent()) == (ChargeState.ADOPTED, spent)
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
 
 
 @pytest.mark.parametrize("lie", ["another release", "another spec", "no answer"])

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_every_route_under_v1_asks_for_a_token_unless_the_operator_is_there(
         for path, by in paths.items()
         for m in by
     ]
-    private = [(method, path) for method, path in routes if path.startswith("/v1")]
+    private = [(method, path) for method, path in routes if path.startswith(("/v1", "/metrics"))]
     assert len(private) >= 10
     assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
     token = create_token(local.agents.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agents.clock())
@@ -111,6 +112,42 @@ def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -
             assert (response.status_code, response.json()) == (503, {"status": "unreachable"})
             assert client.get("/v1/status").json()["trouble"] == "no answer\n  Check the network."
             assert client.get("/healthz").status_code == 200
+
+
+def test_metrics_tell_budget_charges_waiting_proposals_and_contact(consortium: Consortium) -> None:
+    consortium.propose()
+    with consortium.agents("clinic") as agents:
+        loops = Loops(agents)
+        with httpx.Client(
+            transport=InProcess(create_app(LocalApi(agents, loops, peer_is_operator=True))), base_url="http://agent"
+        ) as client:
+            before = read_metrics(client)
+            assert before["commingle_agent_last_contact_timestamp_seconds"] == 0
+            consortium.coordinator.before = unreachable("GET", "/v1/events")  # it looks, and need not wait afterwards
+            with pytest.raises(UnreachableError):
+                loops.all[0].turn()
+            consortium.clock_shows += timedelta(hours=2)
+            waits = read_metrics(client)
+            agents.approve(agents.proposals.all()[0].release)
+            after = read_metrics(client)
+    assert before["commingle_agent_remaining_epsilon"] == pytest.approx(10, rel=1e-3)
+    assert waits["commingle_agent_waiting_proposals"] == 1
+    assert waits["commingle_agent_oldest_waiting_proposal_seconds"] == 7200
+    assert waits["commingle_agent_last_contact_timestamp_seconds"] > 0
+    assert (waits["commingle_agent_halted"], waits["commingle_agent_postponed_releases"]) == (0, 0)
+    assert after["commingle_agent_waiting_proposals"] == 0
+    assert after['commingle_agent_charges{state="reserved"}'] == 1
+    assert after["commingle_agent_remaining_rho"] < waits["commingle_agent_remaining_rho"]
+    assert after["commingle_agent_cap_rho"] == pytest.approx(
+        after["commingle_agent_remaining_rho"] + after["commingle_agent_spent_rho"]
+    )
+
+
+def read_metrics(client: httpx.Client) -> dict[str, float]:
+    """Values by name, with the labels of charges only."""
+    lines = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
+    named = (line.rpartition(" ")[::2] for line in lines)
+    return {name if "_charges" in name else name.partition("{")[0]: float(value) for name, value in named}
 
 
 def test_data_set_is_registered_listed_and_replaced(api: httpx.Client, consortium: Consortium) -> None:

@@ -10,13 +10,14 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from commingle.party_agent.backup import write_backup
+from commingle.party_agent.backup import restore_backup, write_backup
 from commingle.party_agent.cli import party
 from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from tests.hostile.actors import LocalUser
 from tests.party_agent.exchanging import columned, replied
 from tests.world.consortium import Consortium, strictly
 
@@ -56,9 +57,11 @@ def test_party_goes_on_from_its_backup(pair: Consortium, tmp_path: Path) -> None
     pair.step("clinic")
     home = pair.homes["clinic"]
     write_backup(home, tmp_path / "backup.tar")
+    with pytest.raises(SettingsError, match="something at"):
+        restore_backup(tmp_path / "backup.tar", home)
     shutil.rmtree(home.root)
-    with tarfile.open(tmp_path / "backup.tar") as tar:
-        tar.extractall(home.root, filter="data")
+    assert "1 charges" in restore_backup(tmp_path / "backup.tar", home)
+    assert all(not path.stat().st_mode & 0o077 for path in [home.root, *home.root.rglob("*")])
     with pair.agent("clinic") as agent:
         agent.ledger.verify()
         assert agent.ledger.spent() > ZERO
@@ -89,6 +92,28 @@ def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp
     done = CliRunner().invoke(party, ["backup", str(tmp_path / "backup.tar"), "--home", home])
     assert done.exit_code == 0, done.output
     assert "It holds private keys" in done.output
+
+
+def test_damaged_or_foreign_backup_makes_no_home(pair: Consortium, tmp_path: Path) -> None:
+    pair.propose()
+    pair.step("clinic")
+    LocalUser(pair).edit("UPDATE charges SET rho_units = '1'")
+    write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
+    with pytest.raises(LedgerError):
+        restore_backup(tmp_path / "backup.tar", Home(tmp_path / "new"))
+    (tmp_path / "other.tar").write_bytes(b"no archive at all")
+    with pytest.raises(SettingsError, match="cannot restore"):
+        restore_backup(tmp_path / "other.tar", Home(tmp_path / "new"))
+    assert [path.name for path in tmp_path.iterdir() if "new" in path.name or "restore" in path.name] == []
+
+
+def test_restore_command_says_what_comes_next(pair: Consortium, tmp_path: Path) -> None:
+    write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
+    new = tmp_path / "new"
+    done = CliRunner().invoke(party, ["restore", str(tmp_path / "backup.tar"), "--home", str(new)])
+    assert done.exit_code == 0, done.output
+    assert "commingle party adopt" in done.output
+    assert Home(new).settings() == pair.homes["clinic"].settings()
 
 
 @pytest.mark.slow

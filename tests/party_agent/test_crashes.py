@@ -4,6 +4,7 @@ The invariants: what was spent is never under-counted, noise is drawn only after
 is sent again byte for byte.
 """
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.publishing import ask_again
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError, SourceError
 from commingle.party_agent.proposals import Decision
-from commingle.party_agent.release_files import Outbox
+from commingle.party_agent.release_files import KEPT_AFTER_PUBLICATION, Outbox
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
@@ -202,7 +205,54 @@ def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium) ->
     assert (pair.state(release), state_of(pair, release)) == ("published", "stored")
     pair.step("clinic")
     assert state_of(pair, release) == "acked"
-    assert not (pair.homes["clinic"].outbox / release).exists()
+    assert (pair.homes["clinic"].outbox / release).exists()  # for some days
+
+
+def test_block_is_kept_some_days_after_publication_and_then_removed(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    for name in ("insurer", "clinic", "clinic"):
+        pair.step(name)
+    kept = pair.homes["clinic"].outbox / release
+    assert (pair.state(release), kept.exists()) == ("published", True)
+    made = (pair.clock_shows - KEPT_AFTER_PUBLICATION).timestamp()
+    os.utime(kept, (made + 60, made + 60))
+    pair.step("clinic")
+    assert kept.exists()
+    os.utime(kept, (made - 60, made - 60))
+    pair.step("clinic")
+    assert not kept.exists()
+
+
+def test_block_that_the_coordinator_lost_is_sent_again_as_it_was(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.step("clinic")
+    sent = pair.coordinator.found(release).body("clinic")
+    blobs = pair.root / "coordinator" / "blobs"
+    (lost,) = blobs.glob("??/*")
+    lost.write_bytes(b"flipped" + lost.read_bytes()[7:])
+    pair.step("insurer")
+    assert pair.state(release) == "collecting"
+    ask_again(pair.coordinator.hub.coordinator, release)
+    noise = Noise()
+    pair.step("clinic", draw=noise)
+    Publisher(pair.coordinator.hub.coordinator).run_once()  # the other one's pause is not over
+    assert (pair.state(release), noise.calls) == ("published", [])
+    assert pair.coordinator.found(release).body("clinic") == sent
+
+
+def test_coordinator_set_back_to_before_publication_is_sent_the_block_again(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    for name in ("clinic", "insurer", "clinic", "insurer"):
+        pair.step(name)
+    before = pair.coordinator.found(release)
+    with pair.coordinator.hub.store.write() as tx:
+        db = tx.releases._connection
+        db.exec_driver_sql("UPDATE releases SET state = 'collecting', manifest = NULL, matrix = NULL, moments = NULL")
+        db.exec_driver_sql("UPDATE shares SET body = NULL, statement = NULL WHERE party = 'clinic'")
+    noise = Noise()
+    pair.step("clinic", draw=noise)
+    assert (pair.state(release), noise.calls) == ("published", [])
+    assert pair.coordinator.found(release).body("clinic") == before.body("clinic")
 
 
 @pytest.mark.parametrize("damage", ["lost", "flipped", "short", "folder gone"])

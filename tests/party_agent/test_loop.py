@@ -1,5 +1,7 @@
 """The loop: what stops it, what it retries and how long it waits."""
 
+import errno
+import json
 import time
 from threading import Event, Thread
 from typing import Any
@@ -10,7 +12,7 @@ from structlog.testing import capture_logs
 
 from commingle.party_agent.loop import Backoff, Loop
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.runtime.errors import NonsenseError
+from commingle.shared.runtime.errors import NonsenseError, UnreachableError
 from tests.world.consortium import Consortium, CrashError, Noise
 from tests.world.transport import answering, no_fault, unreachable
 
@@ -22,6 +24,28 @@ def test_delays_double_up_to_a_minute_with_a_quarter_of_jitter() -> None:
         plain = min(60.0, 0.5 * 2**i)
         assert plain <= delay <= plain * 1.25
     assert backoff.until == 100.0 + delays[-1]
+
+
+def test_coordinator_that_is_back_waits_ten_seconds_at_most(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        pair.coordinator.before = answering(503, b"", part="/approvals/")
+        loop.turn()
+        assert loop._releases[release].failures == 1
+        loop._releases[release].until = float("inf")
+        pair.coordinator.before = unreachable("GET", "/v1/")
+        loop.stop.set()  # no pause is really waited for
+        for _ in range(40):
+            with pytest.raises(UnreachableError) as away:
+                loop.turn()
+            loop._pause(away.value, "coordinator unavailable")
+            assert loop._coordinator.until - time.monotonic() <= 10
+        pair.coordinator.before = no_fault
+        turns(loop, 2)
+        assert loop.trouble is None
+    assert "clinic" in pair.coordinator.found(release).approvals
+    assert [log["event"] for log in logs].count("reachable again") == 1
 
 
 def turns(loop: Loop, count: int) -> None:
@@ -73,7 +97,7 @@ def test_failing_release_is_left_alone_until_its_delay_is_over(pair: Consortium)
         loop = Loop(agent)
         agent.step(loop._attend)
         agent.step(loop._attend)
-        assert pair.coordinator.requests.count(f"GET /v1/releases/{release}") == 1
+        assert pair.coordinator.requests.count(f"PUT /v1/releases/{release}/approvals/clinic") == 1
         assert loop._releases[release].failures == 1
         pair.coordinator.before = no_fault
         turns(loop, 2)
@@ -122,6 +146,40 @@ def test_bug_in_one_release_does_not_end_the_loop_and_its_message_stays_out_of_s
         assert error is not None
         assert "an unexpected fault (ValueError)" in error
     assert "SENTINEL" not in f"{logs}{error}"
+
+
+def test_work_on_a_release_has_one_name_that_travels_with_its_requests(pair: Consortium) -> None:
+    first, second = pair.propose(title="first"), pair.propose(title="second")
+    asked: dict[str, set[str]] = {first: set(), second: set()}
+
+    def listen(request: httpx.Request) -> None:
+        for release, names in asked.items():
+            if release in request.url.path and "x-request-id" in request.headers:
+                names.add(request.headers["x-request-id"])
+
+    pair.coordinator.before = listen
+    with pair.agent("clinic") as agent:
+        agent.step(Loop(agent)._attend)
+    assert len(asked[first]) == len(asked[second]) == 1
+    assert asked[first] != asked[second]
+
+
+def test_refusal_is_logged_with_the_code_that_was_given_and_a_full_disk_with_its_errno(pair: Consortium) -> None:
+    release = pair.propose()
+    answer = {"type": "urn:commingle:problem:storage", "title": "x", "status": 503, "detail": "away", "remedy": "-"}
+    body = json.dumps(answer).encode()
+    pair.coordinator.before = answering(503, body, part="/approvals/", content_type="application/problem+json")
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        agent.step(loop._attend)
+
+        def full() -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        loop._attend("other", full)
+    said = {log["release"]: log for log in logs if log["event"] == "postponed"}
+    assert (said[release]["error"], said[release]["problem"]) == ("remote-problem", "storage")
+    assert (said["other"]["error"], said["other"]["errno"]) == ("disk", "ENOSPC")
 
 
 def run(loop: Loop, *, until: Event, halts: list[str]) -> Thread:

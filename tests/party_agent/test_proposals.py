@@ -80,7 +80,7 @@ def test_agent_that_never_saw_a_dropped_release_notes_its_end_once(pair: Consort
     soon(pair, hours=24 * 31)
     prune(pair.coordinator.hub.coordinator)
     with pair.agent("clinic") as agent:
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
         assert release in agent.proposals.finished(agent.coordinator.key.fingerprint)
         assert agent.proposals.all() == []
 

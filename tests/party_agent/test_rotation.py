@@ -230,7 +230,7 @@ def test_ledger_set_back_before_a_release_under_a_former_key_is_still_noticed(wo
         extra.unlink()
     clinic.database.write_bytes(before)
     with world.agent("clinic") as agent, pytest.raises(CommingleError, match="does not know"):
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
 
 
 def test_revoked_agent_is_told_so_and_spends_nothing(world: World) -> None:

@@ -36,7 +36,7 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
         charge = consortium.charge(name, release)
         assert charge is not None
         assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.charge, 1)
-        assert not (consortium.homes[name].outbox / release).exists()
+        assert len(list((consortium.homes[name].outbox / release).iterdir())) == 1  # some days longer
 
 
 def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: Path) -> None:

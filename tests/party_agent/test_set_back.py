@@ -64,7 +64,7 @@ def refuse_to_start(pair: Consortium, name: str = "clinic") -> None:
     with pair.agent(name) as agent:
         before = agent.ledger.entries()
         with pytest.raises(StaleLedgerError):
-            agent.step(strictly, over_too=True)
+            agent.step(strictly)
         assert agent.ledger.entries() == before
 
 

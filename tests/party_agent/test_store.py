@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.store import _SCHEMA, AgentStore
+from commingle.party_agent.store import _TABLES, AgentStore
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 5}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 6}
 
 
 def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
 def test_ledger_of_two_versions_before_is_brought_up_with_its_proposals_and_charges(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     db = sqlite3.connect(path)
-    before = _SCHEMA[: _SCHEMA.index("CREATE TABLE heads")].replace(
+    before = _TABLES[: _TABLES.index("CREATE TABLE heads")].replace(
         "findings TEXT NOT NULL,\n    coordinator TEXT NOT NULL DEFAULT ''",
         "decision TEXT NOT NULL, findings TEXT NOT NULL",
     )

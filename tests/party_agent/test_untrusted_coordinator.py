@@ -287,7 +287,7 @@ def test_ledger_restored_from_before_a_release_halts(pair: Consortium, since: st
     if since == "publication":
         pair.step("insurer")
     with pair.agent("clinic", home=old) as agent, pytest.raises(StaleLedgerError):
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
 
 
 def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
@@ -304,7 +304,7 @@ def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(tmp_
         consortium.step(name)
     consortium.coordinator.requests.clear()
     with consortium.agent("clinic") as agent:
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
         assert agent.proposals.get(done).decision is Decision.APPROVED
     assert f"GET /v1/releases/{done}" not in consortium.coordinator.requests
 

@@ -372,7 +372,7 @@ def test_releases_go_on_beside_regressions_and_share_their_budget(tmp_path: Path
         kinds = {charge.release: charge.kind for charge in agent.ledger.charges()}
         assert kinds == {asked.id: "regression", release: "release"}
         assert agent.lost_by("main") == agent.ledger.lost()
-        agent.step(strictly, over_too=True)
+        agent.step(strictly)
         verify_party_audit(audited(agent))
 
 

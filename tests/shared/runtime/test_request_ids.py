@@ -5,7 +5,9 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
+from commingle.shared import __version__
 from commingle.shared.runtime.problem import install_problems
+from commingle.shared.runtime.remote import connect
 
 
 def ask(headers: dict[str, str]) -> httpx.Response:
@@ -21,6 +23,14 @@ def ask(headers: dict[str, str]) -> httpx.Response:
             return await client.get("/", headers=headers)
 
     return asyncio.run(call())
+
+
+def test_version_of_a_caller_is_noted_and_nothing_else_that_calls() -> None:
+    assert ask({"User-Agent": "commingle/1.2.3"}).json()["caller"] == "commingle/1.2.3"
+    for other in ("curl/8", "commingle/1 (x)", "commingle/" + "1" * 40):
+        assert "caller" not in ask({"User-Agent": other}).json()
+    with connect("http://127.0.0.1:1") as http:
+        assert http.headers["user-agent"] == f"commingle/{__version__}"
 
 
 def test_given_name_is_taken_over_in_logs_and_answer() -> None:

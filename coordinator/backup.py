@@ -1,0 +1,118 @@
+"""A coordinator's home in one file, and back: database, blobs, settings and key; masks of running releases never.
+
+The database is copied first and the blobs after it: files that a release needs are only ever added, so every one that
+the database names is then in the copy.
+"""
+
+import shutil
+from pathlib import Path
+
+import click
+
+from commingle.coordinator.cli import examples
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
+from commingle.coordinator.store.database import check_url
+from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import load_signing_key
+from commingle.shared.runtime.settings import load_settings
+
+_DATABASE, _DUMP = "coordinator.sqlite", "coordinator.dump"
+_BLOBS = f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * 64}"
+
+
+def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:
+    """Write everything a coordinator is restored from to a tar file that only its owner reads; how many files.
+
+    Args:
+        home: of the coordinator, which may run meanwhile.
+        out: the file.
+        dump: what `pg_dump --format=custom` has written just before, where the database is PostgreSQL.
+
+    Raises:
+        SettingsError: not a coordinator's home, no dump where one is needed, or the file cannot be written.
+    """
+    settings = load_settings(CoordinatorSettings, home.settings)
+    url = check_url(home.database_url(settings))
+    with_sqlite = url.get_backend_name() == "sqlite"
+    if with_sqlite is (dump is not None):
+        raise SettingsError(
+            "the database is SQLite, which is copied here" if with_sqlite else "the database is PostgreSQL",
+            remedy="Leave --dump out."
+            if with_sqlite
+            else 'First: pg_dump --format=custom --file=coordinator.dump "$DATABASE_URL"; then give --dump.',
+        )
+    with writing_archive(out) as (folder, add):
+        if dump is None:
+            add(_DATABASE, copy_sqlite(Path(str(url.database)), folder / _DATABASE))
+        else:
+            add(_DUMP, dump)
+        root = home.blobs(settings)
+        kept = [home.settings, *sorted(home.signing_key.parent.glob("*.key"))]
+        files = {str(path.relative_to(home.path)): path for path in kept}
+        files |= {f"blobs/{path.relative_to(root)}": path for path in sorted(root.glob(_BLOBS))}
+        for name, path in files.items():
+            add(name, path)
+    return len(files) + 1
+
+
+def restore_backup(file: Path, home: CoordinatorHome) -> bool:
+    """Make a home of a backup. Whether the database has still to be restored from the dump in it.
+
+    Raises:
+        SettingsError: there is something at the home, or at its blob directory, already, or the file is no backup.
+        KeyFileError: the key in it cannot be used.
+    """
+    with reading_archive(file, home.path) as folder:
+        restored = CoordinatorHome(folder)
+        settings = load_settings(CoordinatorSettings, restored.settings)
+        load_signing_key(restored.signing_key)
+        dumped = (folder / _DUMP).exists()
+        if not dumped and not (folder / _DATABASE).exists():
+            raise SettingsError(f"{file} is no backup of a coordinator", remedy="It has no database in it.")
+        elsewhere = settings.blob_directory
+        if elsewhere is not None and (folder / "blobs").exists():
+            if elsewhere.exists():
+                raise SettingsError(f"there is something at {elsewhere} already", remedy="Move it aside.")
+            shutil.move(folder / "blobs", elsewhere)
+        return dumped
+
+
+@click.command(epilog=examples("backup /backup/hub-2026-03-01.tar --home hub"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
+@click.option(
+    "--dump",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Of PostgreSQL, made just before: pg_dump --format=custom.",
+)
+@json_option
+def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
+    """Write database, blobs, settings and key to FILE, also while the coordinator runs. It holds a private key."""
+    count = write_backup(CoordinatorHome(home), file, dump=dump)
+    emit(
+        {"file": str(file), "files": count},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{count} files in {file}. It holds a private key: keep it as safe as the home.", soft_wrap=True
+        ),
+    )
+
+
+@click.command(epilog=examples("restore /backup/hub-2026-03-01.tar --home hub"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
+@json_option
+def restore(*, file: Path, home: Path, as_json: bool) -> None:
+    """Make HOME, which must not be there yet, of a backup."""
+    load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'
+    dumped = restore_backup(file, CoordinatorHome(home))
+    following = [*([load] if dumped else []), "commingle coordinator doctor", "commingle coordinator serve"]
+    emit(
+        {"home": str(home), "next": following},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"{home} restored. Then, in this order: {'; '.join(following)}", highlight=False, soft_wrap=True
+        ),
+    )

@@ -1,0 +1,74 @@
+"""A charge as the ledger's file has it."""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from commingle.shared.dp.accounting import NOTHING, Loss, Rho
+from commingle.shared.release.charge import Charge, ChargeKind, ChargeState, ChargeTerms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeRecord(Charge):
+    """One charge as the ledger has it: what its chain tells, and what it is about.
+
+    Attributes:
+        release: the release's id, or the regression's.
+    """
+
+    terms: ChargeTerms
+    release: str
+    data_sha256: str = field(repr=False)
+
+    @property
+    def coordinator(self) -> str:
+        """Of the terms, as are the following."""
+        return self.terms.coordinator
+
+    @property
+    def dataset(self) -> str:
+        return self.terms.dataset
+
+    @property
+    def study(self) -> str:
+        return self.terms.study
+
+    @property
+    def expires(self) -> datetime:
+        return self.terms.expires
+
+    @property
+    def kind(self) -> ChargeKind:
+        return self.terms.kind
+
+
+def sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
+    """What rows of charges come to together."""
+    return sum(map(loss_of, rows), start=NOTHING)
+
+
+def loss_of(row: sqlite3.Row) -> Loss:
+    """What a row of charges costs."""
+    return Loss(Rho(int(row["rho_units"])), row["delta"], bool(row["gaussian"]))
+
+
+def record_of(row: sqlite3.Row) -> ChargeRecord:
+    """A whole row of charges. Raises ValueError, TypeError, IndexError where it is none of ours."""
+    return ChargeRecord(
+        population=row["population"],
+        loss=loss_of(row),
+        terms=ChargeTerms(
+            dataset=row["dataset"],
+            study=row["study"],
+            kind=row["kind"],
+            expires=datetime.fromisoformat(row["expires"]),
+            coordinator=row["coordinator"],
+        ),
+        state=ChargeState(row["state"]),
+        attempt=row["attempt"],
+        approvals=row["approvals"],
+        body_sha256=row["body_sha256"],
+        release=row["release"],
+        data_sha256=row["data_sha256"],
+    )

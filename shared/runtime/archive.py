@@ -1,0 +1,97 @@
+"""A home in one file, and back: a tar file for its owner alone, written durably, unpacked whole or not at all."""
+
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import close_to_others, write_durably
+
+_PIECE = 1 << 20
+
+
+@contextmanager
+def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Path], None]]]:
+    """A directory to put copies in meanwhile, and what adds a file by its name; `out` is there when all went well.
+
+    Raises:
+        SettingsError: it is there already, or cannot be written.
+    """
+    if out.exists():
+        raise SettingsError(f"{out} exists already", remedy="Give every backup a name of its own.")
+    try:
+        with TemporaryDirectory(dir=out.parent, prefix=".backup-") as folder:
+            with tarfile.open(Path(folder) / "tar", "x") as tar:
+                yield Path(folder), partial(_add, tar)
+            with (Path(folder) / "tar").open("rb") as file:
+                write_durably(out, iter(partial(file.read, _PIECE), b""))
+    except OSError as error:
+        raise SettingsError(f"cannot write {out} ({error.strerror})", remedy="Check the path and the disk.") from None
+
+
+@contextmanager
+def reading_archive(file: Path, home: Path) -> Iterator[Path]:
+    """What is in it, in a directory beside `home` that becomes `home` when all went well.
+
+    Raises:
+        SettingsError: there is something at `home`, or the file cannot be read or is no such archive.
+    """
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise SettingsError(
+            f"there is something at {home} already", remedy="Move it aside; what is newer may still be needed."
+        )
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=home.parent, prefix=".restore-") as folder:
+            restored = Path(folder) / "home"
+            close_to_others(restored)
+            with tarfile.open(file) as tar:
+                tar.extractall(restored, filter="data")
+            for directory in (path for path in restored.rglob("*") if path.is_dir()):
+                close_to_others(directory)
+            yield restored
+            if home.exists():
+                home.rmdir()
+            shutil.move(restored, home)
+    except (OSError, tarfile.TarError) as error:
+        said = getattr(error, "strerror", None) or type(error).__name__
+        raise SettingsError(f"cannot restore {file} ({said})", remedy="Check both paths and the disk.") from None
+
+
+def copy_sqlite(database: Path, copy: Path) -> Path:
+    """The database as it is at one moment, in one file, whoever writes meanwhile.
+
+    Raises:
+        SettingsError: it cannot be read, or SQLite finds damage.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)  # one read transaction: what is written meanwhile waits or is not in it
+            target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+            (found,) = target.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        raise SettingsError(f"{database} cannot be copied ({error})", remedy="Run the doctor.") from None
+    if found != "ok":
+        raise SettingsError(f"{database} is damaged: {found}", remedy="Run the doctor.")
+    return copy
+
+
+def _add(tar: tarfile.TarFile, name: str, what: bytes | Path) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.mode = 0o600
+    if isinstance(what, bytes):
+        entry.size = len(what)
+        tar.addfile(entry, BytesIO(what))
+        return
+    with what.open("rb") as file:
+        entry.size = what.stat().st_size
+        tar.addfile(entry, file)
