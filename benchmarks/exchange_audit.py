@@ -85,7 +85,7 @@ def _part(world: Exchanging, rows: Integers) -> bytes:
     owner, name, _ = world.exchange.parties
     world.rows[name] = rows
     world.reply(name, rounded_gaussian)
-    return world.parts[name][owner]
+    return b"".join(world.answered(name).columns(owner))
 
 
 def _without_fresh_zeros(world: Exchanging, rows: Integers) -> bytes:

@@ -3,7 +3,9 @@
 python -m benchmarks.exchange_cost [--large] [--quick] [--json FILE]
 
 A step is what an agent does in it: `encrypt` keeps the rows on disk and encrypts them, `reply` reads the columns of the
-parties before and replies to them, `submit` opens the replies of those after and makes the block. Messages are files,
+parties before and replies to them, `submit` opens the replies of those after and makes the block. Every case runs with
+bounds that are trusted and with bounds that are proved, where encrypting and replying make proofs, a reply comes
+after the proofs of everybody's columns are verified, and submitting after those of the replies are. Messages are files,
 as at an agent, there is no network, and noise is left out, so that every block can be held against exact products. CPU
 seconds are of all parties, without starting Python and loading the kernels; memory is the whole of the largest process,
 of which its own table in 64-bit words is a part. Traffic is all columns and replies, up once, and down to whom each is
@@ -16,10 +18,9 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -31,29 +32,33 @@ from benchmarks.exchanged import Integers, approved, no_noise, traffic
 from benchmarks.mpyc_products import PARTIES, matrix, mpyc, ours
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.party_agent.release_files import ExchangeFiles
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.mechanisms.moments.block import largest_opening, places
-from commingle.shared.mechanisms.moments.exchange.products import Received
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.residues import kernels
 
 STEPS = ("encrypt", "reply", "submit")
-_PIECE = 1 << 20
+BOUNDS: tuple[Bounds, ...] = ("trusted", "proved")
 _MPYC_ROWS, _MPYC_COLUMNS = 400_000, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A release: subjects, columns of each party, parties."""
+    """A release: subjects, columns of each party, parties, and whether bounds are proved."""
 
     n: int
     columns: int
     parties: int = PARTIES
+    bounds: Bounds = "trusted"
 
     def exchange(self) -> Exchange:
         """The same in every process."""
-        return approved(self.n, self.columns, self.parties, entropy=np.random.default_rng(0).bytes).exchange
+        entropy = np.random.default_rng(0).bytes
+        return approved(self.n, self.columns, self.parties, bounds=self.bounds, entropy=entropy).exchange
 
 
 USUAL = (Case(10_000, 10), Case(100_000, 10), Case(100_000, 80, 2))
@@ -74,37 +79,53 @@ class Agents:
 
     def encrypt(self, name: str) -> None:
         """That party's columns."""
-        digest = self._files(name).put(self._release, "columns", self._rows(name).encrypted(os.urandom))
-        self._signed(name, "columns").write_text(digest)
+        self._files(name).put(self._release, "columns", self._rows(name).encrypted(os.urandom))
 
     def reply(self, name: str) -> None:
-        """That party's replies."""
-        self._files(name).put(self._release, "reply", self._parts(name))
+        """That party's replies, after it has verified the others' columns."""
+        exchange = self.exchange
+        with ExitStack() as held:
+            sent = self._columns(held, name)
+            for party, columns in sent.items():
+                if exchange.proved and party != name:
+                    verify_bounds(columns)
+            owners = {owner: sent[owner] for owner in exchange.owners(name)}
+            made = self._rows(name).reply(sent[name], owners, lambda owner: self._no_noise(owner, name), os.urandom)
+            self._files(name).put(self._release, "reply", made)
 
     def submit(self, name: str) -> Integers:
-        """That party's block."""
-        spec, rows, opened = self.exchange.spec.document, self._rows(name), {}
-        for other in self.exchange.evaluators(name):
-            received = self._received(other, "reply", name, *self.exchange.part_place(name, other))
-            largest = largest_opening(spec, spec.party(other), sigma=plan_block(spec, spec.party(other)).sigma)
-            opened[other] = rows.open(other, received, largest=largest)
+        """That party's block, after it has verified the replies."""
+        exchange, rows, opened = self.exchange, self._rows(name), {}
+        spec = exchange.spec.document
+        with ExitStack() as held:
+            sent = self._columns(held, name) if exchange.proved else {}
+            for other in exchange.evaluators(name):
+                reply = Reply(exchange, other, self._view(held, other, "reply", exchange.reply_size(other)))
+                if exchange.proved:
+                    verify_reply(reply, sent)
+                largest = largest_opening(spec, spec.party(other), sigma=plan_block(spec, spec.party(other)).sigma)
+                opened[other] = rows.open(reply, largest=largest)
         sigma = plan_block(spec, spec.party(name)).sigma
-        return submission(self.exchange, party=name, moments=rows.moments(), opened=opened, sigma=sigma, draw=no_noise)
-
-    def _parts(self, name: str) -> Iterator[bytes]:
-        rows = self._rows(name)
-        for owner in self.exchange.owners(name):
-            received = self._received(owner, "columns", "", 0, self.exchange.columns_size(owner))
-            noise = np.zeros((self.exchange.columns(owner), self.exchange.columns(name)), np.int64)
-            part = sha256()
-            for piece in rows.reply(owner, received, noise, os.urandom):
-                part.update(piece)
-                yield piece
-            self._signed(name, "reply", owner).write_text(part.hexdigest())
+        return submission(exchange, party=name, moments=rows.moments(), opened=opened, sigma=sigma, draw=no_noise)
 
     @property
     def _release(self) -> str:
         return self.exchange.spec.digest
+
+    def _columns(self, held: ExitStack, name: str) -> dict[str, Columns]:
+        """Those that the party works with."""
+        exchange = self.exchange
+        return {
+            party: Columns(exchange, party, self._view(held, party, "columns", exchange.columns_size(party)))
+            for party in (exchange.parties if exchange.proved else (*exchange.owners(name), name))
+        }
+
+    def _no_noise(self, owner: str, evaluator: str) -> Integers:
+        return np.zeros((self.exchange.columns(owner), self.exchange.columns(evaluator)), np.int64)
+
+    def _view(self, held: ExitStack, sender: str, kind: str, size: int) -> Stored:
+        """A message as its reader has it once it is fetched: a file."""
+        return self._files(sender).view(held, self._release, kind, sender=sender, size=size)
 
     def _files(self, name: str) -> ExchangeFiles:
         return ExchangeFiles(self.root / name)
@@ -112,23 +133,6 @@ class Agents:
     def _rows(self, name: str) -> KeptRows:
         files = self._files(name)
         return KeptRows(self.exchange, name, files.file(self._release, "rows"), files.secret(self._release))
-
-    def _signed(self, name: str, kind: str, recipient: str = "") -> Path:
-        """Stands for the statement under a message."""
-        return self.root / f"{name} {kind} {recipient}"
-
-    def _received(self, sender: str, kind: str, recipient: str, offset: int, size: int) -> Received:
-        """As it would come over the network."""
-        pieces = _pieces(self._files(sender).file(self._release, kind), offset, size)
-        return Received(pieces, sender=sender, signed=self._signed(sender, kind, recipient).read_text())
-
-
-def _pieces(path: Path, offset: int, size: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        while size > 0 and (piece := file.read(min(size, _PIECE))):
-            size -= len(piece)
-            yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +209,18 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 def main(*, large: bool, quick: bool, json_file: Path | None) -> None:
     """Print the figures and, if asked, write them as JSON."""
-    cases = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
+    sizes = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
+    cases = [replace(case, bounds=bounds) for case in sizes for bounds in BOUNDS]
     print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     titles = (*STEPS, "CPU s", "clock s", "MB sent", "MiB")
-    print(f"{'subjects, columns':<24}{''.join(f'{title:>10}' for title in titles)}")
+    print(f"{'subjects, columns, bounds':<32}{''.join(f'{title:>10}' for title in titles)}")
     results = []
     for case in cases:
         found = measure(case)
         results.append(found)
         figures = (*found["cpu"].values(), found["total"], found["wall"], found["bytes"] / 1e6, found["megabytes"])
-        size = f"{case.n:,}, {case.parties} x {case.columns}"
-        print(f"{size:<24}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
+        size = f"{case.n:,}, {case.parties} x {case.columns}, {case.bounds}"
+        print(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
     beside = {} if quick else _beside_mpyc()
     if json_file is not None:
         json_file.write_text(json.dumps({"exchange": results, "beside": beside}, indent=2))

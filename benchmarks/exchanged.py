@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, open_spec
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
@@ -28,16 +28,16 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
     columns_digest,
-    open_columns,
-    open_reply_statement,
     transcript,
 )
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
-    Received,
     Rows,
     encrypted_columns,
     open_part,
-    reply_part,
+    reply_pieces,
+    verify_bounds,
+    verify_reply,
 )
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
@@ -58,7 +58,7 @@ class Exchanging:
         seeds: of the key under which each party encrypts.
         seconds: by step, of all parties together.
         bodies, columns: what each party encrypts, and its statement of it.
-        parts, replies: by evaluator what it replies to each owner, and its statement of it.
+        answers, replies: what each party replies to all before it, and its statement of it.
     """
 
     exchange: Exchange
@@ -68,7 +68,7 @@ class Exchanging:
     rows: dict[str, Integers] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     columns: dict[str, Envelope] = field(default_factory=dict)
-    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
     replies: dict[str, Envelope] = field(default_factory=dict)
 
     def products(self, matrices: Sequence[Integers]) -> Integers:
@@ -107,45 +107,47 @@ class Exchanging:
         self.columns[name] = seal(statement, kind="columns", key=self.keys[name])
 
     def reply(self, name: str, draw: Sampler) -> None:
-        """That party's reply to those before it, with what is drawn inside, signed."""
-        spec, self.parts[name] = self.exchange.spec.document, {}
-        for owner in self.exchange.owners(name):
+        """That party's reply to those before it, with what is drawn inside, signed; proofs of columns come first."""
+        spec, others = self.exchange.spec.document, [other for other in self.exchange.parties if other != name]
+        for other in others if self.exchange.proved else []:
+            verify_bounds(self.sent(other))
+
+        def noise(owner: str) -> Integers:
             count = self.exchange.columns(owner)
-            noise = cross_noise(spec, spec.party(name), count, sigma=self.sigma(name), draw=draw)
-            signed = open_columns(self.exchange, self.columns[owner], owner).document.body_sha256
-            self.parts[name][owner] = b"".join(
-                reply_part(
-                    self.exchange,
-                    owner=owner,
-                    received=Received([self.bodies[owner]], sender=owner, signed=signed),
-                    rows=self.rows_of(name),
-                    noise=noise,
-                    entropy=os.urandom,
-                )
-            )
-        parts = self.parts[name]
+            return cross_noise(spec, spec.party(name), count, sigma=self.sigma(name), draw=draw)
+
+        pieces = reply_pieces(
+            self.sent(name),
+            {owner: self.sent(owner) for owner in self.exchange.owners(name)},
+            seed=self.seeds[name],
+            rows=self.rows_of(name),
+            noise=noise,
+            entropy=os.urandom,
+        )
+        self.answers[name] = b"".join(pieces)
         statement = ReplyStatement(
             spec=self.exchange.spec.digest,
             party=name,
             columns=columns_digest(self.exchange, self.columns),
-            body_sha256=sha256(b"".join(parts.values())).hexdigest(),
-            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+            body_sha256=sha256(self.answers[name]).hexdigest(),
         )
         self.replies[name] = seal(statement, kind="reply", key=self.keys[name])
 
+    def sent(self, name: str) -> Columns:
+        """That party's columns."""
+        return Columns(self.exchange, name, self.bodies[name])
+
+    def answered(self, name: str) -> Reply:
+        """What that party replied."""
+        return Reply(self.exchange, name, self.answers[name])
+
     def open(self, owner: str, evaluator: str) -> Integers:
-        """What that owner finds in that evaluator's part."""
-        spec = self.exchange.spec.document
-        statement = open_reply_statement(self.exchange, self.replies[evaluator], evaluator).document
-        body = Received([self.parts[evaluator][owner]], sender=evaluator, signed=statement.parts[owner])
-        return open_part(
-            self.exchange,
-            owner=owner,
-            evaluator=evaluator,
-            seed=self.seeds[owner],
-            received=body,
-            largest=largest_opening(spec, spec.party(evaluator), sigma=self.sigma(evaluator)),
-        )
+        """What that owner finds in what that evaluator replied to it, once that is verified where it is proved."""
+        spec, reply = self.exchange.spec.document, self.answered(evaluator)
+        if self.exchange.proved:
+            verify_reply(reply, {name: self.sent(name) for name in self.exchange.parties})
+        largest = largest_opening(spec, spec.party(evaluator), sigma=self.sigma(evaluator))
+        return open_part(reply, owner=owner, seed=self.seeds[owner], largest=largest)
 
     def submit(self, name: str, draw: Sampler) -> Integers:
         """That party's block."""
@@ -182,8 +184,14 @@ def no_noise(_: int, count: int) -> Integers:
 
 def traffic(exchange: Exchange) -> int:
     """Bytes of all columns and replies, up once, and down to whom each is for."""
-    columns = sum(exchange.columns_size(name) * (1 + len(exchange.evaluators(name))) for name in exchange.parties)
-    return columns + 2 * sum(exchange.reply_size(name) for name in exchange.parties)
+    columns = sum(exchange.columns_size(name) * (1 + len(readers(exchange, name))) for name in exchange.parties)
+    return columns + sum(exchange.reply_size(name) * (1 + len(exchange.owners(name))) for name in exchange.parties)
+
+
+def readers(exchange: Exchange, name: str) -> tuple[str, ...]:
+    """Who fetches the columns of that party: who replies to it, and where they are proved everybody else."""
+    others = tuple(other for other in exchange.parties if other != name)
+    return others if exchange.proved else exchange.evaluators(name)
 
 
 def approved(
@@ -193,6 +201,7 @@ def approved(
     *,
     epsilon: float = 1.0,
     row_norm: float | None = None,
+    bounds: Bounds = "trusted",
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> Exchanging:
     """A release of that many numeric columns at each party that all have approved; keys are made of `entropy`."""
@@ -209,6 +218,7 @@ def approved(
         epsilon=epsilon,
         delta=1e-5,
         n=n,
+        bounds=bounds,
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["coordinator"].fingerprint,
     )

@@ -12,8 +12,7 @@ from hashlib import sha256
 import httpx
 import numpy as np
 
-from benchmarks import fuzz_regression
-from benchmarks.fuzz_exchange import Exchanged
+from benchmarks import fuzz_exchange, fuzz_regression
 from benchmarks.fuzz_target import Target, signed, unforged
 from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
@@ -186,7 +185,7 @@ def targets() -> Mapping[str, Target]:
         "manifest of moments": Target([encode(exchanged.manifest)], lambda data: _verify(exchanged, manifest=data)),
         "noisy moments": Target([exchanged.moments], lambda data: _verify(exchanged, moments=data)),
         "submission": Target([exchanged.block], lambda data: _publish(exchanged, data)),
-        **Exchanged().targets(),
+        **fuzz_exchange.targets(),
         **fuzz_regression.targets(_KEY),
         "attributes": Target([attributes], parse_attributes),
         "request": Target([_signed_request()], _verify_request),

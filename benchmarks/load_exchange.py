@@ -34,7 +34,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     open_reply_statement,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
@@ -73,6 +74,7 @@ class _Party:
 
     member: Member
     seed: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES))
+    columns: bytes = b""
 
     @property
     def name(self) -> str:
@@ -142,7 +144,7 @@ def _approval(party: _Party, spec: Verified[ReleaseSpec]) -> bytes:
 
 def _send_columns(party: _Party, exchange: Exchange, where: str) -> None:
     made = encrypted_columns(exchange, party=party.name, seed=party.seed, rows=party.rows, entropy=os.urandom)
-    body = b"".join(made)
+    party.columns = body = b"".join(made)
     statement = ColumnsStatement(
         spec=exchange.spec.digest,
         party=party.name,
@@ -153,27 +155,26 @@ def _send_columns(party: _Party, exchange: Exchange, where: str) -> None:
 
 
 def _reply(party: _Party, exchange: Exchange, where: str) -> None:
-    """Fetch and check what every party before has encrypted, and reply to it."""
-    columns, parts = _signed(party, where, "columns"), dict[str, bytes]()
+    """Fetch what every party before has encrypted, and reply to it."""
+    columns, owners = _signed(party, where, "columns"), dict[str, Columns]()
     for owner in exchange.owners(party.name):
-        statement = open_columns(exchange, columns[owner], owner).document
-        received = party.ask("columns down", "GET", f"{where}/columns/{owner}", None).content
-        made = reply_part(
-            exchange,
-            owner=owner,
-            received=Received([received], sender=owner, signed=statement.body_sha256),
-            rows=party.rows,
-            noise=_cross_noise(party, exchange, owner),
-            entropy=os.urandom,
-        )
-        parts[owner] = b"".join(made)
-    body = b"".join(parts.values())
+        digest = open_columns(exchange, columns[owner], owner).document.body_sha256
+        received = _fetched(party, "columns down", f"{where}/columns/{owner}", digest)
+        owners[owner] = Columns(exchange, owner, received)
+    made = reply_pieces(
+        Columns(exchange, party.name, party.columns),
+        owners,
+        seed=party.seed,
+        rows=party.rows,
+        noise=lambda owner: _cross_noise(party, exchange, owner),
+        entropy=os.urandom,
+    )
+    body = b"".join(made)
     reply = ReplyStatement(
         spec=exchange.spec.digest,
         party=party.name,
         columns=columns_digest(exchange, columns),
         body_sha256=sha256(body).hexdigest(),
-        parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
     )
     party.send(reply, "reply", f"{where}/replies/{party.name}", body)
 
@@ -190,19 +191,21 @@ def _signed(party: _Party, where: str, shown: str) -> dict[str, Envelope]:
     return {name: _envelope(envelope) for name, envelope in found.items()}
 
 
+def _fetched(party: _Party, kind: str, path: str, digest: str) -> bytes:
+    """What its sender signed. Raises AssertionError where the coordinator gives something else."""
+    body = party.ask(kind, "GET", path, None).content
+    if sha256(body).hexdigest() != digest:
+        raise AssertionError("the coordinator gave other bytes than were signed")
+    return body
+
+
 def _opened(party: _Party, exchange: Exchange, where: str, evaluator: str, reply: Envelope) -> NDArray[np.int64]:
     spec = exchange.spec.document
     share = spec.party(evaluator)
-    signed = open_reply_statement(exchange, reply, evaluator).document.parts[party.name]
-    body = party.ask("reply down", "GET", f"{where}/replies/{evaluator}/{party.name}", None).content
-    return open_part(
-        exchange,
-        owner=party.name,
-        evaluator=evaluator,
-        seed=party.seed,
-        received=Received([body], sender=evaluator, signed=signed),
-        largest=largest_opening(spec, share, sigma=plan_block(spec, share).sigma),
-    )
+    digest = open_reply_statement(exchange, reply, evaluator).document.body_sha256
+    body = _fetched(party, "reply down", f"{where}/replies/{evaluator}", digest)
+    largest = largest_opening(spec, share, sigma=plan_block(spec, share).sigma)
+    return open_part(Reply(exchange, evaluator, body), owner=party.name, seed=party.seed, largest=largest)
 
 
 def _upload(party: _Party, exchange: Exchange, where: str) -> None:
@@ -244,6 +247,7 @@ def _spec(proposer: Member, other: Member) -> ReleaseSpec:
         created=now,
         expires=now + timedelta(hours=1),
         mechanism="moments",
+        bounds="trusted",
         fraction_bits=14,
         seed=os.urandom(32).hex(),
         epsilon=1.0,

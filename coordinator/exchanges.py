@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -39,18 +40,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMessage:
-    """An upload that may begin: its verified statement, and what its body must be.
-
-    Attributes:
-        limit: how many bytes it has, neither more nor fewer.
-        parts: size and SHA-256 of each of its parts, in order, where it has any.
-    """
+    """An upload that may begin: its verified statement, and how many bytes its body has, neither more nor fewer."""
 
     release: str
     kind: Kind
     statement: Verified[ColumnsStatement] | Verified[ReplyStatement]
     limit: int
-    parts: tuple[tuple[int, str], ...] = ()
 
 
 def exchange_of(release: ReleaseRow) -> Exchange:
@@ -78,8 +73,7 @@ def expect_message(
     reply = open_reply_statement(exchange, envelope, party)
     if reply.document.columns != columns_digest(exchange, _columns(found)):
         raise ExchangeError(f"{party} was shown other columns", remedy="Propose a new release.")
-    parts = ((exchange.part_size(owner, party), reply.document.parts[owner]) for owner in exchange.owners(party))
-    return ExpectedMessage(release, kind, reply, exchange.reply_size(party), tuple(parts))
+    return ExpectedMessage(release, kind, reply, exchange.reply_size(party))
 
 
 def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: BinaryIO) -> bool:
@@ -113,33 +107,23 @@ def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: Bin
     return True
 
 
-def open_columns_body(coordinator: Coordinator, release: str, party: str) -> BinaryIO:
-    """A party's encrypted columns, as a file the caller closes.
+def open_message(coordinator: Coordinator, release: str, party: str, *, kind: Kind) -> BinaryIO:
+    """What a party sent, as a file the caller closes.
 
     Raises:
         UnknownError: no such release or party.
         NotSentError: not there yet, or not any more.
         StorageError: it cannot be read.
     """
-    found = _running(coordinator, release, party)
-    return coordinator.blobs.open_running(release, _require_sent(found, party, "columns").digest)
-
-
-def open_reply_part(coordinator: Coordinator, release: str, evaluator: str, owner: str) -> tuple[BinaryIO, int]:
-    """What a party replied to one before it: a file at its first byte, which the caller closes, and its size.
-
-    Raises as `open_columns_body`.
-    """
-    found = _running(coordinator, release, evaluator)
-    reply, exchange = _require_sent(found, evaluator, "reply"), exchange_of(found)
-    if owner not in exchange.owners(evaluator):
+    with coordinator.store.read() as tx:
+        found = require_release(tx, release)
+    share_of(spec_of(found), party)
+    sent = _sent(found.shares[party], kind)
+    if sent is None or found.state.final:
         raise NotSentError(
-            f"{evaluator} replies nothing to {owner}", remedy="The spec's order says who replies to whom."
+            f"the release is {found.state}; there is no {kind} by {party}", remedy="Follow the release's events."
         )
-    offset, size = exchange.part_place(owner, evaluator)
-    file = coordinator.blobs.open_running(release, reply.digest)
-    file.seek(offset)
-    return file, size
+    return coordinator.blobs.open_running(release, sent.digest)
 
 
 def agreed_transcript(release: ReleaseRow) -> str | None:
@@ -162,22 +146,6 @@ def remove_messages(coordinator: Coordinator, release: str) -> None:
     _log.info("exchange removed", release=release)
 
 
-def _running(coordinator: Coordinator, release: str, party: str) -> ReleaseRow:
-    with coordinator.store.read() as tx:
-        found = require_release(tx, release)
-    share_of(spec_of(found), party)
-    return found
-
-
-def _require_sent(found: ReleaseRow, party: str, kind: Kind) -> Envelope:
-    sent = _sent(found.shares[party], kind)
-    if sent is None or found.state.final:
-        raise NotSentError(
-            f"the release is {found.state}; there is no {kind} by {party}", remedy="Follow the release's events."
-        )
-    return sent
-
-
 def _sent(share: ShareRow, kind: Kind) -> Envelope | None:
     return share.columns if kind == "columns" else share.reply
 
@@ -192,20 +160,11 @@ def _present(release: ReleaseRow, read: Callable[[ShareRow], Envelope | None]) -
 
 def _check_body(expected: ExpectedMessage, file: BinaryIO) -> None:
     file.seek(0)
-    whole, parts = sha256(), []
-    for size, _ in expected.parts or ((expected.limit, ""),):
-        part, left = sha256(), size
-        while piece := file.read(min(_PIECE, left)):
-            part.update(piece)
-            whole.update(piece)
-            left -= len(piece)
-        parts.append(part.hexdigest())
-    more = file.read(1)
-    signed = [digest for _, digest in expected.parts]
-    if more or file.tell() != expected.limit or whole.hexdigest() != expected.statement.document.body_sha256:
+    digest = sha256()
+    for piece in iter(partial(file.read, _PIECE), b""):
+        digest.update(piece)
+    if (file.tell(), digest.hexdigest()) != (expected.limit, expected.statement.document.body_sha256):
         raise ExchangeError("the uploaded bytes are not those of the signed statement", remedy="Send the stored bytes.")
-    if expected.parts and parts != signed:
-        raise ExchangeError("the parts are not those of the signed statement", remedy="Propose a new release.")
 
 
 def _require_running(coordinator: Coordinator, found: ReleaseRow) -> None:

@@ -78,8 +78,8 @@ def propose(
 
     def text(console: Console) -> None:
         _print_release(console, release)
-        if mechanism_of(spec).trust != TRUST_NOBODY:
-            console.print(mechanism_of(spec).trust, highlight=False, soft_wrap=True)
+        if (trust := mechanism_of(spec).trust_of(spec.bounds)) != TRUST_NOBODY:
+            console.print(trust, highlight=False, soft_wrap=True)
 
     emit(said, as_json=as_json, text=text)
 

@@ -250,8 +250,7 @@ class Agent(Contributor):
     def _approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
         return approves_itself(
             self.home.policy(),
-            mechanism=spec.mechanism,
-            proposer=spec.proposer,
+            spec=spec,
             plan=plan_block(spec, party),
             charged=self._charged_by_proposer(),
         )

@@ -46,7 +46,7 @@ _COMMANDS = {
     ),
     "restore": (
         "commingle.party_agent.backup",
-        "Make HOME, which must not be there yet, of the newest backup. What was spent since is adopted afterwards.",
+        "Make HOME, which must not be there yet, of the newest backup.",
     ),
     "rotate-key": (
         "commingle.party_agent.home_cli",

@@ -131,13 +131,13 @@ class Contributor(Party):
 
     def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
         """From everybody's replies to a stored block: noise is drawn, the table not read."""
-        spec, release, replies = exchange.spec.document, exchange.spec.digest, view.signed("reply")
-        agreed = transcript(exchange, columns=view.signed("columns"), replies=replies)
+        spec, release = exchange.spec.document, exchange.spec.digest
+        agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
 
         def largest(name: str) -> int:
             return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
 
-        opened = self.exchanges.open(exchange, replies, largest)
+        opened = self.exchanges.open(exchange, view, largest)
         moments = self.exchanges.rows(exchange).moments()
         debit = self._redraw_covered(spec, release)
         sigma = self._request(spec).plan.sigma

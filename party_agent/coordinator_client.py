@@ -167,14 +167,9 @@ class CoordinatorClient:
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
-    def columns(self, release: str, party: str, *, size: int) -> Iterator[bytes]:
-        """A party's encrypted columns: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
-        path = f"/v1/releases/{release}/columns/{party}"
-        return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
-
-    def reply(self, release: str, evaluator: str, party: str, *, size: int) -> Iterator[bytes]:
-        """What a party replied to this one's columns, likewise."""
-        path = f"/v1/releases/{release}/replies/{evaluator}/{party}"
+    def message(self, release: str, party: str, *, kind: MessageKind, size: int) -> Iterator[bytes]:
+        """What a party sent in an exchange: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
+        path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
 
     def wait(self, after: int, *, seconds: int) -> int:

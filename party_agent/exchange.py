@@ -4,9 +4,9 @@ Everything that leaves is signed and on disk before it is sent, and is made once
 reply. Each call goes as far as what the coordinator shows allows, and can be repeated.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 
 import numpy as np
 import structlog
@@ -22,6 +22,7 @@ from commingle.party_agent.release_files import ExchangeFiles
 from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Sums
 from commingle.shared.mechanisms.moments.exchange.documents import (
@@ -31,7 +32,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     open_columns,
     open_reply_statement,
 )
-from commingle.shared.mechanisms.moments.exchange.products import Received
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
@@ -97,7 +99,7 @@ class Exchanges:
         columns: Mapping[str, Envelope],
         noise: Callable[[str], NDArray[np.int64]],
     ) -> None:
-        """Multiply the columns of every party before with one's own, with noise inside, and sign that.
+        """Verify what all others sent, multiply the columns of those before with one's own, and sign that.
 
         Args:
             exchange: spec and approvals.
@@ -110,24 +112,18 @@ class Exchanges:
             DeviationError: it is, and no honest party would have signed it.
             ConflictError: the release was given up meanwhile.
         """
-        release, rows, parts = exchange.spec.digest, self.rows(exchange), dict[str, str]()
+        release, name, rows = exchange.spec.digest, self.identity.name, self.rows(exchange)
         seen = columns_digest(exchange, columns)
-
-        def body() -> Iterator[bytes]:
-            for owner in exchange.owners(self.identity.name):
-                part = sha256()
-                received = self._receive_columns(exchange, columns[owner], owner)
-                for piece in rows.reply(owner, received, noise(owner), self.entropy):
-                    part.update(piece)
-                    yield piece
-                parts[owner] = part.hexdigest()
-
-        digest = self.files.put(release, "reply", body())
+        with ExitStack() as held:
+            sent = self._columns(held, exchange, columns)
+            for other in sent.values():
+                if exchange.proved and other.party != name:
+                    verify_bounds(other)
+            faults.reach("party.columns.verified")
+            owners = {owner: sent[owner] for owner in exchange.owners(name)}
+            digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, self.entropy))
         faults.reach("party.reply.written")
-        statement = ReplyStatement(
-            spec=release, party=self.identity.name, columns=seen, body_sha256=digest, parts=parts
-        )
-        self._sign(statement, debit, "reply")
+        self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
 
     def send(self, view: ReleaseDetails, kind: MessageKind, permit: Callable[[], None]) -> bool:
         """Send what was made, where the coordinator does not show it; whether everybody's is there.
@@ -145,20 +141,27 @@ class Exchanges:
         return {party.name for party in view.parties} == set(shown)
 
     def open(
-        self, exchange: Exchange, replies: Mapping[str, Envelope], largest: Callable[[str], int]
+        self, exchange: Exchange, view: ReleaseDetails, largest: Callable[[str], int]
     ) -> Mapping[str, NDArray[np.int64]]:
         """What every party after this one replied, by its name; `largest` is what one can honestly cause.
+
+        Columns are those that this party has replied to: `documents.transcript` was taken of them.
 
         Raises:
             ExchangeError: what was received is not what its party signed.
             DeviationError: it is, and is no reply of an honest party.
         """
-        release, name, rows, opened = exchange.spec.digest, self.identity.name, self.rows(exchange), {}
-        for evaluator in exchange.evaluators(name):
-            statement = open_reply_statement(exchange, replies[evaluator], evaluator).document
-            pieces = self.client.reply(release, evaluator, name, size=exchange.part_size(name, evaluator))
-            received = Received(pieces, sender=evaluator, signed=statement.parts[name])
-            opened[evaluator] = rows.open(evaluator, received, largest=largest(evaluator))
+        name, rows, opened = self.identity.name, self.rows(exchange), {}
+        with ExitStack() as held:
+            sent = self._columns(held, exchange, view.signed("columns")) if exchange.proved else {}
+            for evaluator in exchange.evaluators(name):
+                statement = open_reply_statement(exchange, view.signed("reply")[evaluator], evaluator).document
+                size = exchange.reply_size(evaluator)
+                whole = self._receive(held, exchange, "reply", evaluator, signed=statement.body_sha256, size=size)
+                reply = Reply(exchange, evaluator, whole)
+                if exchange.proved:
+                    verify_reply(reply, sent)
+                opened[evaluator] = rows.open(reply, largest=largest(evaluator))
         faults.reach("party.opened")
         return opened
 
@@ -169,10 +172,32 @@ class Exchanges:
     def _rows(self, exchange: Exchange, secret: bytes) -> KeptRows:
         return KeptRows(exchange, self.identity.name, self.files.file(exchange.spec.digest, "rows"), secret)
 
-    def _receive_columns(self, exchange: Exchange, envelope: Envelope, owner: str) -> Received:
-        statement = open_columns(exchange, envelope, owner).document
-        pieces = self.client.columns(exchange.spec.digest, owner, size=exchange.columns_size(owner))
-        return Received(pieces, sender=owner, signed=statement.body_sha256)
+    def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
+        """The columns that this party works with, its own too, as files in memory while they are held."""
+        name, found = self.identity.name, {}
+        for party in exchange.parties if exchange.proved else (*exchange.owners(name), name):
+            signed = open_columns(exchange, shown[party], party).document.body_sha256
+            size = exchange.columns_size(party)
+            found[party] = Columns(
+                exchange, party, self._receive(held, exchange, "columns", party, signed=signed, size=size)
+            )
+        return found
+
+    def _receive(
+        self, held: ExitStack, exchange: Exchange, kind: MessageKind, sender: str, *, signed: str, size: int
+    ) -> Stored:
+        """A message as its sender signed it: fetched where it is not on the disk yet."""
+        release = exchange.spec.digest
+        place = kind if sender == self.identity.name else f"{kind}.{sender}"
+        if not self.files.has(release, place, signed):
+            if sender == self.identity.name:
+                raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the party's home.")
+            digest = self.files.put(release, place, self.client.message(release, sender, kind=kind, size=size))
+            if digest != signed:
+                self.files.file(release, place).unlink()
+                raise ExchangeError(f"what {sender} sent was altered", remedy="It is fetched again.")
+            faults.reach(f"party.{kind}.fetched")
+        return self.files.view(held, release, place, sender=sender, size=size)
 
     def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit, kind: MessageKind) -> None:
         envelope = seal(statement, kind=kind, key=self.identity.signing_key)

@@ -15,6 +15,7 @@ from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpe
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.registry import MECHANISMS
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
 
@@ -29,11 +30,11 @@ class AutoApproval(Settings):
 
     Attributes:
         proposer: a key's fingerprint, or "*" for any: what all proposers have cost counts then, whoever they were.
-        mechanisms: the kinds it is about; those that ask for more trust only where they are named.
+        mechanisms: the kinds it is about; never releases whose bounds are trusted.
     """
 
     proposer: str
-    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm"})
+    mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
     max_rho: Annotated[float, Field(gt=0)]
 
 
@@ -97,13 +98,15 @@ class Policy(Settings):
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
         max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
+        trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
         max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
         regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
     """
 
-    mechanisms: frozenset[MechanismName] = frozenset({"rmgm", "dgm"})  # what asks for more trust is named by a person
+    mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
+    trusted_bounds: bool = False
     adjacencies: frozenset[Adjacency | Literal["add_remove"]] = frozenset({*Adjacency, "add_remove"})
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -195,10 +198,13 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
     )
 
 
-def approves_itself(
-    policy: Policy, *, mechanism: MechanismName, proposer: str, plan: BlockPlan, charged: Mapping[str, Rho]
-) -> bool:
-    """Whether a proposal without findings is approved without a person.
+def asks_trust(spec: ReleaseSpec) -> bool:
+    """Whether other members' bounds are trusted."""
+    return spec.interactive and spec.bounds != "proved"
+
+
+def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, charged: Mapping[str, Rho]) -> bool:
+    """Whether a proposal without findings is approved without a person: never where others' bounds are trusted.
 
     `charged` is what releases have cost or reserved so far, by the fingerprints of their proposers.
     """
@@ -206,8 +212,8 @@ def approves_itself(
     def total(rule: AutoApproval) -> Rho:
         return sum((rho for key, rho in charged.items() if rule.proposer in {_EVERY_OTHER, key}), start=plan.charge)
 
-    rules = (rule for rule in policy.auto_approve if mechanism in rule.mechanisms)
-    return any(rule.proposer in {_EVERY_OTHER, proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
+    rules = () if asks_trust(spec) else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
+    return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
 
 
 def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
@@ -225,6 +231,11 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
     epsilon = max(spec.epsilon, plan.charge.epsilon(spec.delta))
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
+        (
+            "trusted_bounds",
+            policy.trusted_bounds or not asks_trust(spec),
+            "other members are trusted to keep their rows within bounds; propose it with bounds: proved",
+        ),
         ("adjacencies", spec.adjacency in policy.adjacencies, f"adjacency {spec.adjacency} is not allowed"),
         (
             "max_epsilon",

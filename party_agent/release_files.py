@@ -1,16 +1,21 @@
 """What a release keeps on disk: its privatised block, some days beyond publication, and what its exchange needs.
 
-An exchange needs a secret, the party's rows encrypted under it, and what was sent, as it was sent.
+An exchange needs a secret, the party's rows encrypted under it, and messages, its own and others', as they were sent.
 """
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import file_digest, sha256
+from mmap import ACCESS_READ, mmap
+from os import fstat
 from pathlib import Path
 
 from commingle.party_agent.errors import LostError
+from commingle.shared.documents.errors import DeviationError
+from commingle.shared.mechanisms.moments.exchange.messages import Stored
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 
@@ -93,6 +98,21 @@ class ExchangeFiles:
                 return file_digest(file, "sha256").hexdigest() == digest
         except FileNotFoundError:
             return False
+
+    def view(self, held: ExitStack, release: str, kind: str, *, sender: str, size: int) -> Stored:
+        """A message of this size, read from its file as it is needed, until what holds it is closed.
+
+        Raises:
+            DeviationError: its sender signed one of another size.
+        """
+        file = held.enter_context(self.file(release, kind).open("rb"))
+        if fstat(file.fileno()).st_size != size:
+            raise DeviationError(sender, "it has another length")
+        if not size:
+            return b""
+        whole = memoryview(held.enter_context(mmap(file.fileno(), 0, access=ACCESS_READ)))
+        held.callback(whole.release)
+        return whole
 
     def file(self, release: str, kind: str) -> Path:
         """Where rows and messages are, once they are."""

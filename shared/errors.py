@@ -5,6 +5,7 @@ CommingleError                  a fault with a stable code, a message for people
 ├── MissingExtraError           an optional library is not installed
 ├── shared.dp.errors            PrivacyError and what derives from it
 ├── shared.ring.errors          RingError and what derives from it
+├── shared.proving.errors       ProvingError and what derives from it
 ├── shared.documents.errors     ProtocolError and what derives from it
 ├── shared.planning.errors      PlanningError
 ├── shared.estimation.errors    EstimationError and what derives from it

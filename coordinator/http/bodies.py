@@ -1,8 +1,8 @@
 """Reading request bodies within limits, and sending files."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Any, BinaryIO
 
@@ -104,9 +104,7 @@ def takes(model: type[WireModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def pieces_of(file: BinaryIO, size: int = sys.maxsize) -> Iterator[bytes]:
-    """A file from where it stands, to its end or so many bytes, a piece at a time; closed at the end."""
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """A file from where it stands, a piece at a time; closed at the end."""
     with file:
-        while piece := file.read(min(_PIECE, size)):
-            size -= len(piece)
-            yield piece
+        yield from iter(partial(file.read, _PIECE), b"")

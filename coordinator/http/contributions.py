@@ -1,6 +1,5 @@
 """Endpoints of a party's contribution to a release: the exchange, where there is one, and its block."""
 
-import sys
 from functools import partial
 from typing import Annotated, Any, BinaryIO
 
@@ -9,13 +8,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.exchanges import (
-    Kind,
-    expect_message,
-    open_columns_body,
-    open_reply_part,
-    store_message,
-)
+from commingle.coordinator.exchanges import Kind, expect_message, open_message, store_message
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import pieces_of
 from commingle.coordinator.http.operations import CoordinatorMetrics
@@ -49,24 +42,24 @@ def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter
     )
     def fetch_columns(release: str, party: str) -> Response:
         """A party's encrypted columns, for the parties of the release only."""
-        return _as_octets(open_columns_body(coordinator, release, party))
+        return _as_octets(open_message(coordinator, release, party, kind="columns"))
 
     @router.get(
-        "/{release}/replies/{evaluator}/{party}",
+        "/{release}/replies/{party}",
         response_class=Response,
         responses={200: {"content": _binary(_OCTETS)}},
-        dependencies=[Depends(auth.party)],
+        dependencies=[Depends(auth.member)],
     )
-    def fetch_reply(release: str, evaluator: str, party: str) -> Response:
-        """What an evaluator replied to the columns of a party, for that party only."""
-        return _as_octets(*open_reply_part(coordinator, release, evaluator, party))
+    def fetch_reply(release: str, party: str) -> Response:
+        """What a party replied to the columns of those before it, for the parties of the release only."""
+        return _as_octets(open_message(coordinator, release, party, kind="reply"))
 
     _add_uploads(router, coordinator, auth)
     return router
 
 
-def _as_octets(file: BinaryIO, size: int = sys.maxsize) -> Response:
-    return StreamingResponse(pieces_of(file, size), media_type=_OCTETS, headers={"Cache-Control": "no-store"})
+def _as_octets(file: BinaryIO) -> Response:
+    return StreamingResponse(pieces_of(file), media_type=_OCTETS, headers={"Cache-Control": "no-store"})
 
 
 def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:

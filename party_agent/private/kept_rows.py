@@ -1,11 +1,12 @@
 """A party's bounded rows while the exchange of a release runs: on its own disk, and never leaving in the clear.
 
 Adversary: all other parties and the coordinator together. They get the rows encrypted under a key of this release, and
-replies in which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md).
+replies in which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md),
+and proofs of both that tell nothing else (docs/proofs/proved-bounds.md).
 On the disk they are encrypted under a key beside them: who reads both reads rows, and once the key is removed nobody.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
-from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.ring.randomness import SEED_BYTES, Entropy
@@ -70,23 +72,22 @@ class KeptRows:
         return rows[start - first : stop - first].astype(np.int16, copy=False)
 
     def encrypted(self, entropy: Entropy) -> Iterator[bytes]:
-        """What all parties after this one are sent. Made once."""
+        """What this party sends to all (`products.encrypted_columns`). Made once."""
         return encrypted_columns(self.exchange, party=self.party, seed=self._key("ring"), rows=self, entropy=entropy)
 
-    def reply(self, owner: str, received: Received, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
-        """What an owner before this party is replied (`products.reply_part`). Made once."""
-        return reply_part(self.exchange, owner=owner, received=received, rows=self, noise=noise, entropy=entropy)
+    def reply(
+        self,
+        own: Columns,
+        owners: Mapping[str, Columns],
+        noise: Callable[[str], NDArray[np.int64]],
+        entropy: Entropy,
+    ) -> Iterator[bytes]:
+        """What this party replies to those before it (`products.reply_pieces`). Made once."""
+        return reply_pieces(own, owners, seed=self._key("ring"), rows=self, noise=noise, entropy=entropy)
 
-    def open(self, evaluator: str, received: Received, *, largest: int) -> NDArray[np.int64]:
-        """What a party after this one replied (`products.open_part`)."""
-        return open_part(
-            self.exchange,
-            owner=self.party,
-            evaluator=evaluator,
-            seed=self._key("ring"),
-            received=received,
-            largest=largest,
-        )
+    def open(self, reply: Reply, *, largest: int) -> NDArray[np.int64]:
+        """What a party after this one replied to it (`products.open_part`)."""
+        return open_part(reply, owner=self.party, seed=self._key("ring"), largest=largest)
 
     def moments(self) -> NDArray[np.int64]:
         """This party's own (`submission.own_moments`), without noise: secret."""

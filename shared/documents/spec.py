@@ -42,6 +42,7 @@ def _known(name: str) -> str:
 MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISMS)})]
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
+Bounds = Literal["proved", "trusted"]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -96,6 +97,8 @@ class ReleaseSpec(WireModel):
 
     Attributes:
         id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
+        bounds: where parties exchange, whether each proves that it keeps its rows within bounds and follows the
+            exchange, or is trusted to; left out, it is trusted.
     """
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
@@ -117,6 +120,7 @@ class ReleaseSpec(WireModel):
     n: Annotated[Count, Field(ge=2)]
     parties: Annotated[tuple[PartySpec, ...], Field(min_length=1, max_length=MAX_PARTIES)]
     proposer: Digest
+    bounds: Annotated[Bounds | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

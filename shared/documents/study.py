@@ -15,6 +15,7 @@ from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
     MAX_COLUMNS,
     MAX_PARTIES,
+    Bounds,
     FirstStageShare,
     MechanismName,
     PartySpec,
@@ -53,6 +54,7 @@ class Study(WireModel):
 
     Attributes:
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
+        bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
     """
 
     study: Title
@@ -65,6 +67,7 @@ class Study(WireModel):
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     n: Annotated[Count, Field(ge=2)]
     lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
+    bounds: Annotated[Bounds | None, LEFT_OUT] = None
     parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
 
     @property
@@ -119,6 +122,7 @@ def build_spec(
             n=study.n,
             parties=tuple(_party(party, study, members[party.name]) for party in study.parties),
             proposer=proposer,
+            bounds=study.bounds or ("proved" if mechanism_of(study).interactive else None),
         )
     except ValidationError as error:
         raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None

@@ -51,13 +51,7 @@ def advice(points: Sequence[Point]) -> str:
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
     trust = mechanism_of(best).trust
-    if trust == TRUST_NOBODY or not best.useful:
-        return said
-    other = _most([p for p in points if mechanism_of(p).trust == TRUST_NOBODY])
-    best_other = (
-        f"{other.mechanism} suits best: expected {_r_squared(other)}" if other.useful else "none is useful here"
-    )
-    return f"{said} It asks for trust that the others do not: {trust} Without that trust {best_other}."
+    return said if trust == TRUST_NOBODY or not best.useful else f"{said} {trust}"
 
 
 def _most(points: Sequence[Point]) -> Point:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
 from commingle.shared.dp.noise import Sampler
@@ -105,7 +105,7 @@ class Mechanism(ABC):
         sketched: whether its spec has a k.
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
-        trust: whom a party relies on besides itself, sentences of the manifest.
+        trust: whom a party relies on besides itself, sentences of the manifest; `trust_of` where it depends on more.
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
             chosen by measuring (`benchmarks.stages`).
         radius: where mapped rows are cut.
@@ -126,9 +126,16 @@ class Mechanism(ABC):
     fit_address: ClassVar[str]
     planner_address: ClassVar[str]
 
+    def trust_of(self, bounds: Bounds | None) -> str:
+        """Whom a party relies on in releases whose bounds are proved, or not."""
+        del bounds
+        return self.trust
+
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
         found = []
+        if spec.bounds is not None and not self.interactive:
+            found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
         if spec.k is not None and not self.sketched:
             found.append(f"k belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
         if spec.fraction_bits != self.fraction_bits:

@@ -108,7 +108,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
-        trust=mechanism.trust,
+        trust=mechanism.trust_of(spec.bounds),
         per_party=tuple(
             PartyLoss(party=p.party, loss=scoped(p.loss, p.charge), first_stage=first_stage(p)) for p in plans
         ),

@@ -263,7 +263,7 @@ def _findings(
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
         *(f"{who} signed the sums by which its columns are undone" for who in scaled),
-        *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust),
+        *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust_of(spec.document.bounds)),
     )
 
 

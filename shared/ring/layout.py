@@ -96,6 +96,11 @@ class Layout:
         return self.parameters.kept, self.groups * self.parameters.degree + self.columns
 
     @property
+    def whole_reply_shape(self) -> tuple[int, int]:
+        """(primes, words) of the same before primes are dropped."""
+        return len(self.parameters.primes), self.groups * self.parameters.degree + self.columns
+
+    @property
     def places(self) -> tuple[int, ...]:
         """The coefficients of a group's product that hold inner products, for each column of the group."""
         return tuple(self.stripe_rows * (a + 1) - 1 for a in range(self.width))

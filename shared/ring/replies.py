@@ -6,6 +6,7 @@ dropped. Of the first half only the coefficients that hold inner products are se
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,43 @@ from commingle.shared.ring.residues import (
 )
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class HiddenSums:
+    """One column of the evaluator's sums, hidden and not yet rounded, and what was drawn for it. Its repr says nothing.
+
+    Attributes:
+        second: second halves, (primes, groups, N).
+        first: numbers modulo q, one for each of the owner's columns.
+        blind: the secret of the fresh encryption of zero, (groups, N).
+        error: its errors, (groups, N).
+        floods: one for each number.
+        noise: the evaluator's, for each number.
+    """
+
+    second: Residues = field(repr=False)
+    first: list[int] = field(repr=False)
+    blind: NDArray[np.int64] = field(repr=False)
+    error: NDArray[np.int64] = field(repr=False)
+    floods: list[int] = field(repr=False)
+    noise: list[int] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return "HiddenSums(…)"
+
+
 def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
     """The reply, column by column of the evaluator, each of `Layout.reply_shape`. Made once, and stored.
+
+    Args and errors are those of `hide_sums`.
+    """
+    hidden = hide_sums(found, public_key, noise, entropy)
+    return (_rounded(found.layout, column.second, column.first) for column in hidden)
+
+
+def hide_sums(
+    found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy
+) -> Iterator[HiddenSums]:
+    """What a reply is made of, column by column of the evaluator: rounded in `make_reply`, whole where it is proved.
 
     Args:
         found: with all blocks added.
@@ -49,35 +85,60 @@ def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64]
     first, second = found.take()
     primes = np.array(ring.primes, np.uint64)[:, None, None]
     return (
-        _reply_column(
+        _hidden(
             layout,
             key,
             first=first[:, :, b],
             second=(second[:, :, b] % primes).astype(np.uint32),
-            noise=noise[:, b],
+            noise=noise[:, b].tolist(),
             entropy=entropy,
         )
         for b in range(found.columns)
     )
 
 
-def _reply_column(
-    layout: Layout, key: Residues, *, first: Residues, second: Residues, noise: NDArray[np.int64], entropy: Entropy
-) -> bytes:
+def _hidden(
+    layout: Layout, key: Residues, *, first: Residues, second: Residues, noise: list[int], entropy: Entropy
+) -> HiddenSums:
     """One column: first halves at its places, second halves in slots; key is the hashed and the owner's half."""
     ring, primes = layout.parameters, layout.parameters.primes
     blind = ternary(layout.groups * ring.degree, entropy).reshape(layout.groups, ring.degree)
     blind_slots = to_slots(residues(blind, primes), primes)
-    error = residues(errors(blind.shape, ring.error_bound, entropy), primes)
+    error = errors(blind.shape, ring.error_bound, entropy)
     fresh = sums(second, products(key[:, :1], blind_slots, primes), primes)
-    second = sums(to_coefficients(fresh, primes), error, primes)
+    second = sums(to_coefficients(fresh, primes), residues(error, primes), primes)
     zero = _at_places(layout, to_coefficients(products(key[:, 1:], blind_slots, primes), primes))
     hidden = integers(sums(first, zero, primes), primes)
-    flooded = [
-        (word + flood + ring.delta * int(drawn)) % ring.modulus
-        for word, flood, drawn in zip(hidden, floods(len(hidden), ring.flood_bits, entropy), noise, strict=True)
+    drawn = floods(len(hidden), ring.flood_bits, entropy)
+    numbers = [
+        (word + flood + ring.delta * number) % ring.modulus
+        for word, flood, number in zip(hidden, drawn, noise, strict=True)
     ]
-    return format_residues(np.hstack([_flat(divide(second, primes, ring.kept)), _switched(layout, flooded)]))
+    return HiddenSums(second, numbers, blind, error, drawn, noise)
+
+
+def whole_reply(layout: Layout, hidden: HiddenSums) -> bytes:
+    """One column before primes are dropped, of `Layout.whole_reply_shape`: what proofs speak of."""
+    primes = layout.parameters.primes
+    numbers = np.array([[number % prime for number in hidden.first] for prime in primes], np.uint32)
+    return format_residues(np.hstack([_flat(hidden.second), numbers]))
+
+
+def round_reply(layout: Layout, whole: bytes) -> bytes:
+    """The reply that a whole one is before it is rounded: anybody drops the primes.
+
+    Raises:
+        CiphertextError: not residues of this size.
+    """
+    primes = layout.parameters.primes
+    words = parse_residues(whole, layout.whole_reply_shape, primes)
+    second = words[:, : -layout.columns].reshape(len(primes), layout.groups, -1)
+    return _rounded(layout, second, integers(words[:, -layout.columns :], primes))
+
+
+def _rounded(layout: Layout, second: Residues, first: list[int]) -> bytes:
+    ring = layout.parameters
+    return format_residues(np.hstack([_flat(divide(second, ring.primes, ring.kept)), _switched(layout, first)]))
 
 
 def open_reply(key: SecretKey, layout: Layout, received: bytes, *, largest: int) -> NDArray[np.int64]:

@@ -8,7 +8,8 @@ from benchmarks.fuzz_targets import targets
 
 NAMES = {
     *("attributes", "block", "documents", "envelope", "manifest", "matrix", "moments", "request", "spec", "study"),
-    *("answers", "ciphertexts", "columns", "part of a reply", "reply", "submission"),
+    *("answers", "body of a reply", "ciphertexts", "columns", "reply", "submission"),
+    *("proved columns", "proved reply"),
     *("manifest of moments", "noisy moments", "regression asked", "regression shown"),
 }
 

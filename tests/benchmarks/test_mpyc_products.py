@@ -29,5 +29,6 @@ def test_exchange_gives_exact_products_and_counts_what_goes_up_and_down() -> Non
     np.testing.assert_array_equal(exchanging.products(matrices), whole.T @ whole)
     key, stripes = 5 * 8192 * 4, 2  # of 2730 rows each
     ciphertexts, part = key * (1 + stripes), 3 * (8192 + columns) * 4 * columns
-    assert exchanging.bytes_sent == (3 + 2) * ciphertexts + 2 * 3 * part
+    # the replies have one part and two, and go up once and whole to each party before
+    assert exchanging.bytes_sent == (3 + 2) * ciphertexts + (1 * 2 + 2 * 3) * part
     assert sum(map(len, exchanging.bodies.values())) == 2 * ciphertexts

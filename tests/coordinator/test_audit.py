@@ -14,7 +14,9 @@ from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import Approval, SignedDocument
+from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.release.audit import (
     CoordinatorAudit,
     CoordinatorHistory,
@@ -81,9 +83,11 @@ def test_event_changed_in_the_database_is_noticed(hub: Hub, parties: tuple[Hones
         export_audit(hub.coordinator)
 
 
-def exchanged(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
+def exchanged(
+    hub: Hub, parties: tuple[Honest, Honest], bounds: Bounds = "trusted"
+) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
     """A published moments release, and the coordinator's export."""
-    exchanging = approved(hub, parties)
+    exchanging = approved(hub, parties, bounds=bounds)
     exchanging.upload_all()
     _, release, manifest = publication(hub, exchanging.proposed)
     return release, manifest, verify_coordinator_audit(encode(export_audit(hub.coordinator)))
@@ -110,6 +114,18 @@ def test_history_confirms_an_exchange_with_one_message_of_each_kind_by_each_part
         else:
             with pytest.raises(VerificationError, match=f"does not hold one {kind} by each party"):
                 confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+    release, manifest, history = exchanged(hub, parties, "proved")
+    assert release.manifest.privacy.trust == TRUST_PROVED
+    assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
+    kinds = [event.kind for event in history.events if event.release == release.release]
+    assert (kinds.count("columns"), kinds.count("reply")) == (2, 2)
+    for kind in ("columns", "reply"):
+        silent = with_events(history, kind, "registry", lambda _: [])
+        with pytest.raises(VerificationError, match=f"does not hold one {kind} by each party"):
+            confirm_by_coordinator(silent, release, manifest=manifest)
 
 
 @pytest.mark.parametrize("kind", ["columns", "reply"])

@@ -18,7 +18,10 @@ from commingle.coordinator.members import revoke
 from commingle.shared.documents.errors import DeviationError
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.mechanisms.moments.allocation import scales
-from commingle.shared.mechanisms.moments.block import open_matrix
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, largest_opening, open_matrix
+from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement
+from commingle.shared.mechanisms.moments.exchange.messages import Reply
+from commingle.shared.mechanisms.moments.exchange.products import open_part
 from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.plan import plan_block
@@ -57,8 +60,14 @@ def due(exchanging: Exchanging, kind: Kind) -> tuple[Honest, Message]:
     return sender, exchanging.make(kind, sender)
 
 
-def of_three(hub: Hub, parties: Parties) -> Exchanging:
-    return approved(hub, [*parties, hub.enrolled("lab")])
+class ReplyInParts(ReplyStatement):
+    """As it was signed when each owner was sent a part of its own."""
+
+    parts: dict[str, str]
+
+
+def of_three(hub: Hub, parties: Parties, **changes: str) -> Exchanging:
+    return approved(hub, [*parties, hub.enrolled("lab")], **changes)
 
 
 def fetched(exchanging: Exchanging, kind: Kind) -> httpx.Response:
@@ -66,7 +75,7 @@ def fetched(exchanging: Exchanging, kind: Kind) -> httpx.Response:
     clinic, registry = (party.name for party in exchanging.parties)
     if kind == "columns":
         return exchanging.get("columns", clinic, by=registry)
-    return exchanging.get("replies", registry, clinic, by=clinic)
+    return exchanging.get("replies", registry, by=clinic)
 
 
 @contextmanager
@@ -78,11 +87,12 @@ def armed(strike: faults.Strike) -> Iterator[None]:
         faults.arm(lambda _: None)
 
 
+@pytest.mark.parametrize(("bounds", "trust"), [("trusted", TRUST_MOMENTS), ("proved", TRUST_PROVED)])
 @pytest.mark.parametrize("of", [2, 3])
 def test_moments_release_is_published_with_the_second_moments_of_the_rows(
-    hub: Hub, parties: Parties, exchanging: Exchanging, tmp_path: Path, of: int
+    hub: Hub, parties: Parties, tmp_path: Path, *, of: int, bounds: str, trust: str
 ) -> None:
-    exchanging = exchanging if of == 2 else of_three(hub, parties)
+    exchanging = (approved if of == 2 else of_three)(hub, parties, bounds=bounds)
     exchanging.upload_all()
     hub.publisher.run_once()
     proposed = exchanging.proposed
@@ -90,6 +100,7 @@ def test_moments_release_is_published_with_the_second_moments_of_the_rows(
         hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
     )
     published = verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint)
+    assert published.manifest.privacy.trust == trust
     exact = exact_moments(proposed, exchanging.parties)
     noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, matrix)) - exact
     assert published.moments.entry_variance is not None
@@ -108,7 +119,7 @@ def test_moments_release_is_published_with_the_second_moments_of_the_rows(
     hub.publisher.run_once()
     assert kept(tmp_path) == []
     assert problem(exchanging.get("columns", "clinic", by="registry")) == (409, "not-sent")
-    assert problem(exchanging.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "registry", by="clinic")) == (409, "not-sent")
 
 
 def test_release_view_tells_how_far_an_exchange_is(hub: Hub, parties: Parties) -> None:
@@ -192,11 +203,57 @@ def test_message_of_another_size_under_a_fitting_signature_is_refused(
 ) -> None:
     sender, made = due(exchanging, kind)
     body = bytes(len(made.body) + more)
-    digest = sha256(body).hexdigest()
-    changes = {"body_sha256": digest} | ({"parts": {"clinic": digest}} if kind == "reply" else {})
-    wrong = message(made.statement, body, sender.key, **changes)
+    wrong = message(made.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
     assert problem(exchanging.send(sender.name, wrong)) == ((413, "too-large") if more > 0 else (422, "exchange"))
     assert kind not in hub.kinds(exchanging.proposed)
+
+
+@each_kind
+def test_proved_message_has_the_size_of_its_parts_and_proofs_and_no_other(
+    hub: Hub, parties: Parties, kind: Kind
+) -> None:
+    exchanging, trusted = (approved(hub, parties, bounds=bounds) for bounds in ("proved", "trusted"))
+    sender, made = due(exchanging, kind)
+    sizes: dict[Kind, Callable[[Exchanging, str], int]] = {
+        "columns": lambda of, name: of.exchange.columns_size(name),
+        "reply": lambda of, name: of.exchange.reply_size(name),
+    }
+    assert len(made.body) == sizes[kind](exchanging, sender.name) > sizes[kind](trusted, sender.name) > 0
+    for body, wanted in ((made.body[:-1], (422, "exchange")), (made.body + b"\0", (413, "too-large"))):
+        wrong = message(made.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
+        assert problem(exchanging.send(sender.name, wrong)) == wanted
+    assert exchanging.send(sender.name, made).status_code == 201
+
+
+def test_last_party_proves_its_columns_though_nobody_multiplies_them(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    exchanging = approved(hub, parties, bounds="proved")
+    exchanging.send_all("columns")
+    assert exchanging.exchange.evaluators("registry") == ()
+    assert len(exchanging.sent["columns", "registry"].body) == exchanging.exchange.columns_size("registry") > 0
+    assert exchanging.received_columns(by="clinic", of=["registry"]).keys() == {"registry"}
+    assert exchanging.make("reply", clinic).body == b""
+    empty = message(exchanging.columns(registry).statement, b"", registry.key, body_sha256=sha256(b"").hexdigest())
+    assert problem(exchanging.send("registry", empty)) == (409, "other-bytes")
+
+
+@each_kind
+def test_proof_that_fails_is_passed_on_and_its_reader_names_who_signed_it(
+    hub: Hub, parties: Parties, kind: Kind
+) -> None:
+    """The coordinator checks sizes and signatures only: proofs are for the parties, who do not trust it."""
+    exchanging = approved(hub, parties, bounds="proved")
+    sender, honest = due(exchanging, kind)
+    body = honest.body[:-1] + bytes([honest.body[-1] ^ 1])  # proofs come last
+    made = message(honest.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
+    assert exchanging.send(sender.name, made).status_code == 201
+    reading: dict[Kind, Callable[[], object]] = {
+        "columns": lambda: exchanging.received_columns(by="registry", of=["clinic"]),
+        "reply": lambda: exchanging.opened(parties[0], "registry"),
+    }
+    with pytest.raises(DeviationError) as caught:
+        reading[kind]()
+    assert caught.value.party == sender.name
 
 
 def test_residues_that_are_none_are_passed_on_and_their_reader_names_who_signed_them(
@@ -208,8 +265,9 @@ def test_residues_that_are_none_are_passed_on_and_their_reader_names_who_signed_
     made = message(honest.statement, unreduced, clinic.key, body_sha256=sha256(unreduced).hexdigest())
     assert exchanging.send("clinic", made).status_code == 201
     assert exchanging.get("columns", "clinic", by="registry").content == unreduced
+    exchanging.send_of("columns", registry)
     with pytest.raises(DeviationError) as caught:
-        exchanging.part(registry, "clinic")
+        exchanging.reply_body(registry)
     assert caught.value.party == "clinic"
 
 
@@ -222,32 +280,34 @@ def test_reply_that_is_none_is_passed_on_and_its_reader_names_who_signed_it(
     size = len(honest.body) // 4
     random = np.random.default_rng(0).integers(0, 2**31 - 2**20, size, np.uint32).astype("<u4").tobytes()
     body = random if reduced else b"\xff" * len(honest.body)  # residues open to anything at all; these are none
-    digest = sha256(body).hexdigest()
-    made = message(honest.statement, body, registry.key, body_sha256=digest, parts={"clinic": digest})
+    made = message(honest.statement, body, registry.key, body_sha256=sha256(body).hexdigest())
     assert exchanging.send("registry", made).status_code == 201
     with pytest.raises(DeviationError) as caught:
         exchanging.opened(clinic, "registry")
     assert caught.value.party == "registry"
 
 
-def test_reply_whose_parts_are_not_those_that_were_signed_is_refused(hub: Hub, parties: Parties) -> None:
+def test_reply_whose_parts_are_not_where_they_were_signed_is_refused(hub: Hub, parties: Parties) -> None:
     exchanging = of_three(hub, parties)
     lab = exchanging.parties[2]
     exchanging.send_all("columns")
-    made = exchanging.reply(lab)
-    first, second = (sha256(exchanging.part(lab, name)).hexdigest() for name in ("clinic", "registry"))
-    right = made.reply.parts
-    assert right.keys() == {"clinic", "registry"}
-    swapped = {"clinic": right["registry"], "registry": right["clinic"]}
-    for parts in (swapped, {**right, "registry": second}, {**right, "clinic": first}, dict.fromkeys(right, ZEROS)):
-        wrong = message(made.statement, made.body, lab.key, parts=parts)
-        assert problem(exchanging.send("lab", wrong)) == (422, "exchange")
-    nobody: dict[str, str] = {}
-    for parts in (nobody, {"clinic": right["clinic"]}, {**right, "lab": ZEROS}, {**right, "nobody": ZEROS}):
-        wrong = message(made.statement, made.body, lab.key, parts=parts)
-        assert problem(exchanging.send("lab", wrong)) == (422, "document")
+    made, another = exchanging.reply(lab), exchanging.reply_body(lab)
+    cut = exchanging.exchange.part_size("clinic", "lab")
+    assert 0 < cut < len(made.body) == len(another)
+    first, second = made.body[:cut], made.body[cut:]
+    for body in (second + first, first + another[cut:], another[:cut] + second, another):
+        assert problem(exchanging.send("lab", made, body)) == (422, "exchange")
     assert "reply" not in hub.kinds(exchanging.proposed)
     assert exchanging.send("lab", made).status_code == 201
+
+
+def test_reply_as_an_earlier_version_signed_it_is_refused(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
+    registry = parties[1]
+    _, made = due(exchanging, "reply")
+    said = made.statement.model_dump() | {"parts": {"clinic": made.statement.body_sha256}}
+    earlier = message(ReplyInParts.model_validate(said), made.body, registry.key)
+    assert problem(exchanging.send("registry", earlier)) == (422, "document")
+    assert "reply" not in hub.kinds(exchanging.proposed)
 
 
 def test_columns_by_another_key_or_party_or_about_something_else_are_refused(
@@ -316,7 +376,7 @@ def test_message_in_a_release_without_an_exchange_or_before_its_approval_is_refu
     assert problem(without.send(sender.name, made)) == (422, "exchange")
     for other in (proposed, without):
         assert problem(other.get("columns", "clinic", by="registry")) == (409, "not-sent")
-        assert problem(other.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
+        assert problem(other.get("replies", "registry", by="clinic")) == (409, "not-sent")
 
 
 @each_kind
@@ -354,27 +414,35 @@ def test_columns_are_for_the_parties_of_their_release_only(hub: Hub, parties: Pa
     assert problem(exchanging.get("columns", "nobody", by="clinic")) == (404, "unknown")
 
 
-def test_part_of_a_reply_is_for_the_owner_of_its_columns_only(hub: Hub, parties: Parties) -> None:
+def test_replies_are_for_the_parties_of_their_release_only(hub: Hub, parties: Parties) -> None:
+    """Whole for each of them: a reply is proved as one, and opens to its owners' keys only."""
     exchanging = of_three(hub, parties)
     exchanging.send_all("columns")
-    lab = exchanging.parties[2]
-    assert problem(exchanging.get("replies", "lab", "clinic", by="clinic")) == (409, "not-sent")
+    lab, stranger = exchanging.parties[2], hub.enrolled("hospice")
+    assert problem(exchanging.get("replies", "lab", by="clinic")) == (409, "not-sent")
     made = exchanging.send_of("reply", lab)
-    found = [exchanging.get("replies", "lab", name, by=name) for name in ("clinic", "registry")]
-    assert [answer.status_code for answer in found] == [200, 200]
-    assert b"".join(answer.content for answer in found) == made.body
-    right = made.reply.parts
-    assert [sha256(answer.content).hexdigest() for answer in found] == [right["clinic"], right["registry"]]
-    for reader in ("registry", "lab"):
-        assert problem(exchanging.get("replies", "lab", "clinic", by=reader)) == (403, "scope")
-    path = exchanging.path("replies", "lab", "clinic")
+    for reader in exchanging.parties:
+        answer = exchanging.get("replies", "lab", by=reader.name)
+        assert (answer.status_code, answer.content) == (200, made.body)
+    assert problem(exchanging.get("replies", "lab", by=stranger.name)) == (403, "scope")
+    path = exchanging.path("replies", "lab")
     assert problem(hub.http.get(path)) == (401, "request-signature")
     assert problem(hub.http.get(path, auth=hub.auth(hub.key))) == (403, "scope")
-    for name, after in (("clinic", "registry"), ("clinic", "clinic"), ("lab", "lab")):  # it replies to those before it
-        assert problem(exchanging.get("replies", name, after, by=after)) == (409, "not-sent")
-    assert problem(exchanging.get("replies", "nobody", "clinic", by="clinic")) == (404, "unknown")
-    stranger = hub.enrolled("hospice")
-    assert problem(exchanging.get("replies", "lab", stranger.name, by=stranger.name)) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "registry", by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "nobody", by="clinic")) == (404, "unknown")
+
+
+def test_part_of_a_reply_opens_to_the_key_of_its_owner_only(hub: Hub, parties: Parties) -> None:
+    exchanging = of_three(hub, parties)
+    exchanging.send_all("columns")
+    exchanging.send_of("reply", exchanging.parties[2])
+    spec, share = exchanging.proposed.spec, exchanging.proposed.spec.party("lab")
+    largest = largest_opening(spec, share, sigma=plan_block(spec, share).sigma)
+    for reader, owner in (("clinic", "registry"), ("registry", "clinic")):
+        reply = Reply(exchanging.exchange, "lab", exchanging.received("reply", "lab", by=reader))
+        assert open_part(reply, owner=owner, seed=exchanging.seed(owner), largest=largest).any()
+        with pytest.raises(DeviationError):
+            open_part(reply, owner=owner, seed=exchanging.seed(reader), largest=largest)
 
 
 def test_reply_opens_to_the_products_of_the_rows_and_its_noise(hub: Hub, parties: Parties) -> None:
@@ -474,7 +542,7 @@ def test_end_of_a_round_removes_everything_that_was_exchanged(
     assert hub.state(proposed) in {"aborted", "expired"}
     assert kept(tmp_path) == []
     assert problem(exchanging.get("columns", "clinic", by="clinic")) == (409, "not-sent")
-    assert problem(exchanging.get("replies", "registry", "clinic", by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get("replies", "registry", by="clinic")) == (409, "not-sent")
 
 
 @each_kind

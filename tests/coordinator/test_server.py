@@ -15,7 +15,7 @@ import pytest
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner
@@ -79,20 +79,28 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["moments", "dgm"])
+@pytest.mark.parametrize(
+    ("asked_of_study", "told"),
+    [
+        ({"mechanism": "moments"}, TRUST_PROVED),
+        ({"mechanism": "moments", "bounds": "proved"}, TRUST_PROVED),
+        ({"mechanism": "moments", "bounds": "trusted"}, TRUST_MOMENTS),
+        ({"mechanism": "dgm"}, None),
+    ],
+)
 def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
-    command: Command, home: Path, url: str, tmp_path: Path, mechanism: str
+    command: Command, home: Path, url: str, tmp_path: Path, *, asked_of_study: dict[str, str], told: str | None
 ) -> None:
     with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
     study = tmp_path / "study.json"
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
     study.write_text(
-        json.dumps({"study": "s", "mechanism": mechanism, "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked})
+        json.dumps({"study": "s", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked} | asked_of_study)
     )
     code, out, _ = command("propose", study, "--home", home, "--coordinator", url)
     assert code == 0
-    assert (TRUST_MOMENTS in out) == (mechanism == "moments")
+    assert [trust for trust in (TRUST_PROVED, TRUST_MOMENTS) if trust in out] == ([] if told is None else [told])
 
 
 def proposed_from(shown: dict[str, Any]) -> Proposed:

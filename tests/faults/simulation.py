@@ -82,8 +82,10 @@ def _propose(world: World, number: int) -> None:
     names = tuple(sorted(draw.sample(NAMES, draw.choice([2, 2, 3]))))
     by_member = draw.random() < 0.3
     key = world.parties[names[0]].home.identity().signing_key if by_member else world.centre.hub.key
+    mechanism = draw.choice(["rmgm", "rmgm", "dgm", "moments", "moments"])
     spec = world.consortium.spec(
-        mechanism=draw.choice(["rmgm", "rmgm", "dgm", "moments", "moments"]),
+        mechanism=mechanism,
+        bounds="trusted" if mechanism == "moments" and by_member else None,  # which only people approve
         title=f"round {number}",
         names=names,
         proposer=key,

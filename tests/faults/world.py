@@ -118,6 +118,7 @@ class World:
             mechanisms=EVERY_KIND,
             auto_approve=(AutoApproval(proposer=key.fingerprint, mechanisms=EVERY_KIND, max_rho=100),),
             max_epsilon=5,
+            trusted_bounds=True,
         )
         for name in NAMES:
             self.consortium.add(name, policy=automatic, epsilon_cap=self.cap_epsilon)

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
 from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
+from commingle.shared.mechanisms.moments.exchange.messages import Reply
 from commingle.shared.release.block import content_digest, decode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.verification import verify_release
@@ -83,22 +85,25 @@ def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     }
 
 
-def exchange() -> dict[str, Any]:
-    """What happens between the approvals and the blocks of the moments release: of bodies their digests."""
-    made, names = world.exchanged(), world.NAMES
+def exchange(bounds: Bounds) -> dict[str, Any]:
+    """What happens between the approvals and the blocks of a moments release: of bodies their digests."""
+    made, names = world.exchanged(None if bounds == "proved" else bounds), world.NAMES
     terms = made.exchange
     pairs = [(owner, name) for name in names for owner in terms.owners(name)]
+    parts = {(owner, name): b"".join(Reply(terms, name, made.answers[name]).columns(owner)) for owner, name in pairs}
     return {
+        "spec": envelope(terms.spec.envelope),
         "info": terms.info("columns", "clinic", 7).decode(),
         "labels": {name: terms.layout(name).label.hex() for name in names},
+        "bounds": {name: terms.bound(name) for name in names},
         "columns_sizes": {name: terms.columns_size(name) for name in names},
         "columns_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.bodies.items()},
         "columns": {name: envelope(signed) for name, signed in made.columns.items()},
         "columns_of_two_stages": envelope(world.encrypted(terms, "lab", sums=(-(1 << 40), 0, 7, 1 << 62))[1]),
         "columns_set": columns_digest(terms, made.columns),
         "reply_sizes": {name: terms.reply_size(name) for name in names},
-        "part_places": {f"{owner} {name}": list(terms.part_place(owner, name)) for owner, name in pairs},
-        "parts_sha256": {f"{owner} {name}": sha256(made.parts[name][owner]).hexdigest() for owner, name in pairs},
+        "reply_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.answers.items()},
+        "parts_sha256": {f"{owner} {name}": sha256(part).hexdigest() for (owner, name), part in parts.items()},
         "reply_noise": {f"{owner} {name}": integers(world.reply_noise(terms, owner, name)) for owner, name in pairs},
         "replies": {name: envelope(signed) for name, signed in made.replies.items()},
         "opened": {f"{owner} {name}": integers(made.opened[owner][name]) for owner, name in pairs},

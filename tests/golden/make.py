@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 FILES = (
     *(f"release_{mechanism}" for mechanism in world.MECHANISMS),
     "exchange",
+    "exchange_trusted",
     "records",
     "encoding",
     "plans",
@@ -39,7 +40,8 @@ def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
         mechanism = name.removeprefix("release_")
         return {**documents.release(mechanism, drawn), "files": documents.files_of_pyarrow(mechanism, drawn)}
     makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "exchange": documents.exchange,
+        "exchange": lambda: documents.exchange("proved"),
+        "exchange_trusted": lambda: documents.exchange("trusted"),
         "records": lambda: records.everything(drawn),
         "encoding": lambda: {**figures.encoding(), **figures.arithmetic()},
         "plans": figures.plans,

@@ -4,6 +4,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.audit import (
     CoordinatorAudit,
     CoordinatorHistory,
@@ -104,7 +108,7 @@ def test_release_an_earlier_version_published_verifies_and_todays_words_stand_be
     """Before the trust sentence said what a party that breaks its bounds can take; before there was no dealer."""
     frozen, files = earlier(name)
     found = verify_release(*files, trusted_coordinator=world.COORDINATOR.fingerprint)
-    today = mechanism_of(found.spec).trust
+    today = mechanism_of(found.spec).trust_of(found.spec.bounds)
     assert found.manifest.privacy.trust != today
     assert list(found.findings[:-1]) == frozen["findings"]
     assert found.findings[-1].endswith(today)
@@ -181,13 +185,26 @@ def parsed(written: dict[str, str]) -> Envelope:
     )
 
 
-def test_frozen_parts_open_to_products_of_the_rows_and_the_frozen_noise() -> None:
-    frozen, made = load("exchange"), world.exchanged()
+@pytest.mark.parametrize(("name", "bounds"), [("exchange", None), ("exchange_trusted", "trusted")])
+def test_frozen_parts_open_to_products_of_the_rows_and_the_frozen_noise(name: str, bounds: Bounds | None) -> None:
+    frozen, made = load(name), world.exchanged(bounds)
     for pair, opened in frozen["opened"].items():
         owner, evaluator = pair.split()
         noise = np.array([line.split() for line in frozen["reply_noise"][pair]], np.int64)
         products = world.exchanged_by(owner).T @ world.exchanged_by(evaluator)
         assert opened == integers(products + noise) == integers(made.opened[owner][evaluator])
+
+
+def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:
+    """Their bytes are those of the frozen digests: another version that refuses them could not end their release."""
+    made, frozen = world.exchanged(), load("exchange")
+    columns = {name: Columns(made.exchange, name, body) for name, body in made.bodies.items()}
+    assert {name: sha256(body).hexdigest() for name, body in made.bodies.items()} == frozen["columns_bodies_sha256"]
+    assert {name: sha256(body).hexdigest() for name, body in made.answers.items()} == frozen["reply_bodies_sha256"]
+    for name, sent in columns.items():
+        verify_bounds(sent)
+        if made.exchange.owners(name):
+            verify_reply(Reply(made.exchange, name, made.answers[name]), columns)
 
 
 @pytest.mark.parametrize("sentence", ["", TRUST_NOBODY, "Nobody else sees anything."])

@@ -26,7 +26,7 @@ from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import Bounds, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
@@ -47,7 +47,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     columns_digest,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import content_digest, encode_block
@@ -153,7 +154,7 @@ class Charge:
     delta: float = 0.5
 
 
-def study(mechanism: str) -> Study:
+def study(mechanism: str, bounds: Bounds | None = None) -> Study:
     """The lab's rows are whitened where the mechanism takes it; the clinic's are clipped."""
     whiten = mechanism != "moments"
     asked = {
@@ -164,6 +165,7 @@ def study(mechanism: str) -> Study:
         "epsilon": 5000.0,
         "delta": 1e-5,
         "n": N,
+        "bounds": bounds,
         "parties": (
             StudyParty(name="clinic", dataset="patients", attributes=ATTRIBUTES["clinic"], row_norm=1.25),
             StudyParty(
@@ -181,17 +183,16 @@ def study(mechanism: str) -> Study:
 
 
 @cache
-def signed_spec(mechanism: str) -> Verified[ReleaseSpec]:
+def signed_spec(mechanism: str, bounds: Bounds | None = None) -> Verified[ReleaseSpec]:
     """The spec of the study, proposed by the coordinator."""
-    spec = build_spec(
-        study(mechanism), members=MEMBERS, proposer=COORDINATOR.fingerprint, seed=secret(f"seed {mechanism}"), now=NOW
-    )
+    asked, seed = study(mechanism, bounds), secret(f"seed {mechanism}")
+    spec = build_spec(asked, members=MEMBERS, proposer=COORDINATOR.fingerprint, seed=seed, now=NOW)
     return open_spec(seal(spec, kind="spec", key=COORDINATOR), [COORDINATOR.verifying_key])
 
 
-def approvals(mechanism: str) -> dict[str, Envelope]:
+def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelope]:
     """By every party."""
-    spec = signed_spec(mechanism).digest
+    spec = signed_spec(mechanism, bounds).digest
     return {
         name: seal(Approval(spec=spec, party=name, created=NOW, ledger_head=GENESIS), kind="approval", key=key)
         for name, key in KEYS.items()
@@ -222,11 +223,11 @@ def charge(mechanism: str, party: str) -> Charge:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The exchange of the moments release after everybody has replied.
+    """The exchange of a moments release after everybody has replied.
 
     Attributes:
-        bodies, columns: public key and ciphertexts, and the statement of them, by party.
-        parts, replies: by evaluator what it replies to each owner, and the statement of it.
+        bodies, columns: public key, ciphertexts and proofs, and the statement of them, by party.
+        answers, replies: by evaluator what it replies, and the statement of it.
         opened: by owner what it finds in each evaluator's part.
         blocks: what is uploaded.
     """
@@ -234,16 +235,16 @@ class Exchanged:
     exchange: Exchange
     bodies: Mapping[str, bytes]
     columns: Mapping[str, Envelope]
-    parts: Mapping[str, Mapping[str, bytes]]
+    answers: Mapping[str, bytes]
     replies: Mapping[str, Envelope]
     transcript: str
     opened: Mapping[str, Mapping[str, Block]]
     blocks: Mapping[str, Block]
 
 
-def exchange_of() -> Exchange:
-    """Spec and approvals of the moments release."""
-    return Exchange.of(signed_spec("moments"), approvals("moments"))
+def exchange_of(bounds: Bounds | None) -> Exchange:
+    """Spec and approvals of the moments release, whose bounds are proved unless something else is asked."""
+    return Exchange.of(signed_spec("moments", bounds), approvals("moments", bounds))
 
 
 @cache
@@ -259,7 +260,7 @@ def rows_of(party: str) -> Callable[[int, int], NDArray[np.int16]]:
 
 
 def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tuple[bytes, Envelope]:
-    """What that party sends to those after it, and its statement of that, with a first stage's sums or without."""
+    """What that party sends to all, and its statement of that, with a first stage's sums or without."""
     seed, draw = secret(f"ring {party}"), entropy(f"columns {party}")
     pieces = encrypted_columns(exchange, party=party, seed=seed, rows=rows_of(party), entropy=draw)
     body, spec = b"".join(pieces), exchange.spec.digest
@@ -277,47 +278,34 @@ def reply_noise(exchange: Exchange, owner: str, evaluator: str) -> Block:
 
 def replied(
     exchange: Exchange, party: str, bodies: Mapping[str, bytes], columns: Mapping[str, Envelope]
-) -> tuple[dict[str, bytes], Envelope]:
-    """What that party sends to each of those before it."""
-    parts = {}
-    for owner in exchange.owners(party):
-        pieces = reply_part(
-            exchange,
-            owner=owner,
-            received=received(bodies[owner], owner),
-            rows=rows_of(party),
-            noise=reply_noise(exchange, owner, party),
-            entropy=entropy(f"flood {party} {owner}"),
-        )
-        parts[owner] = b"".join(pieces)
+) -> tuple[bytes, Envelope]:
+    """What that party sends to those before it, and its statement of that."""
+    pieces = reply_pieces(
+        Columns(exchange, party, bodies[party]),
+        {owner: Columns(exchange, owner, bodies[owner]) for owner in exchange.owners(party)},
+        seed=secret(f"ring {party}"),
+        rows=rows_of(party),
+        noise=lambda owner: reply_noise(exchange, owner, party),
+        entropy=entropy(f"reply {party}"),
+    )
+    body = b"".join(pieces)
     said = ReplyStatement(
         spec=exchange.spec.digest,
         party=party,
         columns=columns_digest(exchange, columns),
-        body_sha256=sha256(b"".join(parts.values())).hexdigest(),
-        parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+        body_sha256=sha256(body).hexdigest(),
     )
-    return parts, seal(said, kind="reply", key=KEYS[party])
+    return body, seal(said, kind="reply", key=KEYS[party])
 
 
-def received(body: bytes, sender: str) -> Received:
-    """These very bytes, in one piece."""
-    return Received([body], sender=sender, signed=sha256(body).hexdigest())
-
-
-def opened_by(exchange: Exchange, owner: str, parts: Mapping[str, Mapping[str, bytes]]) -> dict[str, Block]:
-    """What that owner finds in its parts."""
+def opened_by(exchange: Exchange, owner: str, answers: Mapping[str, bytes]) -> dict[str, Block]:
+    """What that owner finds in its parts of the replies."""
     found = {}
     for name in exchange.evaluators(owner):
         asked = request("moments", name)
-        found[name] = open_part(
-            exchange,
-            owner=owner,
-            evaluator=name,
-            seed=secret(f"ring {owner}"),
-            received=received(parts[name][owner], name),
-            largest=largest_opening(asked.spec, asked.party, sigma=asked.plan.sigma),
-        )
+        largest = largest_opening(asked.spec, asked.party, sigma=asked.plan.sigma)
+        reply = Reply(exchange, name, answers[name])
+        found[name] = open_part(reply, owner=owner, seed=secret(f"ring {owner}"), largest=largest)
     return found
 
 
@@ -334,17 +322,18 @@ def submitted(exchange: Exchange, party: str, opened: Mapping[str, Block]) -> Bl
 
 
 @cache
-def exchanged() -> Exchanged:
+def exchanged(bounds: Bounds | None = None) -> Exchanged:
     """The whole exchange."""
-    exchange = exchange_of()
+    exchange = exchange_of(bounds)
     sent = {name: encrypted(exchange, name) for name in NAMES}
     bodies, columns = {n: body for n, (body, _) in sent.items()}, {n: signed for n, (_, signed) in sent.items()}
     answered = {name: replied(exchange, name, bodies, columns) for name in NAMES}
-    parts, replies = {n: made for n, (made, _) in answered.items()}, {n: signed for n, (_, signed) in answered.items()}
-    opened = {name: opened_by(exchange, name, parts) for name in NAMES}
+    answers = {n: body for n, (body, _) in answered.items()}
+    replies = {n: signed for n, (_, signed) in answered.items()}
+    opened = {name: opened_by(exchange, name, answers) for name in NAMES}
     blocks = {name: submitted(exchange, name, opened[name]) for name in NAMES}
     seen = transcript(exchange, columns=columns, replies=replies)
-    return Exchanged(exchange, bodies, columns, parts, replies, seen, opened, blocks)
+    return Exchanged(exchange, bodies, columns, answers, replies, seen, opened, blocks)
 
 
 def noise(mechanism: str, party: str) -> Block:

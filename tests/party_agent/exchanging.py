@@ -1,20 +1,27 @@
-"""A moments release of a clinic and an insurer at each of its stages, what travels in it, and power cuts."""
+"""A moments release of a clinic and an insurer at each of its stages, what travels in it, and power cuts.
 
+Bounds are trusted where a test is not about proofs: they take time.
+"""
+
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from io import BytesIO
 from typing import Any
 
 import pytest
 
 from commingle.party_agent.coordinator_client import MessageKind
+from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.releasing import approved_by_all, dying_at
-from tests.world.consortium import Consortium, CrashError
+from tests.party_agent.releasing import dying_at, rejection_of, state_of
+from tests.world.consortium import Consortium, CrashError, Noise
 from tests.world.transport import no_fault, unreachable
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
@@ -26,36 +33,48 @@ MESSAGES = 2 * len(STATEMENTS)
 """What a pair sends before its blocks."""
 
 
-def approved(consortium: Consortium) -> str:
+def approved(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
     """A release that all have approved."""
-    return approved_by_all(consortium, mechanism="moments")
+    release = consortium.propose(mechanism="moments", bounds=bounds, **choices)
+    approve_all(consortium, release)
+    return release
 
 
-def signed(consortium: Consortium) -> str:
+def approve_all(consortium: Consortium, *releases: str) -> None:
+    """Everybody looks at these, and a person approves where members are trusted."""
+    for name in consortium.homes:
+        consortium.step(name)
+        with consortium.agent(name) as agent:
+            for release in releases:
+                agent.approve(release)
+    assert {consortium.state(release) for release in releases} == {"approved"}
+
+
+def signed(consortium: Consortium, bounds: Bounds = "trusted") -> str:
     """The same, with the clinic's columns signed and on its disk, and not sent."""
-    release = approved(consortium)
+    release = approved(consortium, bounds)
     keep_back(consortium, "clinic", "columns")
     return release
 
 
-def columned(consortium: Consortium) -> str:
+def columned(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
     """A release to which everybody has sent columns."""
-    release = approved(consortium)
+    release = approved(consortium, bounds, **choices)
     step_all(consortium)
     assert set(messages(consortium, release, "columns")) == set(consortium.homes)
     return release
 
 
-def reply_signed(consortium: Consortium) -> str:
+def reply_signed(consortium: Consortium, bounds: Bounds = "trusted") -> str:
     """The same, with the insurer's reply signed and on its disk, and not sent."""
-    release = columned(consortium)
+    release = columned(consortium, bounds)
     keep_back(consortium, "insurer", "reply")
     return release
 
 
-def replied(consortium: Consortium) -> str:
+def replied(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
     """A release to which everybody has sent columns and a reply."""
-    release = columned(consortium)
+    release = columned(consortium, bounds, **choices)
     step_all(consortium)
     assert set(messages(consortium, release, "reply")) == set(consortium.homes)
     return release
@@ -94,6 +113,18 @@ def body_of(consortium: Consortium, release: str, party: str, kind: MessageKind)
         return file.read()
 
 
+def secret_of(consortium: Consortium, release: str, party: str) -> bytes:
+    """What everything that the party keeps for an exchange is encrypted under."""
+    return bytes.fromhex((consortium.homes[party].exchanges / release / "exchange.key").read_text())
+
+
+def kept_by(consortium: Consortium, release: str, party: str) -> KeptRows:
+    """A party's rows, and what it can make of them."""
+    exchange = consortium.coordinator.exchange(release)
+    path = consortium.homes[party].exchanges / release / "rows"
+    return KeptRows(exchange, party, path, secret_of(consortium, release, party))
+
+
 def received(consortium: Consortium, party: str, kind: MessageKind) -> list[bytes]:
     """The bodies of every attempt of a party to send it that arrived."""
     return consortium.coordinator.received.get(f"{kind} of {party}", [])
@@ -107,6 +138,36 @@ def replace_message(
     hub.coordinator.blobs.put_running(release, envelope.digest, BytesIO(body))
     with hub.store.write() as tx:
         tx.releases.save_message(release, party, envelope, kind=kind)
+
+
+def as_the_sender_signs_it(consortium: Consortium, release: str, sender: str, kind: MessageKind, body: bytes) -> None:
+    """The sender itself is the cheat: what it signed is what is relayed."""
+    envelope = resigned(consortium, release, sender, kind, body_sha256=sha256(body).hexdigest())
+    replace_message(consortium, release, sender, envelope, body, kind=kind)
+
+
+def second_columns(consortium: Consortium, release: str, party: str) -> bytes:
+    """Columns of the same rows once more, with other errors and proofs: as good as the first."""
+    return b"".join(kept_by(consortium, release, party).encrypted(os.urandom))
+
+
+def signed_by(consortium: Consortium, release: str, party: str) -> set[str]:
+    with consortium.agent(party) as agent:
+        return {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
+
+
+def assert_given_up_because_of(consortium: Consortium, release: str, party: str, sender: str, noise: Noise) -> None:
+    """The party ended the release and said whose message was the reason; no block of it was ever made."""
+    said = rejection_of(consortium, release, party)
+    assert (said.reason, said.about) == ("exchange", sender)
+    assert (consortium.state(release), state_of(consortium, release, party)) == ("aborted", "withdrawn")
+    assert "block" not in signed_by(consortium, release, party)
+    assert party not in consortium.coordinator.found(release).blocks
+    home = consortium.homes[party]
+    assert not any((folder / release).exists() for folder in (home.exchanges, home.outbox))
+    calls = list(noise.calls)
+    consortium.step(party, draw=noise)
+    assert noise.calls == calls, "the release is over"
 
 
 def resigned(consortium: Consortium, release: str, party: str, kind: MessageKind, **changes: Any) -> Envelope:

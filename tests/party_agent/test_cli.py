@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.home import Home
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
+from commingle.shared.documents.spec import Bounds
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
 from tests.world.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
@@ -253,19 +254,24 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     assert (code, "several releases" in err) == (2, True)
 
 
-def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(run: Command, consortium: Consortium) -> None:
-    release = consortium.propose(mechanism="moments")
+@pytest.mark.parametrize(
+    ("bounds", "trust"), [(None, TRUST_PROVED), ("proved", TRUST_PROVED), ("trusted", TRUST_MOMENTS)]
+)
+def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
+    run: Command, consortium: Consortium, bounds: Bounds | None, trust: str
+) -> None:
+    release = consortium.propose(mechanism="moments", bounds=bounds)
     seen(consortium)
     assert consortium.state(release) == "proposed"
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         (item,) = json.loads(run("proposals", *home, "--json")[1])["items"]
-        assert item["trust"] == TRUST_MOMENTS
+        assert item["trust"] == trust
         assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
         code, _, err = run("approve", release, *home)
     assert code == 0
-    assert err.startswith(f"Approving moments. {TRUST_MOMENTS}\n")
+    assert err.startswith(f"Approving moments. {trust}\n")
     assert f"to outsiders epsilon {item['per_subject_outsiders_epsilon']:.3g}" in err
     assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err
 

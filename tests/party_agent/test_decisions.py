@@ -12,6 +12,7 @@ from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsC
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
@@ -98,6 +99,7 @@ def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> Non
     ("choices", "reason", "rule"),
     [
         ({"epsilon": 3.5}, "policy", "max_epsilon"),
+        ({"mechanism": "moments", "bounds": "trusted"}, "policy", "trusted_bounds"),
         ({"n": 41}, "subjects", "subjects"),
         ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="age", lower=0, upper=99),)}}, "schema", "schema"),
         ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="height", lower=0, upper=9),)}}, "schema", "schema"),
@@ -106,6 +108,7 @@ def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> Non
 def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
     pair: Consortium, choices: dict[str, Any], reason: str, rule: str
 ) -> None:
+    pair.homes["clinic"].save_policy(AUTOMATIC.model_copy(update={"trusted_bounds": False}))
     release = pair.propose(**choices)
     with pair.agent("clinic") as agent:
         agent.step(strictly)
@@ -114,6 +117,20 @@ def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
         assert proposal.findings[0].startswith(rule)
         assert agent.ledger.charges() == []
     assert rejection_of(pair, release, "clinic").reason == reason
+
+
+@pytest.mark.parametrize(("bounds", "decision"), [("trusted", Decision.WAITING), ("proved", Decision.APPROVED)])
+def test_trusted_bounds_wait_for_a_person_where_proved_ones_are_approved_by_themselves(
+    tmp_path: Path, bounds: Bounds, decision: Decision
+) -> None:
+    policy = AUTOMATIC.model_copy(update={"trusted_bounds": True})
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=policy)
+    release = consortium.propose(mechanism="moments", bounds=bounds)
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert (proposal.decision, proposal.findings) == (decision, ())
+        assert len(agent.ledger.charges()) == (1 if decision is Decision.APPROVED else 0)
 
 
 def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import numpy as np
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError, SubjectsChangedError
-from commingle.party_agent.home import Home
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.mechanisms.moments.allocation import scales
@@ -31,7 +32,9 @@ from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import (
     MESSAGES,
     PATHS,
+    STATEMENTS,
     approved,
+    body_of,
     columned,
     crash_at,
     cut_at,
@@ -42,15 +45,21 @@ from tests.party_agent.exchanging import (
     received,
     replied,
     reply_signed,
+    secret_of,
     signed,
-    step_all,
 )
 from tests.party_agent.releasing import change_table, reason_of, spent, state_of
-from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, write_csv
+from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
 from tests.world.transport import answering, no_fault, unreachable
 
-REACHES = {"clinic": 45, "insurer": 45}
+REACHES: dict[tuple[Bounds, str], int] = {
+    ("proved", "clinic"): 50,
+    ("proved", "insurer"): 48,
+    ("trusted", "clinic"): 48,
+    ("trusted", "insurer"): 48,
+}
 """How often a party of a pair comes by a fault point in a moments round."""
+each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 
 
 def exact(sigma: int, count: int) -> NDArray[np.int64]:
@@ -91,10 +100,11 @@ def rows_by_subject(path: Path) -> NDArray[np.float64]:
     return np.array([one_of[path.stem](row) for row in rows])
 
 
-def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path) -> None:
+@each_bounds
+def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path, bounds: Bounds) -> None:
     consortium = consortium_of(tmp_path, *NAMES)
-    release = consortium.propose(mechanism="moments")
-    for _ in range(5):
+    release = approved(consortium, bounds)
+    for _ in range(4):
         for name in NAMES:
             consortium.step(name, draw=exact)
     assert consortium.state(release) == "published"
@@ -107,8 +117,8 @@ def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) 
     """The map shortens every row of the clinic below its norm 1, so that none is cut and all of it can be undone."""
     whitening = Whitening(centre=(0.25, -0.5), matrix=((0.25, 0.125), (-0.0625, 0.375)))
     consortium = consortium_of(tmp_path, "clinic", "insurer")
-    release = consortium.propose(mechanism="moments", row_norm=1.0, whitenings={"clinic": whitening})
-    for _ in range(5):
+    release = approved(consortium, row_norm=1.0, whitenings={"clinic": whitening})
+    for _ in range(4):
         for name in ("clinic", "insurer"):
             consortium.step(name, draw=exact)
     clinic, insurer = (rows_by_subject(consortium.table(name)) for name in ("clinic", "insurer"))
@@ -128,8 +138,8 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
     found = []
     for folder, draws in (("exact", dict.fromkeys(NAMES, exact)), ("noisy", noises)):
         consortium = consortium_of(tmp_path / folder, *NAMES)
-        release = consortium.propose(mechanism="moments")
-        for _ in range(5):
+        release = approved(consortium)
+        for _ in range(4):
             for name in NAMES:
                 consortium.step(name, draw=draws[name])
         found.append(opened(consortium, release))
@@ -161,11 +171,14 @@ def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_
     assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"
 
 
-def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium) -> None:
-    release = replied(pair)
-    for home in pair.homes.values():
+@each_bounds
+def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium, bounds: Bounds) -> None:
+    release = replied(pair, bounds)
+    fetched = {"clinic": ["columns.insurer"] if bounds == "proved" else [], "insurer": ["columns.clinic"]}
+    for name, home in pair.homes.items():
         folder = home.exchanges / release
-        assert sorted(path.name for path in folder.iterdir()) == ["columns", "exchange.key", "reply", "rows"]
+        made = ["columns", "exchange.key", "reply", "rows"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*made, *fetched[name]])
         assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
     finish(pair, release)
     assert not any((home.exchanges / release).exists() for home in pair.homes.values())
@@ -229,25 +242,29 @@ def test_subjects_that_changed_between_debit_and_columns_are_withdrawn_and_the_c
     assert not (pair.homes["clinic"].exchanges / release).exists()
 
 
-def round_with_power_cuts(pair: Consortium, party: str, nth: int) -> tuple[str, list[str]]:
+def round_with_power_cuts(pair: Consortium, bounds: Bounds, party: str, nth: int) -> tuple[str, list[str]]:
     """A round in which one party, and only it, is cut off at the n-th point it comes by; its points."""
-    release = pair.propose(mechanism="moments")
+    release = pair.propose(mechanism="moments", bounds=bounds)
     strike = cut_at(nth)
     for _ in range(8):
         for name in pair.homes:
             faults.arm(strike if name == party else in_earnest)
-            with suppress(CrashError):
-                pair.step(name)
+            with suppress(CrashError), pair.agent(name) as agent:
+                agent.step(strictly)
+                if bounds == "trusted" and pair.state(release) == "proposed":
+                    agent.approve(release)
     faults.arm(in_earnest)
     return release, strike.reached
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("party", "nth"), [(name, nth) for name, last in REACHES.items() for nth in range(1, last + 1)]
+    ("bounds", "party", "nth"), [(*which, nth) for which, last in REACHES.items() for nth in range(1, last + 1)]
 )
-def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium, party: str, nth: int) -> None:
-    release, reached = round_with_power_cuts(pair, party, nth)
+def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(
+    pair: Consortium, bounds: Bounds, party: str, nth: int
+) -> None:
+    release, reached = round_with_power_cuts(pair, bounds, party, nth)
     assert len(reached) > nth, "the agent has gone on"
     assert (pair.state(release), state_of(pair, release, party)) == ("published", "acked")
     assert len(pair.coordinator.received) == MESSAGES + len(pair.homes)
@@ -258,17 +275,21 @@ def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium,
     assert not (pair.homes[party].exchanges / release).exists()
 
 
-@pytest.mark.parametrize("party", REACHES)
-def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium, party: str) -> None:
-    release, reached = round_with_power_cuts(pair, party, 0)
+@pytest.mark.parametrize(("bounds", "party"), REACHES)
+def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium, bounds: Bounds, party: str) -> None:
+    release, reached = round_with_power_cuts(pair, bounds, party, 0)
     assert pair.state(release) == "published"
-    assert len(reached) == REACHES[party]
-    steps = [f"party.{kind}.{step}" for kind in ("columns", "reply") for step in ("written", "signed", "sent")]
-    assert [point for point in reached if point in steps] == steps
+    columns, reply = ([f"party.{kind}.{step}" for step in ("written", "signed", "sent")] for kind in STATEMENTS)
+    columns_fetched = ["party.columns.fetched"] if bounds == "proved" or party == "insurer" else []
+    reply_fetched = ["party.reply.fetched"] if party == "clinic" else []
+    steps = [*columns, *columns_fetched, "party.columns.verified", *reply, *reply_fetched]
+    assert [point for point in reached if point.startswith(("party.columns.", "party.reply."))] == steps
+    assert len(reached) == REACHES[bounds, party]
 
 
-def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium) -> None:
-    release = pair.propose(mechanism="moments")
+@each_bounds
+def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium, bounds: Bounds) -> None:
+    release = approved(pair, bounds)
     there, back = set[str](), set[str]()
 
     def once_for_each(seen: set[str], failure: type[httpx.TransportError]) -> Callable[[httpx.Request], None]:
@@ -287,7 +308,9 @@ def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consorti
             with suppress(UnreachableError):
                 pair.step(name)
     assert pair.state(release) == "published"
-    fetched = {f"GET /v1/releases/{release}/columns/clinic", f"GET /v1/releases/{release}/replies/insurer/clinic"}
+    fetched = {f"GET /v1/releases/{release}/columns/clinic", f"GET /v1/releases/{release}/replies/insurer"}
+    if bounds == "proved":
+        fetched.add(f"GET /v1/releases/{release}/columns/insurer")
     assert there == back
     assert {key for key in there if key.startswith("GET")} == fetched
     assert len(there) == MESSAGES + 2 + len(fetched)
@@ -341,25 +364,18 @@ def test_stale_view_without_messages_is_sent_nothing_new(pair: Consortium) -> No
     finish(pair, release)
 
 
-def secret_of(home: Home, release: str) -> bytes:
-    """What everything that the party keeps for an exchange is encrypted under."""
-    return bytes.fromhex((home.exchanges / release / "exchange.key").read_text())
-
-
 def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
     first = approved(pair)
     pair.step("clinic")
     home = pair.homes["clinic"]
-    before, secret = messages(pair, first, "columns")["clinic"], secret_of(home, first)
+    before, secret = messages(pair, first, "columns")["clinic"], secret_of(pair, first, "clinic")
     soon(pair, hours=80)
     pair.coordinator.work()
     pair.step("clinic")
     assert (pair.state(first), state_of(pair, first)) == ("expired", "withdrawn")
     assert not (home.exchanges / first).exists()
-    second = pair.propose(mechanism="moments", title="again")
-    for _ in range(2):
-        step_all(pair)
-    assert secret_of(home, second) != secret
+    second = columned(pair, title="again")
+    assert secret_of(pair, second, "clinic") != secret
     one, other = (
         decode(ColumnsStatement, envelope.payload_bytes)
         for envelope in (before, messages(pair, second, "columns")["clinic"])
@@ -372,9 +388,9 @@ def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again
 def test_attempt_that_was_cut_off_is_made_anew_under_another_secret_and_its_bytes_never_leave(pair: Consortium) -> None:
     release, home = approved(pair), pair.homes["clinic"]
     crash_at(pair, "party.columns.written")
-    secret, made = secret_of(home, release), (home.exchanges / release / "columns").read_bytes()
+    secret, made = secret_of(pair, release, "clinic"), (home.exchanges / release / "columns").read_bytes()
     pair.step("clinic")
-    assert secret_of(home, release) != secret
+    assert secret_of(pair, release, "clinic") != secret
     (sent,) = received(pair, "clinic", "columns")
     assert len(sent) == len(made)
     assert sent != made
@@ -414,23 +430,26 @@ def test_message_leaves_only_once_the_ledgers_entry_of_it_is_witnessed(
 
 @pytest.mark.parametrize("how", ["gone", "damaged", "empty"])
 @pytest.mark.parametrize(
-    ("file", "stage", "party"),
+    ("file", "stage", "party", "bounds"),
     [
-        ("exchange.key", columned, "clinic"),
-        ("exchange.key", columned, "insurer"),
-        ("exchange.key", replied, "clinic"),
-        ("exchange.key", replied, "insurer"),
-        ("rows", columned, "insurer"),
-        ("rows", replied, "clinic"),
-        ("rows", replied, "insurer"),
-        ("columns", signed, "clinic"),
-        ("reply", reply_signed, "insurer"),
+        ("exchange.key", columned, "clinic", "trusted"),
+        ("exchange.key", columned, "insurer", "trusted"),
+        ("exchange.key", replied, "clinic", "trusted"),
+        ("exchange.key", replied, "insurer", "proved"),
+        ("rows", columned, "insurer", "trusted"),
+        ("rows", replied, "clinic", "trusted"),
+        ("rows", replied, "insurer", "trusted"),
+        ("columns", signed, "clinic", "trusted"),
+        ("columns", columned, "clinic", "trusted"),
+        ("columns", columned, "insurer", "proved"),
+        ("columns", replied, "clinic", "proved"),
+        ("reply", reply_signed, "insurer", "trusted"),
     ],
 )
 def test_what_is_lost_while_it_is_needed_gives_the_release_up_and_is_not_made_again(
-    pair: Consortium, file: str, stage: Callable[[Consortium], str], party: str, how: str
+    pair: Consortium, file: str, stage: Callable[[Consortium, Bounds], str], party: str, *, bounds: Bounds, how: str
 ) -> None:
-    release, noise = stage(pair), Noise()
+    release, noise = stage(pair, bounds), Noise()
     sent, paid = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}, spent(pair, party)
     path = pair.homes[party].exchanges / release / file
     whole = path.read_bytes()
@@ -445,14 +464,34 @@ def test_what_is_lost_while_it_is_needed_gives_the_release_up_and_is_not_made_ag
     assert pair.coordinator.received == sent
 
 
-@pytest.mark.parametrize(("stage", "lost"), [(columned, ("columns",)), (replied, ("columns", "reply"))])
-def test_message_lost_after_it_was_sent_is_not_needed(
-    pair: Consortium, stage: Callable[[Consortium], str], lost: tuple[str, ...]
-) -> None:
-    release = stage(pair)
+@pytest.mark.parametrize(("bounds", "lost"), [("proved", ["reply"]), ("trusted", ["columns", "reply"])])
+def test_message_lost_after_its_last_use_is_not_needed(pair: Consortium, bounds: Bounds, lost: list[str]) -> None:
+    """Where bounds are proved, a reply is verified against one's own columns too."""
+    release = replied(pair, bounds)
     for home in pair.homes.values():
         for kind in lost:
             (home.exchanges / release / kind).unlink()
+    finish(pair, release)
+
+
+@pytest.mark.parametrize(
+    ("party", "other", "how"),
+    [("clinic", "insurer", "damaged"), *(("insurer", "clinic", how) for how in ("gone", "damaged", "empty", "longer"))],
+)
+def test_fellows_message_that_was_lost_or_damaged_on_the_disk_is_fetched_again(
+    pair: Consortium, party: str, other: str, how: str
+) -> None:
+    """Whoever sent it is not named: it is one's own disk."""
+    release = replied(pair, "proved")
+    path = pair.homes[party].exchanges / release / f"columns.{other}"
+    whole = path.read_bytes()
+    assert whole == body_of(pair, release, other, "columns")
+    changed = {"damaged": whole[:-3] + b"\0\1\2", "empty": b"", "longer": whole + b"\0"}
+    path.unlink() if how == "gone" else path.write_bytes(changed[how])
+    asked = len(pair.coordinator.requests)
+    pair.step(party)
+    assert f"GET /v1/releases/{release}/columns/{other}" in pair.coordinator.requests[asked:]
+    assert state_of(pair, release, party) in {"stored", "acked"}
     finish(pair, release)
 
 
@@ -480,7 +519,7 @@ def test_person_withdraws_while_a_message_is_made_and_it_is_not_signed(
 
 
 def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consortium) -> None:
-    release = pair.propose(mechanism="moments")
+    release = approved(pair)
     finish(pair, release)
     with pair.agents("clinic") as agents:
         history = verify_party_audit(encode(export_audit(agents)))

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from time import sleep
+from typing import get_args
 
 import httpx
 import numpy as np
@@ -15,19 +15,24 @@ from commingle.party_agent.loop import Loop
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import Approval
-from commingle.shared.ring.layout import byte_count
+from commingle.shared.mechanisms.moments.exchange.messages import Columns
 from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.exchanging import (
     PATHS,
     STATEMENTS,
+    approve_all,
+    as_the_sender_signs_it,
+    assert_given_up_because_of,
     body_of,
     columned,
     finish,
     messages,
     replace_message,
     replied,
-    resigned,
+    second_columns,
+    signed_by,
     step_all,
 )
 from tests.party_agent.releasing import rejection_of, spent, state_of
@@ -39,19 +44,20 @@ from tests.world.transport import no_fault
 class Fetch:
     """At which stage which party fetches whose message."""
 
-    stage: Callable[[Consortium], str]
+    stage: Callable[[Consortium, Bounds], str]
+    bounds: Bounds
     by: str
     sender: str
     kind: MessageKind
 
 
-FETCHES = (Fetch(columned, "insurer", "clinic", "columns"), Fetch(replied, "clinic", "insurer", "reply"))
-each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: fetch.kind)
-
-
-def signed_by(pair: Consortium, release: str, party: str) -> set[str]:
-    with pair.agent(party) as agent:
-        return {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
+FETCHES = (
+    Fetch(columned, "trusted", "insurer", "clinic", "columns"),
+    Fetch(columned, "proved", "clinic", "insurer", "columns"),
+    Fetch(replied, "proved", "clinic", "insurer", "reply"),
+)
+each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: f"{fetch.kind} of {fetch.sender}")
+each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 
 
 @each_fetch
@@ -60,7 +66,7 @@ def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(
     pair: Consortium, fetch: Fetch, how: str
 ) -> None:
     """Whoever relays it is not believed about its sender: an honest member is not named."""
-    release, noise = fetch.stage(pair), Noise()
+    release, noise = fetch.stage(pair, fetch.bounds), Noise()
     envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
     altered = {
         "first byte": bytes([body[0] ^ 1]) + body[1:],
@@ -82,7 +88,7 @@ def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(
 
 @each_fetch
 def test_message_that_does_not_end_is_cut_off(pair: Consortium, fetch: Fetch) -> None:
-    release = fetch.stage(pair)
+    release = fetch.stage(pair, fetch.bounds)
     body, before = body_of(pair, release, fetch.sender, fetch.kind), signed_by(pair, release, fetch.by)
     folder = pair.homes[fetch.by].exchanges / release
     kept = {path.name for path in folder.iterdir()}
@@ -111,12 +117,14 @@ class Dripping(httpx.SyncByteStream):
 
 @pytest.mark.parametrize(
     ("steps", "fetches", "path", "kind"),
-    [(2, "insurer", "columns/clinic", "reply"), (3, "clinic", "replies/insurer/clinic", "block")],
+    [(1, "insurer", "columns/clinic", "reply"), (2, "clinic", "replies/insurer", "block")],
 )
 def test_message_that_drips_is_cut_off_and_other_releases_go_on(
     pair: Consortium, steps: int, fetches: str, path: str, kind: str
 ) -> None:
-    slow, other = (pair.propose(mechanism="moments", title=title) for title in ("slow", "other"))
+    titles = ("slow", "other")
+    slow, other = (pair.propose(mechanism="moments", title=title, bounds="trusted") for title in titles)
+    approve_all(pair, slow, other)
     for _ in range(steps):
         step_all(pair)
     kept = {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()}
@@ -136,42 +144,31 @@ def test_message_that_drips_is_cut_off_and_other_releases_go_on(
         finish(pair, release)
 
 
-def as_the_sender_signs_it(pair: Consortium, release: str, sender: str, kind: MessageKind, body: bytes) -> None:
-    """The sender itself is the cheat: what it signed is what is relayed."""
-    digest = sha256(body).hexdigest()
-    changes = {"body_sha256": digest} | ({"parts": {"clinic": digest}} if kind == "reply" else {})
-    replace_message(pair, release, sender, resigned(pair, release, sender, kind, **changes), body, kind=kind)
-
-
 def residues_at_random(pair: Consortium, release: str) -> bytes:
     """A reply of the insurer to the clinic that is well formed and has nothing to do with its columns."""
-    layout = pair.coordinator.exchange(release).layout("clinic")
-    draw = np.random.default_rng(1)
-    words = [draw.integers(0, prime, layout.reply_shape[1], np.uint32) for prime in layout.parameters.primes[:3]]
+    exchange, draw = pair.coordinator.exchange(release), np.random.default_rng(1)
+    layout = exchange.layout("clinic")
+    shape = layout.whole_reply_shape if exchange.proved else layout.reply_shape
+    words = [draw.integers(0, prime, shape[1], np.uint32) for prime in layout.parameters.primes[: shape[0]]]
     found = np.stack(words).astype("<u4").tobytes()
-    assert len(found) == byte_count(layout.reply_shape)
-    return found
+    assert len(found) == exchange.part_size("clinic", "insurer")
+    return found + body_of(pair, release, "insurer", "reply")[len(found) :]
 
 
-def assert_given_up_because_of(pair: Consortium, release: str, party: str, sender: str, noise: Noise) -> None:
-    """The party ended the release and said whose message was the reason; no block of it was ever made."""
-    said = rejection_of(pair, release, party)
-    assert (said.reason, said.about) == ("exchange", sender)
-    assert (pair.state(release), state_of(pair, release, party)) == ("aborted", "withdrawn")
-    assert "block" not in signed_by(pair, release, party)
-    assert party not in pair.coordinator.found(release).blocks
-    home = pair.homes[party]
-    assert not any((folder / release).exists() for folder in (home.exchanges, home.outbox))
-    calls = list(noise.calls)
-    pair.step(party, draw=noise)
-    assert noise.calls == calls, "the release is over"
-
-
-@pytest.mark.parametrize("where", ["key", "ciphertext", "length"])
-def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_member(pair: Consortium, where: str) -> None:
-    release, noise, paid = columned(pair), Noise(), spent(pair, "insurer")
+@each_bounds
+@pytest.mark.parametrize("where", ["key", "ciphertext", "length", "nothing"])
+def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_member(
+    pair: Consortium, bounds: Bounds, where: str
+) -> None:
+    release, noise, paid = columned(pair, bounds), Noise(), spent(pair, "insurer")
     body = body_of(pair, release, "clinic", "columns")
-    garbage = {"key": b"\xff" * 4 + body[4:], "ciphertext": body[:-4] + b"\xff" * 4, "length": body[:-4]}[where]
+    end = Columns(pair.coordinator.exchange(release), "clinic", body).blocks.places[-1][1]
+    garbage = {
+        "key": b"\xff" * 4 + body[4:],
+        "ciphertext": body[: end - 4] + b"\xff" * 4 + body[end:],
+        "length": body[:-4],
+        "nothing": b"",
+    }[where]
     as_the_sender_signs_it(pair, release, "clinic", "columns", garbage)
     with pytest.raises(DeviationError, match="what clinic sent does not follow") as found:
         pair.step("insurer", draw=noise)
@@ -182,11 +179,12 @@ def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_membe
     assert spent(pair, "insurer") == paid, "sums may have been shown: the charge stays"
 
 
+@each_bounds
 @pytest.mark.parametrize("where", ["beyond its bound", "unreduced", "length"])
 def test_reply_that_no_honest_member_signs_ends_the_release_before_a_block_is_made(
-    pair: Consortium, where: str
+    pair: Consortium, bounds: Bounds, where: str
 ) -> None:
-    release, noise, paid = replied(pair), Noise(), spent(pair)
+    release, noise, paid = replied(pair, bounds), Noise(), spent(pair)
     body = body_of(pair, release, "insurer", "reply")
     garbage = {
         "beyond its bound": residues_at_random(pair, release),
@@ -224,14 +222,13 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
 
 @pytest.mark.parametrize("stage", [columned, replied], ids=["before its reply", "after it"])
 def test_other_columns_than_its_fellow_was_shown_are_refused(
-    pair: Consortium, stage: Callable[[Consortium], str]
+    pair: Consortium, stage: Callable[[Consortium, Bounds], str]
 ) -> None:
-    """The insurer signs twice, has replied to the first, and the coordinator shows the clinic the second."""
-    release, noise = stage(pair), Noise()
+    """The insurer signs two sets, each proved, has replied to the first, and the clinic is shown the second."""
+    release, noise = stage(pair, "proved"), Noise()
     if stage is columned:
         pair.step("insurer")
-    other = resigned(pair, release, "insurer", "columns", body_sha256="0" * 64)
-    replace_message(pair, release, "insurer", other, b"", kind="columns")
+    as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
     if stage is columned:
         pair.step("clinic")
     with pytest.raises(ExchangeError, match="was shown other columns"):
@@ -240,15 +237,16 @@ def test_other_columns_than_its_fellow_was_shown_are_refused(
     assert state_of(pair, release) == "debited"
 
 
-def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_block(tmp_path: Path) -> None:
+@each_bounds
+def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_block(
+    tmp_path: Path, bounds: Bounds
+) -> None:
     """The clinic and the coordinator are in league: the lab multiplies with what the insurer never saw."""
     trio = consortium_of(tmp_path, *NAMES)
-    release = trio.propose(mechanism="moments")
-    for _ in range(2):
-        step_all(trio)
+    release = columned(trio, bounds)
     first, body = messages(trio, release, "columns")["clinic"], body_of(trio, release, "clinic", "columns")
     trio.step("insurer")
-    as_the_sender_signs_it(trio, release, "clinic", "columns", bytes([body[0] ^ 1]) + body[1:])
+    as_the_sender_signs_it(trio, release, "clinic", "columns", second_columns(trio, release, "clinic"))
     second = messages(trio, release, "columns")["clinic"]
     trio.step("lab")
     replace_message(trio, release, "clinic", first, body, kind="columns")
@@ -266,7 +264,7 @@ def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_blo
 
 @each_fetch
 def test_message_signed_with_another_key_is_refused(pair: Consortium, fetch: Fetch) -> None:
-    release = fetch.stage(pair)
+    release = fetch.stage(pair, fetch.bounds)
     envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
     forged = seal(decode(STATEMENTS[fetch.kind], envelope.payload_bytes), kind=fetch.kind, key=pair.coordinator.key)
     replace_message(pair, release, fetch.sender, forged, body, kind=fetch.kind)

@@ -16,13 +16,14 @@ from commingle.party_agent.policy import (
     Situation,
     Usage,
     approves_itself,
+    asks_trust,
     examine,
     examine_again,
 )
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
-from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
 from commingle.shared.dp.sensitivity import Adjacency
@@ -31,6 +32,9 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.tampering import NOW
 
+MOMENTS: Mapping[str, Any] = {"mechanism": "moments", "k": None, "fraction_bits": 14}
+TRUSTED: tuple[Bounds | None, ...] = ("trusted", None)
+"""An exchange in which others' bounds are trusted; specs of earlier versions do not say so."""
 OWN, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 X = NumericAttribute(name="x", lower=0, upper=10, unit="kg")
 B = BinaryAttribute(name="b", levels=("no", "yes"))
@@ -187,55 +191,47 @@ def test_all_findings_are_told_at_once() -> None:
     assert rules == ["max_epsilon", "max_delta", "expires", "pins", "dataset"]
 
 
+def approves(policy: Policy, charged: Mapping[str, Rho] | None = None, /, **changes: Any) -> bool:
+    """Whether a proposal by the other party is approved without a person."""
+    spec = spec_with(**changes)
+    return approves_itself(policy, spec=spec, plan=plan_of(spec), charged=charged or {})
+
+
+def up_to(max_rho: float, proposer: str = "*", **changes: Any) -> Policy:
+    """One rule about what is approved without a person."""
+    return Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho, **changes),))
+
+
 def test_nothing_is_approved_automatically_by_default() -> None:
-    assert not approves_itself(
-        Policy(), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan_of(spec_with()), charged={}
-    )
+    assert not approves(Policy())
+    assert not approves(Policy(), **MOMENTS, bounds="proved")
 
 
 def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
-    plan = plan_of(spec_with())
-    cost = float(plan.charge)
-
-    def approves(proposer: str, max_rho: float) -> bool:
-        policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho),))
-        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={})
-
-    assert approves(OTHER.fingerprint, cost)
-    assert approves("*", cost)
-    assert not approves("*", cost * (1 - 1e-9))
-    assert not approves(OWN.fingerprint, cost)
+    cost = float(plan_of(spec_with()).charge)
+    assert approves(up_to(cost, OTHER.fingerprint))
+    assert approves(up_to(cost))
+    assert not approves(up_to(cost * (1 - 1e-9)))
+    assert not approves(up_to(cost, OWN.fingerprint))
     both = (AutoApproval(proposer="*", max_rho=cost / 2), AutoApproval(proposer=OTHER.fingerprint, max_rho=cost))
-    assert approves_itself(
-        Policy(auto_approve=both), mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={}
-    )
+    assert approves(Policy(auto_approve=both))
 
 
 def test_automatic_approvals_of_one_proposer_add_up() -> None:
-    plan = plan_of(spec_with())
-    policy = Policy(auto_approve=(AutoApproval(proposer=OTHER.fingerprint, max_rho=2.5 * float(plan.charge)),))
-    approved = [
-        approves_itself(
-            policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={OTHER.fingerprint: spent}
-        )
-        for spent in (ZERO, plan.charge, plan.charge + plan.charge)
-    ]
+    charge = plan_of(spec_with()).charge
+    policy = up_to(2.5 * float(charge), OTHER.fingerprint)
+    approved = [approves(policy, {OTHER.fingerprint: spent}) for spent in (ZERO, charge, charge + charge)]
     assert approved == [True, True, False]
 
 
 def test_rule_for_any_proposer_is_a_total_over_all_of_them() -> None:
     """Two keys, or one that was rotated, get no second allowance."""
-    plan = plan_of(spec_with())
-    cost = float(plan.charge)
-
-    def approves(proposer: str, charged: Mapping[str, Rho]) -> bool:
-        policy = Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=1.5 * cost),))
-        return approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged=charged)
-
-    by_another: dict[str, Rho] = {OWN.fingerprint: plan.charge}
-    assert approves("*", {})
-    assert not approves("*", by_another)
-    assert approves(OTHER.fingerprint, by_another)
+    charge = plan_of(spec_with()).charge
+    cost = float(charge)
+    by_another: dict[str, Rho] = {OWN.fingerprint: charge}
+    assert approves(up_to(1.5 * cost))
+    assert not approves(up_to(1.5 * cost), by_another)
+    assert approves(up_to(1.5 * cost, OTHER.fingerprint), by_another)
 
 
 def test_epsilon_of_a_policy_is_what_the_ledger_is_charged() -> None:
@@ -259,36 +255,52 @@ def test_what_was_approved_is_examined_again_without_what_counts_approvals() -> 
     assert {finding.rule for finding in again} == {"mechanisms", "pins"}
 
 
-def test_moments_are_refused_unless_the_policy_names_them() -> None:
-    spec = spec_with(mechanism="moments", k=None, fraction_bits=14)
-    default, named = Policy(), Policy(mechanisms=frozenset({"moments"}))
-    assert ("mechanisms", "policy") in found(spec, replace(GOOD, policy=default))
-    assert found(spec, replace(GOOD, policy=named)) == []
+def test_moments_are_refused_where_the_policy_does_not_name_them() -> None:
+    spec = spec_with(**MOMENTS, bounds="proved")
+    without = Policy(mechanisms=frozenset({"rmgm", "dgm"}))
+    assert found(spec, replace(GOOD, policy=Policy())) == []
+    assert found(spec, replace(GOOD, policy=without)) == [("mechanisms", "policy")]
 
 
-def test_moments_are_approved_automatically_only_by_a_rule_that_names_them() -> None:
-    plan = plan_of(spec_with())
-    unnamed, named = (
-        Policy(auto_approve=(rule,))
-        for rule in (
-            AutoApproval(proposer="*", max_rho=100),
-            AutoApproval(proposer="*", max_rho=100, mechanisms=frozenset({"moments"})),
-        )
-    )
+@pytest.mark.parametrize("bounds", TRUSTED)
+def test_trusted_bounds_are_refused_unless_the_policy_allows_them(bounds: Bounds | None) -> None:
+    spec = spec_with(**MOMENTS, bounds=bounds)
+    assert asks_trust(spec)
+    assert found(spec, replace(GOOD, policy=Policy())) == [("trusted_bounds", "policy")]
+    assert found(spec, replace(GOOD, policy=Policy(trusted_bounds=True))) == []
+    again = examine_again(spec, spec.party("own"), plan_of(spec), replace(GOOD, policy=Policy()))
+    assert [(finding.rule, finding.reason) for finding in again] == [("trusted_bounds", "policy")]
 
-    def approves(policy: Policy, mechanism: MechanismName) -> bool:
-        return approves_itself(policy, mechanism=mechanism, proposer=OTHER.fingerprint, plan=plan, charged={})
 
-    assert not approves(unnamed, "moments")
-    assert approves(named, "moments")
-    assert not approves(named, "rmgm")
+@pytest.mark.parametrize("changes", [{}, {"mechanism": "dgm", "k": None}], ids=["rmgm", "dgm"])
+def test_releases_without_an_exchange_ask_no_trust_in_bounds(changes: dict[str, Any]) -> None:
+    spec = spec_with(**changes)
+    assert (spec.bounds, asks_trust(spec)) == (None, False)
+    assert found(spec, replace(GOOD, policy=Policy())) == []
+
+
+@pytest.mark.parametrize("bounds", TRUSTED)
+def test_trusted_bounds_are_never_approved_without_a_person(bounds: Bounds | None) -> None:
+    """Whatever the rules say, and even where the policy allows such releases at all."""
+    policy = up_to(100, mechanisms=frozenset({"moments"})).model_copy(update={"trusted_bounds": True})
+    assert approves(policy, **MOMENTS, bounds="proved")
+    assert not approves(policy, **MOMENTS, bounds=bounds)
+
+
+def test_kind_is_approved_automatically_only_by_a_rule_about_it() -> None:
+    unnamed, named = (up_to(100, mechanisms=frozenset(kinds)) for kinds in ({"rmgm", "dgm"}, {"moments"}))
+    assert approves(up_to(100), **MOMENTS, bounds="proved")
+    assert not approves(unnamed, **MOMENTS, bounds="proved")
+    assert approves(named, **MOMENTS, bounds="proved")
+    assert approves(unnamed)
+    assert not approves(named)
 
 
 def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
     plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
-    policy = Policy(auto_approve=(AutoApproval(proposer="*", max_rho=float(plan.loss)),))
     assert float(plan.charge) > 3.9 * float(plan.loss)
-    assert not approves_itself(policy, mechanism="rmgm", proposer=OTHER.fingerprint, plan=plan, charged={})
+    assert not approves(up_to(float(plan.loss)), adjacency=Adjacency.ZERO_OUT)
+    assert approves(up_to(float(plan.charge)), adjacency=Adjacency.ZERO_OUT)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +325,13 @@ def test_policy_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> Non
 
 def test_policy_file_as_documented_is_read(tmp_path: Path) -> None:
     (tmp_path / "policy.json").write_text(
-        '{"mechanisms": ["rmgm", "dgm"], "adjacencies": ["replace_one", "zero_out"], "max_epsilon": 10, '
-        '"max_delta": 1e-4, "max_cells": 100000000, "max_lifetime_hours": 2160, '
+        '{"mechanisms": ["rmgm", "dgm"], "trusted_bounds": true, "adjacencies": ["replace_one", "zero_out"], '
+        '"max_epsilon": 10, "max_delta": 1e-4, "max_cells": 100000000, "max_lifetime_hours": 2160, '
         '"auto_approve": [{"proposer": "*", "max_rho": 0.5}]}'
     )
     policy = load_settings(Policy, tmp_path / "policy.json")
     assert policy.adjacencies == frozenset(Adjacency)
+    assert policy.trusted_bounds
     assert policy.auto_approve == (AutoApproval(proposer="*", max_rho=0.5),)
 
 

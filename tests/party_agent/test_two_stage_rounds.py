@@ -24,7 +24,7 @@ from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.exchanging import crash_at, messages
+from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import spent
 from tests.party_agent.test_exchange import exact, rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
@@ -103,9 +103,7 @@ def test_sums_of_a_party_that_crashed_are_those_its_columns_were_signed_with(
     tmp_path: Path, point: str, party: str
 ) -> None:
     consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism="moments", first_stage_share=0.25)
-    for name in PAIR:
-        consortium.step(name)
+    release = approved(consortium, first_stage_share=0.25)
     noise = Noise()
     crash_at(consortium, point, party)
     for _ in range(5):

@@ -375,8 +375,8 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
 @pytest.mark.parametrize(
     "fetch",
     [
-        lambda client, size: client.columns("0" * 64, "clinic", size=size),
-        lambda client, size: client.reply("0" * 64, "insurer", "clinic", size=size),
+        lambda client, size: client.message("0" * 64, "clinic", kind="columns", size=size),
+        lambda client, size: client.message("0" * 64, "insurer", kind="reply", size=size),
     ],
     ids=["columns", "reply"],
 )

@@ -31,7 +31,7 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
     Whitening,
 )
-from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, MechanismName, ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.noise import Sampler
@@ -46,9 +46,11 @@ LINKAGE = b"\x11" * 32
 NAMES = ("clinic", "insurer", "lab")
 EVERY_KIND: frozenset[MechanismName] = frozenset({"rmgm", "dgm", "moments"})
 AUTOMATIC = Policy(
-    mechanisms=EVERY_KIND, auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),)
+    mechanisms=EVERY_KIND,
+    auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),),
+    trusted_bounds=True,
 )
-BY_HAND = Policy(mechanisms=EVERY_KIND)
+BY_HAND = Policy(mechanisms=EVERY_KIND, trusted_bounds=True)
 SCHEMAS: dict[str, tuple[Attribute, ...]] = {
     "clinic": (
         NumericAttribute(name="age", lower=20, upper=80, unit="years"),
@@ -181,6 +183,7 @@ class Consortium:
         schemas: dict[str, tuple[Attribute, ...]] | None = None,
         names: tuple[str, ...] | None = None,
         now: datetime | None = None,
+        bounds: Bounds | None = None,
     ) -> ReleaseSpec:
         names = names or tuple(self.homes)
         members = {
@@ -196,6 +199,7 @@ class Consortium:
             epsilon=epsilon,
             delta=1e-5,
             n=n,
+            bounds=bounds,
             parties=tuple(
                 StudyParty(
                     name=name,

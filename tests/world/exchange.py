@@ -1,7 +1,7 @@
 """Honest parties in the exchange of a moments release, over HTTP, every step open to attack."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -24,12 +24,14 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     open_reply_statement,
     transcript,
 )
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
-    Received,
     Rows,
     encrypted_columns,
     open_part,
-    reply_part,
+    reply_pieces,
+    verify_bounds,
+    verify_reply,
 )
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
@@ -130,39 +132,50 @@ class Exchanging:
         )
         return message(statement, body, key or party.key, **changes)
 
-    def received_columns(self, owner: str, *, by: str) -> Received:
-        """Encrypted columns as another party gets them."""
-        statement = open_columns(self.exchange, self.signed("columns")[owner], owner).document
-        answer = self.get("columns", owner, by=by)
+    def received(self, kind: Kind, sender: str, *, by: str) -> bytes:
+        """A message as a party gets it, held against what its sender signed."""
+        envelope = self.signed(kind)[sender]
+        statement = (open_columns if kind == "columns" else open_reply_statement)(self.exchange, envelope, sender)
+        answer = self.get(PATHS[kind], sender, by=by)
         assert answer.status_code == 200, answer.text
-        return Received([answer.content], sender=owner, signed=statement.body_sha256)
+        assert sha256(answer.content).hexdigest() == statement.document.body_sha256
+        return answer.content
 
-    def part(self, evaluator: Honest, owner: str) -> bytes:
-        """What a party replies to one before it, with noise drawn anew each time."""
-        spec, share = self.proposed.spec, evaluator.share(self.proposed)
+    def received_columns(self, *, by: str, of: Collection[str]) -> dict[str, Columns]:
+        """Encrypted columns as a party gets them, its own too. Raises DeviationError where a bound is not kept."""
+        found = {name: Columns(self.exchange, name, self.received("columns", name, by=by)) for name in of}
+        for columns in found.values():
+            if self.exchange.proved and columns.party != by:
+                verify_bounds(columns)
+        return found
+
+    def reply_body(self, party: Honest) -> bytes:
+        """What a party replies to those before it, with noise drawn anew each time. Raises DeviationError."""
+        spec, share, owners = self.proposed.spec, party.share(self.proposed), self.exchange.owners(party.name)
         sigma = plan_block(spec, share).sigma
-        noise = cross_noise(spec, share, self.exchange.columns(owner), sigma=sigma, draw=rounded_gaussian)
-        received = self.received_columns(owner, by=evaluator.name)
-        made = reply_part(
-            self.exchange,
-            owner=owner,
-            received=received,
-            rows=self.rows(evaluator),
-            noise=noise,
+        sent = self.received_columns(
+            by=party.name, of=self.exchange.parties if self.exchange.proved else (*owners, party.name)
+        )
+        made = reply_pieces(
+            sent[party.name],
+            {owner: sent[owner] for owner in owners},
+            seed=self.seed(party.name),
+            rows=self.rows(party),
+            noise=lambda owner: cross_noise(
+                spec, share, self.exchange.columns(owner), sigma=sigma, draw=rounded_gaussian
+            ),
             entropy=os.urandom,
         )
         return b"".join(made)
 
     def reply(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
         """With noise drawn anew each time."""
-        parts = {owner: self.part(party, owner) for owner in self.exchange.owners(party.name)}
-        body = b"".join(parts.values())
+        body = self.reply_body(party)
         statement = ReplyStatement(
             spec=self.proposed.id,
             party=party.name,
             columns=columns_digest(self.exchange, self.signed("columns")),
             body_sha256=sha256(body).hexdigest(),
-            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
         )
         return message(statement, body, key or party.key, **changes)
 
@@ -189,17 +202,15 @@ class Exchanging:
                 self.send_of(kind, party)
 
     def opened(self, owner: Honest, evaluator: str) -> NDArray[np.int64]:
-        """What a party reads in the part of a reply that is its own: inner products and the evaluator's noise."""
-        statement = open_reply_statement(self.exchange, self.signed("reply")[evaluator], evaluator).document
-        answer = self.get("replies", evaluator, owner.name, by=owner.name)
-        assert answer.status_code == 200, answer.text
+        """What a party reads in a reply: inner products and the evaluator's noise. Raises DeviationError."""
         spec, share = self.proposed.spec, self.proposed.spec.party(evaluator)
+        reply = Reply(self.exchange, evaluator, self.received("reply", evaluator, by=owner.name))
+        if self.exchange.proved:
+            verify_reply(reply, self.received_columns(by=owner.name, of=self.exchange.parties))
         return open_part(
-            self.exchange,
+            reply,
             owner=owner.name,
-            evaluator=evaluator,
             seed=self.seed(owner.name),
-            received=Received([answer.content], sender=evaluator, signed=statement.parts[owner.name]),
             largest=largest_opening(spec, share, sigma=plan_block(spec, share).sigma),
         )
 

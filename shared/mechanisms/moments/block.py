@@ -12,16 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, PublicParty, PublicRelease
+from commingle.shared.mechanisms.interface import (
+    Mechanism,
+    MomentsEstimate,
+    Placement,
+    PublicParty,
+    PublicRelease,
+    row_sensitivity,
+)
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
-from commingle.shared.ring.parameters import ROWS_LIMIT
+from commingle.shared.proving.columns import BOUND_LIMIT
+from commingle.shared.proving.lengths import column_proofs, reply_proofs
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.layout import Layout
+from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT
 
+TRUST_PROVED = (
+    "Nobody has to be trusted: until the noise is in place, encryption hides the rows, and each member proves that its "
+    "own are within the agreed bounds and that it follows the exchange. A party's protection rests on the hardness of "
+    "ring learning with errors and of finding collisions of hash functions."
+)
 TRUST_MOMENTS = (
     "Computational privacy: until the noise is in place, cryptography hides the rows, which rests on the hardness of "
     "ring learning with errors. The coordinator need not be trusted with rows. Each member must keep its rows within "
@@ -51,7 +67,7 @@ class NoisyMoments(Mechanism):
     interactive = True
     of_rows = False
     publishes = "noisy moments"
-    trust = TRUST_MOMENTS
+    trust = TRUST_PROVED
     share = 0.15
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
@@ -59,11 +75,26 @@ class NoisyMoments(Mechanism):
     fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
     planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"
 
+    def trust_of(self, bounds: Bounds | None) -> str:
+        """Nobody where they are proved."""
+        return TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS
+
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That there are more rows than are encrypted together, besides: their moments fit 64 bits (proof, 1.2)."""
+        """That there are more rows than are encrypted together, or proofs that are too large, besides.
+
+        The moments of that many rows fit 64 bits (docs/proofs/moments.md, 1.2).
+        """
         found = super().problems(spec)
         if spec.n > ROWS_LIMIT:
             found.append(f"{spec.n} subjects are too many for an exchange: at most {ROWS_LIMIT}")
+        elif spec.bounds == "proved":
+            found += [
+                f"the rows of {p.name} are bounded by nothing that can be proved"
+                for p in spec.parties
+                if not _bounded(spec, p)
+            ]
+            if not _provable(spec):
+                found.append("there are too many rows and columns to prove their bounds; ask fewer, or trust them")
         return found
 
     def rows(self, spec: ReleaseSpec) -> int:
@@ -122,6 +153,21 @@ class NoisyMoments(Mechanism):
 MOMENTS = NoisyMoments()
 
 
+def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
+    return 0 < row_sensitivity(spec, party, Adjacency.ZERO_OUT) < BOUND_LIMIT
+
+
+def _provable(spec: ReleaseSpec) -> bool:
+    layouts = [Layout(b"", spec.n, len(party.columns)) for party in spec.parties]
+    try:
+        for place, layout in enumerate(layouts):
+            column_proofs(layout)
+            reply_proofs(layout, layouts[:place])
+    except DomainError:
+        return False
+    return True
+
+
 def _width(spec: PublicRelease) -> int:
     """The published columns, p."""
     return 1 + sum(len(party.columns) for party in spec.parties)
@@ -167,7 +213,14 @@ def cross_noise(spec: PublicRelease, party: PublicParty, rows: int, *, sigma: in
 
 
 def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
-    """What no inner product of rows within bounds exceeds with that party's noise (docs/proofs/moments.md, 1.2)."""
+    """What is not refused of that evaluator's reply (docs/proofs/moments.md, 1.3).
+
+    Where nothing is proved it is what no inner product of rows within bounds exceeds with its noise: a crafted reply
+    opens parts of the key, and the limit is how much of it. Where replies are proved there is none: the noise is the
+    evaluator's choice, and it would learn on which side of a limit a product is (docs/proofs/proved-bounds.md, 7.2).
+    """
+    if spec.bounds == "proved":
+        return MESSAGE_LIMIT - 1
     return int(spec.n * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
 
 

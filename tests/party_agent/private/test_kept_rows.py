@@ -5,6 +5,7 @@ import stat
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import Approval, open_spec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.mechanisms.moments.exchange.products import Received
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from tests.world.documents import HEAD
 
@@ -32,7 +35,7 @@ SECRET = bytes(range(32))
 OTHER_SECRET = bytes(range(1, 33))
 
 
-def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32)) -> Exchange:
+def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32), bounds: Bounds = "trusted") -> Exchange:
     """A clinic and an insurer that have approved a release of n people."""
     study = Study(
         study="s",
@@ -40,6 +43,7 @@ def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32)) -> Exchang
         epsilon=1,
         delta=1e-5,
         n=n,
+        bounds=bounds,
         parties=tuple(
             StudyParty(
                 name=name,
@@ -65,8 +69,10 @@ def rows_at_random(n: int, party: str = "clinic") -> NDArray[np.int64]:
     return rows
 
 
-def kept_at(path: Path, n: int, party: str = "clinic", *, secret: bytes = SECRET) -> KeptRows:
-    kept = KeptRows(exchange_of(n), party, path, secret)
+def kept_at(
+    path: Path, n: int, party: str = "clinic", *, secret: bytes = SECRET, bounds: Bounds = "trusted"
+) -> KeptRows:
+    kept = KeptRows(exchange_of(n, bounds=bounds), party, path, secret)
     kept.keep(rows_at_random(n, party))
     return kept
 
@@ -199,22 +205,27 @@ def test_own_moments_are_exact_over_several_blocks(tmp_path: Path) -> None:
     assert moments[1:].tolist() == (rows.T @ rows).tolist()
 
 
-def test_what_one_encrypts_and_the_other_replies_opens_to_their_inner_products_and_the_noise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bounds", get_args(Bounds))
+def test_what_one_encrypts_and_the_other_replies_opens_to_their_inner_products_and_the_noise(
+    tmp_path: Path, bounds: Bounds
+) -> None:
     n = BLOCK + 50
-    exchange = exchange_of(n)
-    clinic, insurer = (
-        kept_at(tmp_path / name, n, name, secret=secret)
+    exchange = exchange_of(n, bounds=bounds)
+    kept = {
+        name: kept_at(tmp_path / name, n, name, secret=secret, bounds=bounds)
         for name, secret in (("clinic", SECRET), ("insurer", OTHER_SECRET))
-    )
-    columns = list(clinic.encrypted(os.urandom))
-    assert sum(map(len, columns)) == exchange.columns_size("clinic")
-    assert list(insurer.encrypted(os.urandom)) == [], "nobody comes after it"
+    }
+    columns = {name: Columns(exchange, name, b"".join(kept[name].encrypted(os.urandom))) for name in COLUMNS}
+    assert [len(each.whole) for each in columns.values()] == [exchange.columns_size(name) for name in COLUMNS]
+    assert bool(columns["insurer"].whole) is exchange.proved, "where nothing is proved, nobody multiplies the last's"
     noise = np.random.default_rng(1).integers(-(2**40), 2**40, (3, 2))
-    signed = sha256(b"".join(columns)).hexdigest()
-    reply = list(insurer.reply("clinic", Received(columns, sender="clinic", signed=signed), noise, os.urandom))
-    assert sum(map(len, reply)) == exchange.part_size("clinic", "insurer")
-    received = Received(reply, sender="insurer", signed=sha256(b"".join(reply)).hexdigest())
-    opened = clinic.open("insurer", received, largest=2**62)
+    owners = {"clinic": columns["clinic"]}
+    pieces = kept["insurer"].reply(columns["insurer"], owners, lambda _: noise, os.urandom)
+    reply = Reply(exchange, "insurer", b"".join(pieces))
+    assert len(reply.whole) == exchange.reply_size("insurer")
+    if exchange.proved:
+        verify_reply(reply, columns)
+    opened = kept["clinic"].open(reply, largest=2**62)
     assert np.array_equal(opened, rows_at_random(n).T @ rows_at_random(n, "insurer") + noise)
 
 

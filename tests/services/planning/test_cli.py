@@ -10,6 +10,7 @@ import pytest
 from commingle.services.planning.public_table import assumed_of_table
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
+from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.planning.design import design_of
 from tests.world.command import Command
 
@@ -64,7 +65,7 @@ def test_study_is_planned_in_words_tables_and_a_picture(command: Command, study:
     code, out, _ = command(study, "--out", tmp_path / "plan")
     assert code == 0
     assert "Useful with n = 50,000 at epsilon 3" in out
-    for heading in ("Over k", "Over epsilon", "Over n", "suits best", "take rows of the others out of the release"):
+    for heading in ("Over k", "Over epsilon", "Over n", "suits best", TRUST_PROVED):
         assert heading in out
     assert (tmp_path / "plan" / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "plan" / "plan.json").read_text())["forecast"]["n"] == 50_000

@@ -28,6 +28,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
 from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.registry import MECHANISMS, mechanism_named
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
@@ -382,11 +383,40 @@ MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
         ({"fraction_bits": 15}, "14 for moments"),
         ({"k": 20}, "k belongs to rmgm"),
         ({"n": ROWS_LIMIT + 1}, "too many for an exchange"),
+        ({"bounds": "hoped"}, "bounds"),
+        ({"bounds": "proved", "mechanism": "dgm", "fraction_bits": 15}, "where parties exchange"),
+        ({"bounds": "trusted", "mechanism": "dgm", "fraction_bits": 15}, "where parties exchange"),
     ],
 )
 def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(CommingleError, match=said):
         parse({**MOMENTS, **changes})
+
+
+def test_spec_that_leaves_its_bounds_out_trusts_members_and_says_the_bytes_it_always_said() -> None:
+    trusted, said = parse(MOMENTS), {bounds: parse({**MOMENTS, "bounds": bounds}) for bounds in ("trusted", "proved")}
+    assert trusted.bounds is None
+    assert b"bounds" not in encode(trusted)
+    assert {bounds: spec.bounds for bounds, spec in said.items()} == {"trusted": "trusted", "proved": "proved"}
+    trust = [privacy_statement(spec).trust for spec in (trusted, said["trusted"], said["proved"])]
+    assert trust == [TRUST_MOMENTS, TRUST_MOMENTS, TRUST_PROVED]
+
+
+def test_more_replies_than_one_proof_can_be_about_are_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
+    (party, *_), owners = VALID["parties"], 63
+
+    def share(number: int, columns: int) -> Json:
+        attributes = [{"kind": "numeric", "name": f"x{number} {i}", "lower": 0, "upper": 1} for i in range(columns)]
+        key = f"{number + 1:064x}"
+        return {**party, "name": f"p{number}", "signing_key": key, "sealing_key": key, "attributes": attributes}
+
+    parties = [share(number, 1) for number in range(owners)]
+    asked = {**MOMENTS, "n": 10_000, "bounds": "proved"}
+    parse({**asked, "parties": [*parties, share(owners, 1)]})
+    many = {**asked, "parties": [*parties, share(owners, 191)]}
+    with pytest.raises(CommingleError, match="too many rows and columns to prove their bounds"):
+        parse(many)
+    assert parse({**many, "bounds": "trusted"}).bounds == "trusted"
 
 
 def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:

@@ -61,6 +61,22 @@ def test_moments_study_has_no_sketch_and_fourteen_fraction_bits() -> None:
     assert (spec.k, spec.fraction_bits, spec.interactive) == (None, 14, True)
 
 
+@pytest.mark.parametrize(
+    ("asked", "agreed"), [({}, "proved"), ({"bounds": "proved"}, "proved"), ({"bounds": "trusted"}, "trusted")]
+)
+def test_bounds_of_a_moments_study_are_proved_unless_it_says_that_they_are_trusted(
+    asked: dict[str, Any], agreed: str
+) -> None:
+    assert build(study(mechanism="moments", k=None, **asked)).bounds == agreed
+
+
+def test_study_without_an_exchange_says_nothing_of_bounds_and_may_not() -> None:
+    assert build(study()).bounds is None
+    for bounds in ("proved", "trusted"):
+        with pytest.raises(SpecError, match="proved or trusted where parties exchange"):
+            build(study(bounds=bounds))
+
+
 def test_rmgm_study_without_a_sketch_is_refused() -> None:
     with pytest.raises(SpecError, match="rmgm needs k"):
         build(study(k=None))

@@ -13,7 +13,7 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.forecast.words import advice
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS
+from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.planning.task import Assumptions
 from commingle.shared.registry import MECHANISMS
 from tests.shared.forecast.designs import mixed, numeric
@@ -109,12 +109,14 @@ def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
     assert made.over_k[0].at < best.at < made.over_k[-1].at
 
 
-def test_advice_names_the_trust_that_moments_asks_for_and_what_suits_without_it() -> None:
-    said = plan(numeric(5, n=100_000)).advice
-    assert said.startswith("moments suits best")
-    assert TRUST_MOMENTS in said
-    assert "Without that trust rmgm suits best: expected" in said
-    assert plan(numeric(5, n=10_000)).advice.endswith("Without that trust none is useful here.")
+@pytest.mark.parametrize("n", [10_000, 100_000])
+def test_advice_says_what_the_protection_of_moments_rests_on(n: int) -> None:
+    said = plan(numeric(5, n=n)).advice
+    assert said.startswith("moments suits best: expected")
+    assert said.endswith(f". {TRUST_PROVED}")
+
+
+def test_advice_says_nothing_of_trust_where_no_mechanism_is_useful() -> None:
     assert plan(numeric(5, n=100)).advice == "No mechanism is useful here: predicting the mean is as good."
 
 

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[3]
 OWN = ("shared/registry.py", "shared/mechanisms/")
 ALLOWED = {
     "shared/documents/study.py": Counter(rmgm=1),  # data: the mechanism of a study that names none
-    "party_agent/policy.py": Counter(rmgm=2, dgm=2),  # data: defaults of a policy and its rules
     "services/simulation/cli.py": Counter(rmgm=2),  # an example of the command line and the help of --k
     # the published file of second moments, which every release has
     "coordinator/store/tables.py": Counter(moments=1),

@@ -94,7 +94,7 @@ def test_registered_mechanism_is_planned_and_worded() -> None:
     made = plan(design_of(with_sketch(study())))
     assert (made.forecast.mechanism, made.forecast.r_squared, made.forecast.best_k) == ("toy", 0.5, None)
     assert [p.mechanism for p in made.mechanisms] == [*MECHANISMS]
-    assert made.advice.startswith("toy suits best: expected R\N{SUPERSCRIPT TWO} 0.50. It asks for trust")
+    assert made.advice.startswith("toy suits best: expected R\N{SUPERSCRIPT TWO} 0.50. ")
     assert TRUST in made.advice
 
 

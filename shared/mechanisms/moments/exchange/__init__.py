@@ -3,13 +3,15 @@
 Of two parties, the one that comes first in the spec owns the columns that are encrypted, the other evaluates. Each step
 happens once per release and party; a retry sends stored bytes:
 
-1. encrypt   a party, after its debit: its rows under a key of this release alone, for all parties after it, and the
-             sums of a first stage (`documents.ColumnsStatement`, `products.encrypted_columns`). The table is never
-             read again
-2. reply     a party, once all have sent columns: inner products of its own with those of each party before it, its
-             noise inside (`documents.ReplyStatement`, `products.reply_part`)
-3. submit    a party, once all have replied: opens what it was sent (`products.open_part`), adds its own block and its
-             noise (`submission`), and signs and uploads that as any other block
+1. encrypt   a party, after its debit: its rows under a key of this release alone, a proof that they are within their
+             bound, and the sums of a first stage (`documents.ColumnsStatement`, `products.encrypted_columns`). The
+             table is never read again
+2. reply     a party, once all have sent columns and their proofs hold (`products.verify_bounds`): inner products of its
+             own with those of each party before it, its noise inside, and a proof of that (`products.reply_pieces`)
+3. submit    a party, once all have replied and the proofs hold (`products.verify_reply`): opens what it was sent
+             (`products.open_part`), adds its own block and its noise (`submission`), and signs and uploads that as any
+             other block
 
-The coordinator relays all of it and can read none. Functions are pure; entropy is passed in.
+Where a spec says that bounds are trusted there are no proofs. The coordinator relays all of it and can read none.
+Functions are pure; entropy is passed in.
 """

@@ -19,7 +19,7 @@ class ColumnsStatement(WireModel):
 
     Attributes:
         approvals: digest of the set of approvals under which it was debited.
-        body_sha256: of its public key and ciphertexts (`Exchange.columns_size` bytes; none of the last party).
+        body_sha256: of public key, ciphertexts and proofs (`Exchange.columns_size` bytes).
         sums: that the map of its rows follows from, as in its `BlockStatement`.
     """
 
@@ -38,18 +38,15 @@ class ReplyStatement(WireModel):
 
     Attributes:
         columns: digest of the set of columns that it has seen (`columns_digest`).
-        body_sha256: of all parts, one after the other in the order of owners (none of the first party).
-        parts: SHA-256 of what each owner is sent.
+        body_sha256: of all parts in the order of owners, and of proofs (`Exchange.reply_size` bytes).
     """
 
-    largest_bytes: ClassVar[int] = 64 << 10
     type: Literal["commingle/reply"] = "commingle/reply"
     version: Version = 1
     spec: Digest
     party: Name
     columns: Digest
     body_sha256: Digest
-    parts: dict[Name, Digest]
 
 
 def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ColumnsStatement]:
@@ -77,13 +74,10 @@ def columns_digest(exchange: Exchange, columns: Mapping[str, Envelope]) -> str:
 
 
 def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ReplyStatement]:
-    """That party's verified statement, no part read. Raises SignatureError, DocumentError."""
+    """That party's verified statement, the reply itself not read. Raises SignatureError, DocumentError."""
     key = exchange.spec.document.party(party).verifying_key
     reply = open_envelope(envelope, ReplyStatement, kind="reply", keys=[key])
-    require_about(reply, party=party, spec=exchange.spec.digest)
-    if set(reply.document.parts) != set(exchange.owners(party)):
-        raise DocumentError(f"the reply of {party} is not to every party before it", remedy=_REMEDY)
-    return reply
+    return require_about(reply, party=party, spec=exchange.spec.digest)
 
 
 def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:

@@ -1,72 +1,36 @@
-"""Encrypted columns, replies to them and what they open to: `shared.ring` between the parties of one release.
+"""Encrypted columns, replies to them and what they open to: `shared.ring` and `shared.proving` in one release.
 
-What a party signed and cannot be read is its deviation, and it is named; bytes that nobody signed are asked for again.
+Messages are bytes that their party signed. So what is wrong with them is its deviation, and it is named.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import DeviationError, ExchangeError
+from commingle.shared.documents.errors import DeviationError
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.proving import columns as statements
+from commingle.shared.proving import replies as evaluations
+from commingle.shared.proving.ciphertexts import Ciphertexts, segments
+from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.evaluator import Replies, prove_replies, verify_replies
+from commingle.shared.proving.owner import prove_columns, verify_columns
 from commingle.shared.ring.encryption import encrypt, public_key, secret_key
 from commingle.shared.ring.errors import CiphertextError
 from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.layout import Layout, byte_count
 from commingle.shared.ring.randomness import SEED_BYTES, Entropy, keystream
-from commingle.shared.ring.replies import make_reply, open_reply
+from commingle.shared.ring.replies import HiddenSums, hide_sums, make_reply, open_reply, round_reply, whole_reply
 
 Rows: TypeAlias = Callable[[int, int], NDArray[np.int16]]
 """Rows start..stop of a party's n x d, entries at most 2^14 in absolute value."""
 
 
-class Received:
-    """Bytes as they come, read in the pieces that are asked for, and held against the digest that was signed.
-
-    Args:
-        pieces: of any size.
-        sender: whose signature is under them.
-        signed: their SHA-256, hex.
-    """
-
-    def __init__(self, pieces: Iterable[bytes], *, sender: str, signed: str) -> None:
-        self._pieces, self._sender, self._signed = iter(pieces), sender, signed
-        self._left, self._hash = b"", sha256()
-
-    def take(self, size: int) -> bytes:
-        """The next bytes, fewer where they end."""
-        found = [self._left]
-        missing = size - len(self._left)
-        while missing > 0 and (piece := next(self._pieces, None)) is not None:
-            self._hash.update(piece)
-            found.append(piece)
-            missing -= len(piece)
-        whole = b"".join(found)
-        self._left = whole[size:]
-        return whole[:size]
-
-    def check(self, fault: CiphertextError | None = None) -> None:
-        """Read to the end.
-
-        Raises:
-            ExchangeError: these are not the bytes that were signed.
-            DeviationError: they are, and are at fault or more than are asked for.
-        """
-        more = len(self._left)
-        for piece in self._pieces:
-            self._hash.update(piece)
-            more += len(piece)
-        if self._hash.hexdigest() != self._signed:
-            raise ExchangeError(f"what {self._sender} sent was altered", remedy="It is fetched again.")
-        if fault is not None or more:
-            raise DeviationError(self._sender, str(fault or "it is longer than it can be"))
-
-
 def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows, entropy: Entropy) -> Iterator[bytes]:
-    """What a party sends to all after it: its public key, then its columns block by block. Made once, and stored.
+    """What a party sends to all (`messages.Columns`), piece by piece. Made once, and stored.
 
     Args:
         exchange: spec and approvals.
@@ -75,75 +39,130 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
         rows: its own.
         entropy: that of the operating system.
     """
-    if not exchange.evaluators(party):
+    if not exchange.columns_size(party):
         return
     layout = exchange.layout(party)
-    key, errors = secret_key(seed, layout.parameters), keystream(entropy(SEED_BYTES))
-    yield public_key(key, layout, errors)
-    for start, stop in layout.blocks():
-        yield encrypt(key, layout, (start, stop), rows(start, stop), errors)
+    key, private = secret_key(seed, layout.parameters), keystream(entropy(SEED_BYTES))
+    published = public_key(key, layout, private)
+    yield published
+    for start, stop in segments(layout):
+        blocks = []
+        for block in (block for block in layout.blocks() if start <= block[0] < stop):
+            blocks.append(encrypt(key, layout, block, rows(*block), private))
+            yield blocks[-1]
+        if exchange.proved:
+            ciphertexts = Ciphertexts(layout, (start, stop), published, blocks)
+            statement = statements.Columns(ciphertexts, exchange.bound(party))
+            yield prove_columns(statement, key, rows(start, stop), private)
 
 
-def reply_part(
-    exchange: Exchange, *, owner: str, received: Received, rows: Rows, noise: NDArray[np.int64], entropy: Entropy
+def verify_bounds(columns: Columns) -> None:
+    """Nothing, where a party's columns are proved to be ciphertexts of rows within its bound.
+
+    Raises:
+        DeviationError: they are not.
+    """
+    exchange, party = columns.exchange, columns.party
+    with _named(party):
+        for segment in columns.segments():
+            ciphertexts = Ciphertexts(exchange.layout(party), segment.rows, columns.public_key, segment.blocks)
+            verify_columns(statements.Columns(ciphertexts, exchange.bound(party)), segment.proof[0])
+
+
+def reply_pieces(
+    own: Columns,
+    owners: Mapping[str, Columns],
+    *,
+    seed: bytes,
+    rows: Rows,
+    noise: Callable[[str], NDArray[np.int64]],
+    entropy: Entropy,
 ) -> Iterator[bytes]:
-    """What an evaluator replies to one owner, column by column. Made once, and stored.
+    """The whole reply of an evaluator to all owners (`messages.Reply`), piece by piece. Made once, and stored.
 
     Args:
-        exchange: spec and approvals.
-        owner: whose columns were received.
-        received: what the owner's statement is under.
-        rows: the evaluator's own.
-        noise: its discrete Gaussian noise (owner's columns x its own), drawn after its debit.
+        own: what the evaluator sent itself.
+        owners: in order; where bounds are proved, theirs are verified.
+        seed: of the evaluator's key of this release.
+        rows: its own.
+        noise: draws that for one owner, (owner's columns x its own), after the debit.
         entropy: that of the operating system.
 
     Raises:
-        ExchangeError: something else was received than the owner signed; nothing was made.
-        DeviationError: what the owner signed are no ciphertexts; nothing was made.
+        DeviationError: what an owner signed are no ciphertexts.
     """
-    layout = exchange.layout(owner)
-    key = received.take(byte_count(layout.key_shape))
-    try:
-        made = make_reply(_products(layout, received, rows, noise.shape[1]), key, noise, keystream(entropy(SEED_BYTES)))
-    except CiphertextError as error:
-        received.check(error)
-        raise
-    received.check()
-    yield from made
+    exchange, private = own.exchange, keystream(entropy(SEED_BYTES))
+    replies: list[list[bytes]] = []
+    hidden: list[list[HiddenSums]] = []
+    for owner, columns in owners.items():
+        with _named(owner):
+            found, drawn = _products(columns, rows, exchange.columns(own.party)), noise(owner)
+            if not exchange.proved:
+                yield from make_reply(found, columns.public_key, drawn, private)
+                continue
+            hidden.append(list(hide_sums(found, columns.public_key, drawn, private)))
+            replies.append([whole_reply(found.layout, column) for column in hidden[-1]])
+        yield from replies[-1]
+    if replies:
+        key = secret_key(seed, exchange.layout(own.party).parameters)
+        statement = _statement(own, owners, replies)
+        yield from prove_replies(statement, key, rows(0, exchange.spec.document.n), hidden, private)
 
 
-def _products(layout: Layout, received: Received, rows: Rows, columns: int) -> InnerProducts:
-    found = InnerProducts(layout, columns)
-    for start, stop in layout.blocks():
-        found.add(received.take(byte_count(layout.block_shape(start, stop))), rows(start, stop))
-    return found
+def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
+    """Nothing, where a reply is proved to be the evaluation of its party's own columns.
+
+    Raises:
+        DeviationError: it is not.
+    """
+    exchange, party = reply.exchange, reply.party
+    owners = {owner: columns[owner] for owner in exchange.owners(party)}
+    with _named(party):
+        said = [list(reply.columns(owner)) for owner in owners]
+        verify_replies(_statement(columns[party], owners, said), reply.proofs)
 
 
-def open_part(
-    exchange: Exchange, *, owner: str, evaluator: str, seed: bytes, received: Received, largest: int
-) -> NDArray[np.int64]:
+def open_part(reply: Reply, *, owner: str, seed: bytes, largest: int) -> NDArray[np.int64]:
     """X_owner^T X_evaluator plus the evaluator's noise, exactly: (owner's columns x evaluator's).
 
     Args:
-        exchange: spec and approvals.
+        reply: verified, where it is proved.
         owner: who opens.
-        evaluator: whose reply it is.
         seed: of the owner's key of this release.
-        received: the part of the reply that is the owner's.
         largest: what no number exceeds that an honest evaluator can cause.
 
     Raises:
-        ExchangeError: something else was received than the evaluator signed.
-        DeviationError: what it signed is no reply, or opens beyond what an honest one can. Nothing of it is published.
+        DeviationError: it is no reply, or opens beyond what an honest one can. Nothing of it is published.
     """
-    layout = exchange.layout(owner)
-    key, size = secret_key(seed, layout.parameters), byte_count(layout.reply_shape)
-    opened = np.zeros((layout.columns, exchange.columns(evaluator)), np.int64)
+    exchange, layout = reply.exchange, reply.exchange.layout(owner)
+    key, found = secret_key(seed, layout.parameters), []
+    with _named(reply.party):
+        for column in reply.columns(owner):
+            rounded = round_reply(layout, column) if exchange.proved else column
+            found.append(open_reply(key, layout, rounded, largest=largest))
+    return np.stack(found, axis=1)
+
+
+def _products(columns: Columns, rows: Rows, count: int) -> InnerProducts:
+    layout = columns.exchange.layout(columns.party)
+    found = InnerProducts(layout, count)
+    for (start, stop), block in zip(layout.blocks(), columns.blocks, strict=True):
+        found.add(block, rows(start, stop))
+    return found
+
+
+def _statement(own: Columns, owners: Mapping[str, Columns], replies: list[list[bytes]]) -> Replies:
+    exchange = own.exchange
+    said = tuple(
+        evaluations.Reply(exchange.layout(owner), columns.public_key, columns.blocks, reply)
+        for (owner, columns), reply in zip(owners.items(), replies, strict=True)
+    )
+    return Replies(exchange.layout(own.party), own.public_key, own.blocks, said)
+
+
+@contextmanager
+def _named(party: str) -> Iterator[None]:
     try:
-        for b in range(opened.shape[1]):
-            opened[:, b] = open_reply(key, layout, received.take(size), largest=largest)
-    except CiphertextError as error:
-        received.check(error)
-        raise
-    received.check()
-    return opened
+        yield
+    except (CiphertextError, ProofError) as error:
+        raise DeviationError(party, str(error)) from error

@@ -9,6 +9,9 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.interface import row_sensitivity
+from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.layout import Layout, byte_count
 
 _CONTEXT = b"commingle/v2/exchange"
@@ -59,26 +62,38 @@ class Exchange:
         """Of the ciphertexts of that party: no other release, and no other set of approvals, has the same."""
         return Layout(self.info("columns", owner), self.spec.document.n, self.columns(owner))
 
+    @property
+    def proved(self) -> bool:
+        """Whether everybody proves that its rows are within bounds and its replies are evaluations of them."""
+        return self.spec.document.bounds == "proved"
+
+    def bound(self, party: str) -> int:
+        """The largest squared norm of a row of that party, in steps."""
+        spec = self.spec.document
+        return row_sensitivity(spec, spec.party(party), Adjacency.ZERO_OUT)
+
     def columns_size(self, party: str) -> int:
-        """Bytes of what that party encrypts for those after it: its public key, then block after block of rows."""
-        if not self.evaluators(party):
+        """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows.
+
+        Where nothing is proved the last party sends nothing: nobody multiplies its columns.
+        """
+        if not self.proved and not self.evaluators(party):
             return 0
         layout = self.layout(party)
         blocks = (layout.block_shape(*block) for block in layout.blocks())
-        return byte_count(layout.key_shape) + sum(map(byte_count, blocks))
+        proofs = column_proofs(layout) if self.proved else []
+        return byte_count(layout.key_shape) + sum(map(byte_count, blocks)) + sum(proofs)
 
     def part_size(self, owner: str, evaluator: str) -> int:
         """Bytes of what an evaluator replies to one owner: its columns one after the other."""
-        return byte_count(self.layout(owner).reply_shape) * self.columns(evaluator)
-
-    def part_place(self, owner: str, evaluator: str) -> tuple[int, int]:
-        """Offset and size of that part in the evaluator's reply, whose parts lie in the order of owners."""
-        before = self.owners(owner)
-        return sum(self.part_size(name, evaluator) for name in before), self.part_size(owner, evaluator)
+        layout = self.layout(owner)
+        return byte_count(layout.whole_reply_shape if self.proved else layout.reply_shape) * self.columns(evaluator)
 
     def reply_size(self, party: str) -> int:
-        """Bytes of all that a party replies."""
-        return sum(self.part_size(owner, party) for owner in self.owners(party))
+        """Bytes of all that a party replies: the parts in the order of owners, then their proofs."""
+        owners = self.owners(party)
+        proofs = reply_proofs(self.layout(party), [self.layout(owner) for owner in owners]) if self.proved else []
+        return sum(self.part_size(owner, party) for owner in owners) + sum(proofs if owners else [])
 
     def info(self, purpose: str, *facts: str | int) -> bytes:
         """What a hash of this exchange is for; different facts, different bytes."""

@@ -1,6 +1,6 @@
 """A consortium in memory that runs the whole exchange of a moments release, every step open to attack."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -34,7 +34,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     columns_digest,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.products import Received, encrypted_columns, open_part, reply_part
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.products import Rows, encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
@@ -132,12 +133,6 @@ def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Bl
     return bounded_rows(party.row_norm, row_map(spec, party, sums), fraction_bits=14)(cells), sums
 
 
-def received(body: bytes, sender: str, *, signed: bytes | None = None, size: int = 1 << 20) -> Received:
-    """Bytes in pieces of that size, and the digest of what was signed where that was something else."""
-    pieces: Iterable[bytes] = (body[start : start + size] for start in range(0, len(body), size))
-    return Received(pieces, sender=sender, signed=sha256(body if signed is None else signed).hexdigest())
-
-
 @dataclass
 class World:
     """The state of everybody. Attackers change fields or give a step something else.
@@ -145,8 +140,8 @@ class World:
     Attributes:
         sums: of first stages.
         bodies, columns: what each party encrypts, and its statement of that.
-        noises: by owner and evaluator, what the evaluator put into its part.
-        parts, replies: by evaluator what it replies to each owner, and its statement of that.
+        noises: by owner and evaluator, what the evaluator put into its reply.
+        answers, replies: what each party replies to all before it, and its statement of that.
     """
 
     spec: Verified[ReleaseSpec]
@@ -156,7 +151,7 @@ class World:
     bodies: dict[str, bytes] = field(default_factory=dict)
     columns: dict[str, Envelope] = field(default_factory=dict)
     noises: dict[tuple[str, str], Block] = field(default_factory=dict)
-    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
     replies: dict[str, Envelope] = field(default_factory=dict)
 
     def ring_seed(self, party: str) -> bytes:
@@ -166,8 +161,14 @@ class World:
     def sigma(self, party: str) -> int:
         return plan_block(self.spec.document, self.spec.document.party(party)).sigma
 
-    def rows_of(self, party: str) -> Callable[[int, int], NDArray[np.int16]]:
+    def rows_of(self, party: str) -> Rows:
         return lambda start, stop: self.rows[party][start:stop].astype(np.int16)
+
+    def sent(self, party: str, body: Stored | None = None) -> Columns:
+        return Columns(self.exchange, party, self.bodies[party] if body is None else body)
+
+    def answered(self, party: str, body: Stored | None = None) -> Reply:
+        return Reply(self.exchange, party, self.answers[party] if body is None else body)
 
     def ciphertexts(self, party: str, entropy: Entropy) -> bytes:
         pieces = encrypted_columns(
@@ -189,36 +190,45 @@ class World:
         )
         return seal(said.model_copy(update=changes), kind="columns", key=key or KEYS[party])
 
-    def part(
-        self, owner: str, evaluator: str, noise: Block, *, body: Received | None = None, entropy: Entropy | None = None
+    def answer(
+        self,
+        party: str,
+        noise: Callable[[str], Block],
+        *,
+        columns: Mapping[str, Columns] | None = None,
+        rows: Rows | None = None,
+        entropy: Entropy | None = None,
     ) -> bytes:
-        pieces = reply_part(
-            self.exchange,
-            owner=owner,
-            received=body or received(self.bodies[owner], owner),
-            rows=self.rows_of(evaluator),
+        """What that party replies, to what it was sent or to other columns, of its rows or of other ones."""
+        owners = {owner: self.sent(owner) for owner in self.exchange.owners(party)} | dict(columns or {})
+        pieces = reply_pieces(
+            self.sent(party),
+            owners,
+            seed=self.ring_seed(party),
+            rows=rows or self.rows_of(party),
             noise=noise,
-            entropy=entropy or seeded(hash_of(owner + evaluator)),
+            entropy=entropy or seeded(hash_of("reply" + party)),
         )
         return b"".join(pieces)
 
     def reply(self, party: str, draw: Sampler) -> None:
-        document, self.parts[party] = self.spec.document, {}
-        for owner in self.exchange.owners(party):
+        document = self.spec.document
+
+        def noise(owner: str) -> Block:
             count = self.exchange.columns(owner)
-            noise = cross_noise(document, document.party(party), count, sigma=self.sigma(party), draw=draw)
-            self.noises[owner, party] = noise
-            self.parts[party][owner] = self.part(owner, party, noise)
+            drawn = cross_noise(document, document.party(party), count, sigma=self.sigma(party), draw=draw)
+            self.noises[owner, party] = drawn
+            return drawn
+
+        self.answers[party] = self.answer(party, noise)
         self.replies[party] = self.signed_reply(party)
 
     def signed_reply(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
-        parts = self.parts[party]
         said = ReplyStatement(
             spec=self.spec.digest,
             party=party,
             columns=columns_digest(self.exchange, self.columns),
-            body_sha256=sha256(b"".join(parts.values())).hexdigest(),
-            parts={owner: sha256(part).hexdigest() for owner, part in parts.items()},
+            body_sha256=sha256(self.answers[party]).hexdigest(),
         )
         return seal(said.model_copy(update=changes), kind="reply", key=key or KEYS[party])
 
@@ -226,15 +236,9 @@ class World:
         document = self.spec.document
         return largest_opening(document, document.party(evaluator), sigma=self.sigma(evaluator))
 
-    def open(self, owner: str, evaluator: str, body: Received | None = None) -> Block:
-        return open_part(
-            self.exchange,
-            owner=owner,
-            evaluator=evaluator,
-            seed=self.ring_seed(owner),
-            received=body or received(self.parts[evaluator][owner], evaluator),
-            largest=self.largest(evaluator),
-        )
+    def open(self, owner: str, evaluator: str, body: Stored | None = None) -> Block:
+        reply, seed = self.answered(evaluator, body), self.ring_seed(owner)
+        return open_part(reply, owner=owner, seed=seed, largest=self.largest(evaluator))
 
     def transcript(self) -> str:
         return transcript(self.exchange, columns=self.columns, replies=self.replies)

@@ -1,0 +1,19 @@
+"""Proofs of what is encrypted, that tell nothing else (docs/proofs/proved-bounds.md).
+
+In order, each step only when all proofs of the one before hold:
+
+1. each owner    of each segment of its rows, when it has encrypted them: they are within their bound, and ciphertexts
+                 and key are well formed (`owner.prove_columns`)
+2. everybody     verifies that of everybody else (`owner.verify_columns`), then replies (`ring.replies.hide_sums`,
+                 `whole_reply`)
+3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts
+                 (`evaluator.prove_replies`)
+4. everybody     verifies that (`evaluator.verify_replies`), then rounds and opens (`ring.replies.round_reply`,
+                 `open_reply`)
+
+A proof is bytes. It takes no secret to verify it, so that a proof that fails shows everybody who sent it. Functions are
+pure, and entropy is an argument.
+
+`columns`, `replies`    what is stated, as equations about a matrix of small integers
+`prover`, `verifier`    how such a statement is proved: combinations of rows, and columns that are opened
+"""

@@ -1,0 +1,126 @@
+"""Rows as polynomials modulo one prime, and as words of a Reed-Solomon code (docs/proofs/proved-bounds.md, 3).
+
+A row is l values at the roots of x^l + 1 and a tail of t coefficients: the polynomial is m(x) + (x^l + 1) tail(x), m of
+degree below l with these values. Its word is its values at the roots of x^N + 1, in the order of `residues.to_slots`.
+All of it is linear, so that combinations of rows are computed on rows, and are rows.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving.parameters import OPENED, Sizes
+from commingle.shared.ring import residues as ring
+from commingle.shared.ring.residues import Residues
+
+
+@cache
+def kernels() -> Any:  # noqa: ANN401 - a module; importing it for its type would import numba
+    """The compiled loops, loaded when something is first computed; KernelsError where there are none."""
+    ring.kernels()
+    return import_module("commingle.shared.proving.kernels")
+
+
+def combinations(weights: Residues, rows: Residues, prime: int) -> Residues:
+    """Sums of rows with weights: (a, m) and (m, n) to (a, n)."""
+    sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
+    kernels().add_combinations(sums, np.ascontiguousarray(weights), np.ascontiguousarray(rows), prime)
+    return reduced(sums, prime)
+
+
+def squares(weights: Residues, rows: Residues, prime: int) -> Residues:
+    """Sums of squares of rows with weights: (a, m) and (m, n) to (a, n)."""
+    sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
+    raised = (weights.astype(np.uint64) << np.uint64(32)) % prime  # Montgomery's square lacks a factor of 2^32
+    inverse = -pow(prime, -1, 1 << 32) % (1 << 32)
+    kernels().add_squares(sums, raised.astype(np.uint32), np.ascontiguousarray(rows), prime, inverse)
+    return reduced(sums, prime)
+
+
+def products(left: Residues, right: Residues, prime: int) -> Residues:
+    """Sums of products: (s, a, n) and (s, a or 1, n) to (a, n)."""
+    sums = np.zeros(left.shape[1:], np.uint64)
+    kernels().add_products(sums, np.ascontiguousarray(left), np.ascontiguousarray(right), prime)
+    return reduced(sums, prime)
+
+
+def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
+    """Integers modulo the prime, as words."""
+    return np.asarray(numbers % prime, np.uint32)
+
+
+def product(left: Residues, right: Residues, prime: int) -> Residues:
+    """Number by number."""
+    return np.asarray(ring.products(left[None], right[None], [prime])[0])
+
+
+def difference(left: Residues, right: Residues, prime: int) -> Residues:
+    """Number by number."""
+    return reduced(left.astype(np.uint64) + (prime - right.astype(np.uint64)), prime)
+
+
+def total(left: Residues, right: Residues, prime: int) -> Residues:
+    """Number by number."""
+    return np.asarray(ring.sums(left[None], right[None], [prime])[0])
+
+
+def values(coefficients: Residues, count: int, prime: int) -> Residues:
+    """Polynomials at the roots of x^count + 1: (m, at most count) to (m, count)."""
+    padded = np.zeros((len(coefficients), count), np.uint32)
+    padded[:, : coefficients.shape[1]] = coefficients
+    kernels()
+    return np.asarray(ring.to_slots(padded[None], [prime])[0])
+
+
+def interpolated(points: Residues, prime: int) -> Residues:
+    """The polynomials of degree below n that have these values at the roots of x^n + 1: (m, n)."""
+    degree, found = points.shape[1], np.array(points, np.uint32, order="C")
+    ring.kernels().backward(found, *ring.roots(degree, prime).backward, prime)
+    factor = pow(degree, -1, prime)
+    kernels().scale(found, factor, (factor << 32) // prime, prime)
+    return found
+
+
+def polynomials(rows: Residues, sizes: Sizes, prime: int) -> Residues:
+    """Rows, l values and a tail each, as coefficients: (m, k)."""
+    message, tail = sizes.message, rows[:, sizes.message :]
+    found = np.empty(rows.shape, np.uint32)
+    found[:, :message] = interpolated(rows[:, :message], prime)
+    found[:, :OPENED] = total(found[:, :OPENED], tail, prime)
+    found[:, message:] = tail
+    return found
+
+
+def rows_of(coefficients: Residues, sizes: Sizes, prime: int) -> Residues:
+    """The inverse of `polynomials`."""
+    message, tail = sizes.message, coefficients[:, sizes.message :]
+    low = coefficients[:, :message].copy()
+    low[:, :OPENED] = difference(low[:, :OPENED], tail, prime)
+    return np.hstack([values(low, message, prime), tail])
+
+
+def words(rows: Residues, sizes: Sizes, prime: int) -> Residues:
+    """Rows as words of the code: (m, k) to (m, N)."""
+    return values(polynomials(rows, sizes, prime), sizes.places, prime)
+
+
+@cache
+def powers(exponent: int, count: int, prime: int) -> Residues:
+    """x^exponent at the roots of x^count + 1, for an exponent below count."""
+    monomial = np.zeros((1, exponent + 1), np.uint32)
+    monomial[0, -1] = 1
+    return np.asarray(values(monomial, count, prime)[0])
+
+
+def vanishing(sizes: Sizes, count: int, prime: int) -> Residues:
+    """x^l + 1 at the roots of x^count + 1: nowhere zero, as these are none of its own for count = 2 l or 4 l."""
+    return total(powers(sizes.message, count, prime), np.ones(1, np.uint32), prime)
+
+
+def inverse_vanishing(sizes: Sizes, count: int, prime: int) -> Residues:
+    """The inverses of these few numbers."""
+    different, where = np.unique(vanishing(sizes, count, prime), return_inverse=True)
+    return np.array([pow(int(number), -1, prime) for number in different], np.uint32)[where]

@@ -1,0 +1,62 @@
+"""A hash tree over the columns of the matrix of words, and paths to those that are opened.
+
+A leaf is SHA-256 of a salt of 32 bytes and its column modulo each prime after the other: leaves that stay closed tell
+nothing.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.ring.residues import Residues
+
+HASH_BYTES = 32
+
+
+class ColumnHashes:
+    """Leaves that are made while rows come, prime by prime: no more than one batch of rows is held."""
+
+    __slots__ = ("_hashes",)
+
+    def __init__(self, salts: NDArray[np.uint8]) -> None:
+        self._hashes = [sha256(b"\0" + salt.tobytes()) for salt in salts]
+
+    def add(self, rows: Residues) -> None:
+        """The next rows of all these columns: (rows, columns)."""
+        for column, made in zip(np.ascontiguousarray(rows.T.astype("<u4", copy=False)), self._hashes, strict=True):
+            made.update(column)
+
+    def leaves(self) -> list[bytes]:
+        """When all rows were added."""
+        return [made.digest() for made in self._hashes]
+
+
+def levels_of(leaves: list[bytes]) -> list[list[bytes]]:
+    """The tree from its leaves, a power of two, to its root."""
+    levels = [leaves]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        levels.append([_node(left, right) for left, right in zip(below[::2], below[1::2], strict=True)])
+    return levels
+
+
+def paths(levels: list[list[bytes]], places: NDArray[np.intp]) -> NDArray[np.uint8]:
+    """The neighbours on the way from each place to the root: (places, height, 32)."""
+    found = b"".join(level[(place >> k) ^ 1] for place in places.tolist() for k, level in enumerate(levels[:-1]))
+    return np.frombuffer(found, np.uint8).reshape(len(places), len(levels) - 1, HASH_BYTES)
+
+
+def roots(leaves: list[bytes], places: NDArray[np.intp], found: NDArray[np.uint8]) -> Iterator[bytes]:
+    """The root that each leaf and its path lead to."""
+    for leaf, place, path in zip(leaves, places.tolist(), found, strict=True):
+        node = leaf
+        for k, neighbour in enumerate(path):
+            other = neighbour.tobytes()
+            node = _node(other, node) if (place >> k) & 1 else _node(node, other)
+        yield node
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\1" + left + right).digest()

@@ -1,0 +1,34 @@
+"""What was received and proves nothing.
+
+ProvingError
+└── ProofError              a proof that fails: the release ends, and whoever sent it is named
+
+Arguments outside their domain, and statements that are false where they are to be proved, are faults of a caller inside
+Commingle, and plain ValueErrors (`DomainError` of `shared/ring`).
+"""
+
+from commingle.shared.errors import CommingleError
+
+
+class ProvingError(CommingleError):
+    """Something about proofs of what is encrypted."""
+
+    code = "proving"
+
+
+class ProofError(ProvingError):
+    """A proof that fails. Anybody who has the statement and the bytes finds the same.
+
+    Attributes:
+        failed: the check that failed: `size`, `residues`, `sums`, `total`, `commitment`, `range`, `code`, `linear` or
+            `quadratic`.
+    """
+
+    code = "proof"
+
+    def __init__(self, failed: str) -> None:
+        super().__init__(
+            f"a proof about encrypted columns fails: {failed}",
+            remedy="Its sender made it wrongly or breaks the rules. End the release, and keep the proof: it shows who.",
+        )
+        self.failed = failed

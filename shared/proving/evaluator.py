@@ -1,0 +1,141 @@
+"""What an evaluator proves of all its replies in a release, and everybody verifies (docs/proofs/proved-bounds.md).
+
+A proof is made once and stored; a retry sends what was stored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving.ciphertexts import Ciphertexts, segments
+from commingle.shared.proving.joined import Joined
+from commingle.shared.proving.owner import opened_secrets, rows_in_groups, secret_bits
+from commingle.shared.proving.prover import prove_relations
+from commingle.shared.proving.relation import Relation
+from commingle.shared.proving.replies import NOISE_BITS, Drawn, Evaluated, Reply
+from commingle.shared.proving.verifier import verify_relations
+from commingle.shared.ring.encryption import SecretKey
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.layout import Layout
+from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.replies import HiddenSums
+
+
+@dataclass(frozen=True)
+class Replies:
+    """The statement: all replies of one party are evaluations of the columns in its own ciphertexts.
+
+    Attributes:
+        layout: the evaluator's own.
+        public_key: its own.
+        blocks: all its own ciphertexts, in order.
+        replies: to the others.
+
+    Raises:
+        CiphertextError: a key or ciphertexts that are not residues of their size.
+        DomainError: there are no replies, or they are not about as many rows and columns as the ciphertexts.
+    """
+
+    layout: Layout
+    public_key: bytes
+    blocks: Sequence[bytes]
+    replies: tuple[Reply, ...]
+
+    def __post_init__(self) -> None:
+        """Sums over the rows are over the same rows."""
+        shape = self.layout.rows, self.layout.columns
+        if not self.replies or any((reply.layout.rows, len(reply.columns)) != shape for reply in self.replies):
+            raise DomainError("replies are made of all rows and columns of their evaluator")
+        _ = self.relations
+
+    @cached_property
+    def relations(self) -> tuple[Relation, ...]:
+        """What was drawn, with the first segment of rows; then each other segment."""
+        starts, parts = [start for start, _ in self.layout.blocks()], []
+        for start, stop in segments(self.layout):
+            held = [block for first, block in zip(starts, self.blocks, strict=True) if start <= first < stop]
+            parts.append(Evaluated(Ciphertexts(self.layout, (start, stop), self.public_key, held), self.replies))
+        return Joined((Drawn(self.replies), parts[0])), *parts[1:]
+
+
+def prove_replies(
+    statement: Replies,
+    key: SecretKey,
+    rows: NDArray[np.integer],
+    hidden: Sequence[Sequence[HiddenSums]],
+    entropy: Entropy,
+) -> list[bytes]:
+    """A proof of the statement, which tells nothing else, in parts.
+
+    Args:
+        statement: about replies that were made of these rows.
+        key: the evaluator's own, of its ciphertexts.
+        rows: of its ciphertexts, (n, d').
+        hidden: what each reply was made of, column by column (`ring.replies.hide_sums`).
+        entropy: private; only tests give others than the operating system's.
+
+    Raises:
+        DomainError: ciphertexts of another key, or rows or noise that do not fit.
+    """
+    return prove_relations(
+        statement.relations, lambda number: reply_witness(statement.relations[number], key, rows, hidden), entropy
+    )
+
+
+def verify_replies(statement: Replies, received: Sequence[bytes]) -> None:
+    """Nothing, if the proof holds. It takes nobody's secrets.
+
+    Raises:
+        ProofError: it does not.
+    """
+    verify_relations(statement.relations, received)
+
+
+def reply_witness(
+    relation: Relation, key: SecretKey, rows: NDArray[np.integer], hidden: Sequence[Sequence[HiddenSums]]
+) -> NDArray[np.int32]:
+    """The matrix that makes one of a statement's relations true, (rows, l). Arguments are those of `prove_replies`."""
+    if isinstance(relation, Joined):
+        found = np.empty((relation.rows, relation.sizes.message), np.int32)
+        for number, part in enumerate(relation.parts):
+            found[relation.places(number)] = reply_witness(part, key, rows, hidden)
+        return found
+    if isinstance(relation, Drawn):
+        return _drawn_witness(relation, hidden)
+    if isinstance(relation, Evaluated):
+        return _rows_witness(relation, key, rows)
+    raise DomainError("a part of no proof of replies")
+
+
+def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[HiddenSums]]) -> NDArray[np.int32]:
+    found = np.zeros((drawn.rows, drawn.sizes.message), np.int32)
+    for number, columns in enumerate(hidden):
+        bits = _number_bits(columns, drawn.sizes.ring.flood_bits).T.ravel()
+        rows = drawn.number_rows(number)
+        found[rows] = np.pad(bits, (0, rows.size * drawn.sizes.message - bits.size)).reshape(len(rows), -1)
+        zeros = drawn.zero_rows(number)
+        for part, made in enumerate(([column.blind for column in columns], [column.error for column in columns])):
+            found[zeros[..., part]] = np.stack(made).reshape(*zeros.shape[:3], -1)
+    return found
+
+
+def _number_bits(columns: Sequence[HiddenSums], flood_bits: int) -> NDArray[np.uint8]:
+    """Of each number, column by column, the bits of its flood and of its noise, each raised to be none below zero."""
+    pairs = [pair for column in columns for pair in zip(column.floods, column.noise, strict=True)]
+    if any(abs(noise) >> NOISE_BITS for _, noise in pairs):
+        raise DomainError("noise is beyond what is proved")
+    raised = [(flood + (1 << flood_bits)) | (noise + (1 << NOISE_BITS)) << (flood_bits + 1) for flood, noise in pairs]
+    count = flood_bits + NOISE_BITS + 2
+    held = b"".join(number.to_bytes(-(-count // 8), "little") for number in raised)
+    return np.unpackbits(np.frombuffer(held, np.uint8).reshape(len(raised), -1), axis=1, bitorder="little")[:, :count]
+
+
+def _rows_witness(part: Evaluated, key: SecretKey, rows: NDArray[np.integer]) -> NDArray[np.int32]:
+    length, (start, stop) = part.sizes.message, part.ciphertexts.segment
+    secret, errors = opened_secrets(part.ciphertexts, key)
+    columns = rows_in_groups(part.ciphertexts, rows[start:stop])
+    others = np.concatenate([errors.reshape(-1, length), columns.reshape(-1, length)])
+    return np.concatenate([secret_bits(secret, length), others.astype(np.int32)])

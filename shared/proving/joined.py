@@ -1,0 +1,74 @@
+"""Two relations in one matrix, which costs less than two: bits of both first, then all other rows of both."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.relation import Relation, Term
+from commingle.shared.proving.transcript import Challenge
+
+
+class WithoutSquares:
+    """A relation that has no rows whose squares sum up."""
+
+    groups, members, bound = 0, 1, 1
+
+
+@dataclass(frozen=True)
+class Joined(WithoutSquares):
+    """Both statements hold, their linear equations in sum.
+
+    Attributes:
+        parts: without squares.
+    """
+
+    parts: Sequence[Relation]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of the ring."""
+        return self.parts[0].sizes
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names both statements: 32 bytes."""
+        return sha256(b"joined" + b"".join(part.digest for part in self.parts)).digest()
+
+    @property
+    def bits(self) -> int:
+        """Rows of bits."""
+        return sum(part.bits for part in self.parts)
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def largest(self) -> int:
+        """What honest rows sum up to, at most."""
+        return sum(part.largest for part in self.parts)
+
+    def places(self, number: int) -> NDArray[np.intp]:
+        """Where the rows of one part are."""
+        before, part = self.parts[:number], self.parts[number]
+        bits = sum(each.bits for each in before)
+        others = self.bits + sum(each.rows - each.bits for each in before)
+        return np.concatenate([bits + np.arange(part.bits), others + np.arange(part.rows - part.bits)])
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+        """The terms of both, and the sums of their constants."""
+        found = [part.linear(challenge, k) for part in self.parts]
+
+        def terms() -> Iterator[Term]:
+            for number, (own, _) in enumerate(found):
+                places = self.places(number)
+                for term in own:
+                    yield replace(term, rows=places[term.rows])
+
+        return terms(), [sum(numbers) for numbers in zip(*(constants for _, constants in found), strict=True)]

@@ -1,0 +1,142 @@
+"""The prover's side (docs/proofs/proved-bounds.md, 4)."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving import code
+from commingle.shared.proving.commitment import ColumnHashes, levels_of, paths
+from commingle.shared.proving.matrix import Matrix, uniform
+from commingle.shared.proving.parameters import RANGE_BITS, REPEATS, check_tries
+from commingle.shared.proving.proof import Answers, Places, Proof
+from commingle.shared.proving.relation import Relation, quadratic, quadratic_values
+from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.randomness import SEED_BYTES, Entropy, keystream
+from commingle.shared.ring.residues import Residues
+
+_MOST_TRIES = 64  # all of them are thrown away with probability 2^-128 at most
+
+
+def prove_relations(
+    relations: Sequence[Relation], witness: Callable[[int], NDArray[np.int32]], entropy: Entropy
+) -> list[bytes]:
+    """A proof of each, under one challenge, that tell nothing but that the statement is true. Made once, and stored.
+
+    One matrix is held at a time, and made twice. A try that would show a sum too close to an end of its range is thrown
+    away, whatever the witness is, and another one is made: at most a quarter of them, far fewer for most sizes.
+
+    Args:
+        relations: the statement; their linear equations hold in sum.
+        witness: of relation k, (rows, l). That it obeys the relation is not checked here: the proof would fail.
+        entropy: private; only tests give others than the operating system's.
+
+    Raises:
+        DomainError: a witness has another shape, or more than a quarter of all tries may be thrown away.
+    """
+    check_tries(relations[0].sizes, sum(relation.largest for relation in relations))
+    for _ in range(_MOST_TRIES):
+        made = _attempt(relations, witness, entropy)
+        if made is not None:
+            return made
+    raise DomainError("entropy that is not random")
+
+
+def _attempt(
+    relations: Sequence[Relation], witness: Callable[[int], NDArray[np.int32]], entropy: Entropy
+) -> list[bytes] | None:
+    seeds, sums = [entropy(SEED_BYTES) for _ in relations], _sums_to_zero(relations, entropy)
+
+    def matrix(number: int) -> Matrix:
+        rows, relation = witness(number), relations[number]
+        if rows.shape != (relation.rows, relation.sizes.message):
+            raise DomainError("a witness of this shape is not proved")
+        return Matrix(relation.sizes, rows, keystream(seeds[number]), sums[number])
+
+    held = [matrix(0)] if len(relations) == 1 else []
+    trees = [levels_of(_leaves(held[0] if held else matrix(number))) for number in range(len(relations))]
+    challenges = first_challenges([relation.digest for relation in relations], [tree[-1][0] for tree in trees])
+    proofs: list[bytes] = []
+    for number, (relation, challenge, tree) in enumerate(zip(relations, challenges, trees, strict=True)):
+        proof = _proof(relation, challenge, held[0] if held else matrix(number), tree)
+        if proof is None:
+            return None
+        proofs.append(proof.to_bytes())
+    return proofs
+
+
+def _sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Residues]:
+    """What blinds sum up to, (primes, REPEATS) for each relation: uniform, but together zero."""
+    primes = relations[0].sizes.ring.primes
+    parts = [uniform((len(relations), REPEATS), prime, entropy).astype(np.int64) for prime in primes]
+    for part, prime in zip(parts, primes, strict=True):
+        part[-1] = -part[:-1].sum(axis=0) % prime
+    return [np.stack([part[number] for part in parts]).astype(np.uint32) for number in range(len(relations))]
+
+
+def _proof(relation: Relation, challenge: Challenge, matrix: Matrix, tree: list[list[bytes]]) -> Proof | None:
+    primes, subsets = range(len(relation.sizes.ring.primes)), challenge.subsets(relation.rows)
+    sums = matrix.sums(subsets) + matrix.masks
+    if sums.min() < relation.largest or sums.max() >= (1 << RANGE_BITS) - relation.largest:
+        return None
+    each = [_answers(relation, matrix, challenge, subsets, k) for k in primes]
+    answers = Answers(sums.astype(np.uint64), *(np.stack(parts) for parts in zip(*each, strict=True)))
+    places = opened_places(challenge, answers.to_bytes(), relation.sizes)
+    columns = np.stack([_columns(matrix, places, k) for k in primes])
+    return Proof(tree[-1][0], answers, columns, matrix.salts[places], paths(tree, places))
+
+
+def _leaves(matrix: Matrix) -> list[bytes]:
+    hashes = ColumnHashes(matrix.salts)
+    for k in range(len(matrix.sizes.ring.primes)):
+        for words in matrix.words(k):
+            hashes.add(words)
+    return hashes.leaves()
+
+
+def _columns(matrix: Matrix, places: NDArray[np.intp], k: int) -> Residues:
+    return np.hstack([words[:, places].T for words in matrix.words(k)])
+
+
+def _answers(
+    relation: Relation, matrix: Matrix, challenge: Challenge, subsets: NDArray[np.float64], k: int
+) -> tuple[Residues, Residues, Residues, Residues]:
+    """Modulo prime k: tails, folds, linear, quotient."""
+    sizes, prime, places = relation.sizes, relation.sizes.ring.primes[k], Places(relation.rows)
+    rows, tails = matrix.rows(k), matrix.tails[k].astype(np.float64)
+    subset_tails = (subsets @ tails[: relation.rows] + tails[relation.rows :]) % prime  # exact: below 2^53
+    folds = code.combinations(challenge.folds(places.folded, prime), rows[: places.folded], prime)
+    return (
+        subset_tails.astype(np.uint32),
+        code.total(folds, rows[places.folds], prime),
+        code.total(_linear(relation, challenge, rows, k), matrix.blinds[k].linear, prime),
+        code.total(
+            _quotient(relation, challenge, matrix, rows, k)[:, : sizes.quotient], matrix.blinds[k].quadratic, prime
+        ),
+    )
+
+
+def _linear(relation: Relation, challenge: Challenge, rows: Residues, k: int) -> Residues:
+    """The linear combinations as coefficients."""
+    sizes, prime = relation.sizes, relation.sizes.ring.primes[k]
+    found = np.zeros((REPEATS, sizes.places), np.uint32)
+    for term in relation.linear(challenge, k)[0]:
+        sums = np.stack([code.combinations(term.weights, rows[line], prime) for line in term.rows])
+        words = code.words(sums.reshape(-1, sizes.width), sizes, prime).reshape(*sums.shape[:2], -1)
+        found = code.total(found, code.products(term.multipliers, words, prime), prime)
+    return code.interpolated(found, prime)[:, : sizes.linear]
+
+
+def _quotient(relation: Relation, challenge: Challenge, matrix: Matrix, rows: Residues, k: int) -> Residues:
+    """The quadratic combinations over x^l + 1, as coefficients: zero beyond `Sizes.quotient` for a true statement.
+
+    It has fewer than 2 l coefficients, so 2 l values of all rows are enough.
+    """
+    sizes, prime, count = relation.sizes, relation.sizes.ring.primes[k], 2 * relation.sizes.message
+    weights, squares = quadratic(relation, challenge, prime), np.zeros((REPEATS, count), np.uint32)
+    for batch, values in matrix.values(rows[: weights.squares.shape[1]], k, count):
+        squares = code.total(squares, code.squares(weights.squares[:, batch], values, prime), prime)
+    bits = code.polynomials(code.combinations(weights.bits, rows[: relation.bits], prime), sizes, prime)
+    values = quadratic_values(weights, squares, code.values(bits, count, prime), prime)
+    return code.interpolated(code.product(values, code.inverse_vanishing(sizes, count, prime), prime), prime)

@@ -1,0 +1,309 @@
+"""An evaluator's statement: its replies are evaluations of the columns that it encrypted itself.
+
+Of one party's ciphertexts and all its replies in a release (docs/proofs/proved-bounds.md, 1 and 2): the columns y in
+its ciphertexts are those of which each reply is made, with whatever small secrets, with floods of at most 2^88, and
+with noise of at most 2^62. One part of the proof is about what was drawn for the replies (`Drawn`), and one about each
+segment of its rows (`Evaluated`); the first of them shares a matrix with what was drawn. The equations of a reply are
+sums over all of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving import code
+from commingle.shared.proving.ciphertexts import SECRET_BITS, Ciphertexts, multipliers, plane
+from commingle.shared.proving.joined import WithoutSquares
+from commingle.shared.proving.parameters import REPEATS, Sizes
+from commingle.shared.proving.relation import Term
+from commingle.shared.proving.transcript import Challenge
+from commingle.shared.ring.encryption import key_half
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.layout import Layout, parse_residues
+from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.ring.randomness import public_slots
+from commingle.shared.ring.residues import Residues
+
+NOISE_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWeights:
+    """Of the equations of one reply modulo one prime, repeats first.
+
+    Attributes:
+        prime: the modulus.
+        across: nu, of the evaluator's columns, (repeats, d').
+        along: mu, of coefficients of second halves, (repeats, groups, N).
+        numbers: kappa, of the owner's columns, (repeats, d).
+    """
+
+    prime: int
+    across: Residues
+    along: Residues
+    numbers: Residues
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply, before primes are dropped, and what it is an evaluation of. All of it is public.
+
+    Attributes:
+        layout: the owner's.
+        public_key: the owner's.
+        blocks: all ciphertexts of the owner, in order.
+        columns: `ring.replies.whole_reply` of each of the evaluator's columns.
+
+    Raises:
+        CiphertextError: a key, ciphertexts or a reply that are not residues of their size.
+        DomainError: blocks are missing.
+    """
+
+    layout: Layout
+    public_key: bytes
+    blocks: Sequence[bytes]
+    columns: Sequence[bytes]
+
+    def __post_init__(self) -> None:
+        """All bytes are read once, so that what is malformed is refused before anything is computed."""
+        layout, primes = self.layout, self.layout.parameters.primes
+        if len(self._shapes) != len(self.blocks):
+            raise DomainError("a reply is to all blocks")
+        parse_residues(self.public_key, layout.key_shape, primes)
+        for received, shape in zip(self.blocks, self._shapes, strict=True):
+            parse_residues(received, shape, primes)
+        for received in self.columns:
+            parse_residues(received, layout.whole_reply_shape, primes)
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, int, int, int]]:
+        return [self.layout.block_shape(*block) for block in self.layout.blocks()]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names all of it: 32 bytes."""
+        parts = b"".join(sha256(part).digest() for part in (self.public_key, *self.blocks, *self.columns))
+        return sha256(self.layout.label + len(self.columns).to_bytes(8, "little") + parts).digest()
+
+    def weights(self, challenge: Challenge, number: int, k: int) -> ReplyWeights:
+        """What the challenge that all parts share asks of the reply of this number."""
+        layout, prime, named = self.layout, self.layout.parameters.primes[k], number.to_bytes(8, "little")
+        shared, degree = challenge.shared(), layout.parameters.degree
+        return ReplyWeights(
+            prime,
+            shared.numbers(b"replies" + named, len(self.columns), prime),
+            shared.numbers(b"halves" + named, layout.groups * degree, prime).reshape(REPEATS, layout.groups, degree),
+            shared.numbers(b"sums" + named, layout.columns, prime),
+        )
+
+    def constants(self, weights: ReplyWeights, k: int) -> list[int]:
+        """The combination of what the reply says."""
+        said = np.stack([plane(column, self.layout.whole_reply_shape, k) for column in self.columns])
+        along = np.hstack([weights.along.reshape(REPEATS, -1), weights.numbers])
+        both = code.product(code.combinations(weights.across, said, weights.prime), along, weights.prime)
+        return [int(number) for number in both.sum(axis=1, dtype=np.uint64)]
+
+    def blind_weights(self, weights: ReplyWeights, k: int) -> Residues:
+        """What the coefficients of u count, in the encryption of zero, (repeats, groups, N)."""
+        layout, degree = self.layout, self.layout.parameters.degree
+        halves = key_half(layout)[k], plane(self.public_key, layout.key_shape, k)
+        chosen = np.zeros((REPEATS, layout.groups * layout.width, degree), np.uint32)
+        column = np.arange(layout.columns)
+        chosen[:, column, np.array(layout.places)[column % layout.width]] = weights.numbers
+        chosen = chosen.reshape(REPEATS * layout.groups, layout.width, degree).sum(axis=1, dtype=np.uint32)
+        parts = (weights.along.reshape(-1, degree), chosen)
+        held = np.stack([code.values(part, degree, weights.prime) for part in parts])
+        mirrored = np.stack(halves)[:, None, ::-1]
+        found = code.products(held, mirrored, weights.prime)
+        return code.interpolated(found, weights.prime).reshape(REPEATS, layout.groups, degree)
+
+    def row_weights(self, weights: ReplyWeights, k: int, start: int, stop: int) -> Residues:
+        """What the evaluator's entries of these rows count, the same in each of its columns: (repeats, stop - start).
+
+        Row t of a stripe is the coefficient L - 1 - t of what second halves are multiplied by, and meets coefficient
+        a L + t of the first half for column a.
+        """
+        layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
+        first, last = start // length, -(-stop // length)
+        rows = first * length, min(last * length, layout.rows)
+        slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)
+        slots = slots.reshape(last - first, layout.groups, 1, -1)[..., ::-1]
+        along = weights.along.transpose(1, 0, 2)
+        held = code.values(along.reshape(-1, along.shape[2]), along.shape[2], prime).reshape(along.shape)
+        second = np.stack([code.products(held, stripe, prime) for stripe in slots])
+        second = code.interpolated(second.reshape(-1, second.shape[2]), prime).reshape(second.shape)
+        windows = [code.combinations(weights.numbers, window, prime) for window in self._windows(k, first, last)]
+        found = code.total(second[..., length - 1 :: -1], np.stack(windows), prime)
+        found = found.transpose(1, 0, 2).reshape(REPEATS, -1)
+        return found[:, start - rows[0] : stop - rows[0]]
+
+    def _windows(self, k: int, first: int, last: int) -> Iterator[Residues]:
+        """Of each stripe the coefficients that belong to each of the owner's columns: (columns, L)."""
+        layout, before = self.layout, 0
+        for received, shape in zip(self.blocks, self._shapes, strict=True):
+            if before < last and first < before + shape[1]:
+                stripes = plane(received, shape, k)[max(first - before, 0) : last - before]
+                used = stripes[..., : layout.width * layout.stripe_rows]
+                yield from used.reshape(len(stripes), -1, layout.stripe_rows)[:, : layout.columns]
+            before += shape[1]
+
+
+@dataclass(frozen=True)
+class Drawn(WithoutSquares):
+    """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero.
+
+    Attributes:
+        replies: of one evaluator in one release.
+    """
+
+    replies: tuple[Reply, ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of the ring."""
+        return Sizes(self.replies[0].layout.parameters)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names the replies: 32 bytes."""
+        return sha256(b"replies" + b"".join(reply.digest for reply in self.replies)).digest()
+
+    def number_rows(self, number: int) -> NDArray[np.intp]:
+        """Rows of bits of a reply: bit after bit of all its numbers, l to a row, (rows,)."""
+        before = sum(self._number_rows(reply) for reply in self.replies[:number])
+        return before + np.arange(self._number_rows(self.replies[number]))
+
+    def zero_rows(self, number: int) -> NDArray[np.intp]:
+        """Rows of encryptions of zero: (the evaluator's columns, groups, pieces, 2), secrets before errors."""
+        shapes = [self._zero_shape(reply) for reply in self.replies]
+        before = self.bits + sum(int(np.prod(shape)) for shape in shapes[:number])
+        return before + np.arange(np.prod(shapes[number])).reshape(shapes[number])
+
+    @property
+    def bits(self) -> int:
+        """Rows of bits."""
+        return sum(map(self._number_rows, self.replies))
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix."""
+        return int(self.zero_rows(len(self.replies) - 1)[-1, -1, -1, -1]) + 1
+
+    @property
+    def largest(self) -> int:
+        """What honest rows sum up to, at most."""
+        return self.bits + (self.rows - self.bits) * self.sizes.ring.error_bound
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+        """The part of what was drawn in all equations of all replies, and all that the replies say."""
+        weights = [reply.weights(challenge, number, k) for number, reply in enumerate(self.replies)]
+        constants = [0] * REPEATS
+        for reply, own in zip(self.replies, weights, strict=True):
+            least = (1 << self.sizes.ring.flood_bits) + (self.sizes.ring.delta << NOISE_BITS)
+            sums = (own.across.sum(axis=1, dtype=np.uint64).tolist(), own.numbers.sum(axis=1, dtype=np.uint64).tolist())
+            both = zip(constants, reply.constants(own, k), *sums, strict=True)
+            constants = [before + said + least * a * b for before, said, a, b in both]
+        return self._terms(weights, k), constants
+
+    def _terms(self, weights: Sequence[ReplyWeights], k: int) -> Iterator[Term]:
+        pieces = self.sizes.places // self.sizes.message
+        for number, (reply, own) in enumerate(zip(self.replies, weights, strict=True)):
+            rows = self.number_rows(number)
+            padded = np.zeros((REPEATS, len(rows) * self.sizes.message), np.uint32)
+            found = self._number_weights(own)
+            padded[:, : found.shape[1]] = found
+            yield Term(rows[:, None], np.ones((1, 1), np.uint32), multipliers(padded, self.sizes, own.prime))
+            zeros, blinds = self.zero_rows(number), reply.blind_weights(own, k)
+            for group in range(reply.layout.groups):
+                for part, held in enumerate((blinds, own.along)):
+                    lines = zeros[:, group, :, part].reshape(-1, pieces).T
+                    yield Term(lines, own.across, multipliers(held[:, group], self.sizes, own.prime))
+
+    def _number_weights(self, weights: ReplyWeights) -> Residues:
+        """The nu kappa 2^j for bit j of a flood, Delta times as much for bit j of noise: (repeats, bits numbers)."""
+        ring, prime = self.sizes.ring, weights.prime
+        worth = [1 << j for j in range(ring.flood_bits + 1)] + [ring.delta << j for j in range(NOISE_BITS + 1)]
+        both = code.product(weights.across[:, :, None], weights.numbers[:, None], prime).reshape(REPEATS, 1, -1)
+        values = np.array([value % prime for value in worth], np.uint32)[None, :, None]
+        return code.product(values, both, prime).reshape(REPEATS, -1)
+
+    def _number_rows(self, reply: Reply) -> int:
+        numbers, bits = reply.layout.columns * len(reply.columns), self.sizes.ring.flood_bits + NOISE_BITS + 2
+        return -(-numbers * bits // self.sizes.message)
+
+    def _zero_shape(self, reply: Reply) -> tuple[int, int, int, int]:
+        return len(reply.columns), reply.layout.groups, self.sizes.places // self.sizes.message, 2
+
+
+@dataclass(frozen=True)
+class Evaluated(WithoutSquares):
+    """One segment of the evaluator's rows: those of its ciphertexts, and what all replies take of them.
+
+    Rows: bits of the secret, errors of the key and the ciphertexts, (polynomials, pieces), and columns, (groups, d').
+
+    Attributes:
+        ciphertexts: the evaluator's.
+        replies: of the evaluator in the release.
+    """
+
+    ciphertexts: Ciphertexts
+    replies: tuple[Reply, ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of the ring."""
+        return self.ciphertexts.sizes
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names the segment: 32 bytes."""
+        return sha256(b"evaluated" + self.ciphertexts.digest).digest()
+
+    @property
+    def bits(self) -> int:
+        """Rows of bits."""
+        return SECRET_BITS * self.ciphertexts.pieces
+
+    @property
+    def error_rows(self) -> NDArray[np.intp]:
+        """(polynomials, the key's first; pieces)."""
+        shape = self.ciphertexts.polynomials, self.ciphertexts.pieces
+        return self.bits + np.arange(np.prod(shape)).reshape(shape)
+
+    @property
+    def column_rows(self) -> NDArray[np.intp]:
+        """(groups, columns)."""
+        shape = self.ciphertexts.groups, self.ciphertexts.layout.columns
+        return int(self.error_rows[-1, -1]) + 1 + np.arange(np.prod(shape)).reshape(shape)
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix."""
+        return int(self.column_rows[-1, -1]) + 1
+
+    @property
+    def largest(self) -> int:
+        """What honest rows sum up to, at most."""
+        ring = self.sizes.ring
+        return self.bits + self.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+        """The equations b = a s + e + Delta y of the segment, and its rows' part in all equations of all replies."""
+        own = self.ciphertexts.weights(challenge, k)
+        secret, constants = self.ciphertexts.secret_term(own)
+
+        def terms() -> Iterator[Term]:
+            yield secret
+            yield Term(self.error_rows.T, own.across, multipliers(own.along, self.sizes, own.prime))
+            yield from self.ciphertexts.row_terms(own, self.column_rows)
+            for number, reply in enumerate(self.replies):
+                weights = reply.weights(challenge, number, k)
+                counts = reply.row_weights(weights, k, *self.ciphertexts.segment)
+                placed = self.ciphertexts.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
+                yield Term(self.column_rows, weights.across, multipliers(placed, self.sizes, own.prime))
+
+        return terms(), [known + shift for known, shift in zip(own.known, constants, strict=True)]

@@ -1,0 +1,136 @@
+"""The verifier's side: anybody's who has the statement (docs/proofs/proved-bounds.md, 4)."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.proving import code
+from commingle.shared.proving.commitment import HASH_BYTES, ColumnHashes, roots
+from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.parameters import REPEATS
+from commingle.shared.proving.proof import Places, Proof, parse_proof
+from commingle.shared.proving.relation import Relation, Term, quadratic, quadratic_values
+from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places
+from commingle.shared.ring.residues import Residues
+
+
+def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -> None:
+    """Nothing, if the proofs hold.
+
+    Args:
+        relations: the statement.
+        received: one proof for each.
+
+    Raises:
+        ProofError: one does not hold. Whoever sent it made it wrongly.
+    """
+    if len(received) != len(relations):
+        raise ProofError("size")
+    roots = [part[:HASH_BYTES] for part in received]
+    challenges = first_challenges([relation.digest for relation in relations], roots)
+    left = np.zeros((len(relations[0].sizes.ring.primes), REPEATS), object)
+    for relation, challenge, part in zip(relations, challenges, received, strict=True):
+        left += _verify_one(relation, challenge, parse_proof(part, relation.sizes, Places(relation.rows).all))
+    for numbers, prime in zip(left, relations[0].sizes.ring.primes, strict=True):
+        if any(number % prime for number in numbers):
+            raise ProofError("total")
+
+
+def _verify_one(relation: Relation, challenge: Challenge, proof: Proof) -> NDArray[np.object_]:
+    """What the sums of linear combinations exceed their constants by, (primes, REPEATS)."""
+    places, subsets = (
+        opened_places(challenge, proof.answers.to_bytes(), relation.sizes),
+        challenge.subsets(relation.rows),
+    )
+    _check_commitment(proof, places)
+    return np.array(
+        [_Checks(relation, challenge, proof, places, k).run(subsets) for k in range(len(relation.sizes.ring.primes))],
+        object,
+    )
+
+
+def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
+    hashes = ColumnHashes(proof.salts)
+    for columns in proof.columns:
+        hashes.add(columns.T)
+    if any(root != proof.root for root in roots(hashes.leaves(), places, proof.paths)):
+        raise ProofError("commitment")
+
+
+class _Checks:
+    """Modulo one prime: what was answered, at the opened places, against what the columns there give."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        challenge: Challenge,
+        proof: Proof,
+        places: NDArray[np.intp],
+        k: int,
+    ) -> None:
+        self.relation, self.challenge, self.answers = relation, challenge, proof.answers
+        self.columns, self.places, self.k = np.ascontiguousarray(proof.columns[k].T), places, k
+        self.sizes, self.prime = relation.sizes, relation.sizes.ring.primes[k]
+        self.rows = Places(relation.rows)
+
+    def run(self, subsets: NDArray[np.float64]) -> list[int]:
+        terms, constants = self.relation.linear(self.challenge, self.k)
+        for failed, holds in (
+            ("range", self._range(subsets)),
+            ("code", self._code()),
+            ("linear", self._linear(terms)),
+            ("quadratic", self._quadratic()),
+        ):
+            if not holds:
+                raise ProofError(failed)
+        said, length = self.answers.linear[self.k].astype(object), self.sizes.message
+        sums = length * (said[:, 0] - said[:, length] + said[:, 2 * length])  # x^l is -1 where it is summed
+        return [int(number) - constant for number, constant in zip(sums, constants, strict=True)]
+
+    def _range(self, subsets: NDArray[np.float64]) -> bool:
+        """Sums of subsets are what was said, which parsing has found within bounds."""
+        shown = np.hstack([code.reduced(self.answers.sums, self.prime), self.answers.tails[self.k]])
+        columns = self.columns.astype(np.float64)
+        sums = subsets @ columns[: self.rows.witness] + columns[self.rows.masks]  # exact: below 2^53
+        return np.array_equal(self._words(shown), sums % self.prime)
+
+    def _code(self) -> bool:
+        """Combinations of all rows are polynomials of low degree."""
+        weights = self.challenge.folds(self.rows.folded, self.prime)
+        sums = code.combinations(weights, self.columns[: self.rows.folded], self.prime)
+        sums = code.total(sums, self.columns[self.rows.folds], self.prime)
+        return np.array_equal(self._words(self.answers.folds[self.k]), sums)
+
+    def _linear(self, terms: Iterable[Term]) -> bool:
+        """The combination of linear equations is the polynomial that was said."""
+        found = np.zeros((REPEATS, len(self.places)), np.uint32)
+        for term in terms:
+            sums = np.stack([code.combinations(term.weights, self.columns[line], self.prime) for line in term.rows])
+            opened = code.products(term.multipliers[..., self.places], sums, self.prime)
+            found = code.total(found, opened, self.prime)
+        blind = self._blind(self.rows.linear, self.sizes.linear)
+        return np.array_equal(self._values(self.answers.linear[self.k]), code.total(found, blind, self.prime))
+
+    def _quadratic(self) -> bool:
+        """The combination of quadratic equations is a multiple of x^l + 1."""
+        weights = quadratic(self.relation, self.challenge, self.prime)
+        squares = code.squares(weights.squares, self.columns[: weights.squares.shape[1]], self.prime)
+        bits = code.combinations(weights.bits, self.columns[: self.relation.bits], self.prime)
+        found = quadratic_values(weights, squares, bits, self.prime)
+        blind = self._blind(self.rows.quadratic, self.sizes.quotient)
+        hidden = code.difference(self._values(self.answers.quotient[self.k]), blind, self.prime)
+        vanishing = code.vanishing(self.sizes, self.sizes.places, self.prime)[self.places]
+        return np.array_equal(code.product(hidden, vanishing, self.prime), found)
+
+    def _blind(self, halves: tuple[slice, slice], coefficients: int) -> Residues:
+        """What hides a combination of so many coefficients, from its two rows: it has no more, whatever they are."""
+        powers = code.powers(self.sizes.shift(coefficients), self.sizes.places, self.prime)[self.places]
+        low, high = (self.columns[half] for half in halves)
+        return code.total(low, code.product(high, powers, self.prime), self.prime)
+
+    def _words(self, rows: Residues) -> Residues:
+        return code.words(rows, self.sizes, self.prime)[:, self.places]
+
+    def _values(self, coefficients: Residues) -> Residues:
+        return code.values(coefficients, self.sizes.places, self.prime)[:, self.places]

@@ -1,0 +1,278 @@
+"""Where bounds are proved: honest messages pass everybody's checks, and every cheat is refused by name."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+
+from commingle.shared.documents.errors import DeviationError
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, verify_bounds, verify_reply
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.proving.squares import four_squares
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.layout import byte_count
+from tests.shared.mechanisms.moments.exchange.world import (
+    NAMES,
+    SEX,
+    Block,
+    World,
+    exchanged,
+    numbers,
+    party_spec,
+    silence,
+    spec_of,
+    start,
+)
+from tests.world.ring import seeded
+
+PARTIES = (
+    party_spec("clinic", *numbers("clinic", 4), row_norm=0.5),
+    party_spec("lab", *numbers("lab", 4), row_norm=0.5),
+    party_spec("registry", SEX),
+)
+SPEC = spec_of(PARTIES, n=20, bounds="proved")
+
+
+@cache
+def honest() -> World:
+    return exchanged(SPEC)
+
+
+@cache
+def of_another_release() -> World:
+    """The same parties, rows and keys under other approvals."""
+    return exchanged(SPEC, honest().rows, head="11" * 32)
+
+
+@cache
+def encrypted_again() -> bytes:
+    """The clinic's rows once more under the same key: as good as what it sent, and another set of columns."""
+    return honest().ciphertexts("clinic", seeded(9))
+
+
+class Lenient(Exchange):
+    """One in which everybody's bound is larger by one."""
+
+    def bound(self, party: str) -> int:
+        return Exchange.bound(self, party) + 1
+
+
+def with_first_row(squared_norm: int) -> Block:
+    """The clinic's rows, the first of them as long as that."""
+    rows = honest().rows["clinic"].copy()
+    rows[0] = four_squares(np.array([squared_norm])).T
+    return rows
+
+
+def encrypted_in(exchange: Exchange, rows: Block) -> bytes:
+    """The clinic's columns of those rows."""
+    seed = honest().ring_seed("clinic")
+    words = rows.astype(np.int16)
+    made = encrypted_columns(exchange, party="clinic", seed=seed, rows=lambda a, b: words[a:b], entropy=seeded(3))
+    return b"".join(made)
+
+
+@cache
+def beyond_the_bound() -> bytes:
+    """A row longer by one step than it may be, with a proof for a bound that is as much larger."""
+    terms = honest().exchange
+    return encrypted_in(Lenient(terms.spec, terms.approvals), with_first_row(terms.bound("clinic") + 1))
+
+
+def proof_size() -> int:
+    (segment,) = honest().sent("clinic").segments()
+    return sum(map(len, segment.proof))
+
+
+def with_proof_of(body: bytes) -> bytes:
+    """The clinic's ciphertexts with the proof of something else."""
+    return honest().bodies["clinic"][: -proof_size()] + body[-proof_size() :]
+
+
+def flipped(body: bytes, at: int) -> bytes:
+    changed = bytearray(body)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def refused_columns(body: bytes, party: str = "clinic") -> str:
+    """Why everybody refuses them; they name their sender."""
+    with pytest.raises(DeviationError, match=party) as refused:
+        verify_bounds(honest().sent(party, body))
+    assert refused.value.party == party
+    return str(refused.value)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("party", NAMES)
+def test_honest_columns_pass(party: str) -> None:
+    verify_bounds(honest().sent(party))
+
+
+def test_rows_at_their_bound_are_proved_and_one_step_beyond_they_are_not() -> None:
+    terms = honest().exchange
+    bound = terms.bound("clinic")
+    assert bound == 4**13
+    verify_bounds(honest().sent("clinic", encrypted_in(terms, with_first_row(bound))))
+    with pytest.raises(DomainError, match="beyond their bound"):
+        encrypted_in(terms, with_first_row(bound + 1))
+
+
+def test_row_one_beyond_its_bound_is_refused_though_its_proof_holds_for_a_larger_one() -> None:
+    terms = honest().exchange
+    verify_bounds(Columns(Lenient(terms.spec, terms.approvals), "clinic", beyond_the_bound()))
+    refused_columns(beyond_the_bound())
+
+
+COLUMNS: Mapping[str, Callable[[], bytes]] = {
+    "ciphertexts of a row beyond the bound with the proof of honest ones": lambda: (
+        beyond_the_bound()[: -proof_size()] + honest().bodies["clinic"][-proof_size() :]
+    ),
+    "the proof of another party": lambda: with_proof_of(honest().bodies["lab"]),
+    "all that another party sent": lambda: honest().bodies["lab"],
+    "columns of another release": lambda: of_another_release().bodies["clinic"],
+    "the proof of another release": lambda: with_proof_of(of_another_release().bodies["clinic"]),
+    "the proof of another encryption of the same rows": lambda: with_proof_of(encrypted_again()),
+    "no proof": lambda: honest().bodies["clinic"][: -proof_size()],
+    "a proof of zeros": lambda: with_proof_of(bytes(proof_size())),
+    "ciphertexts before the key": lambda: swapped(honest().bodies["clinic"]),
+}
+
+
+def swapped(body: bytes) -> bytes:
+    key = byte_count(honest().exchange.layout("clinic").key_shape)
+    return body[key : 2 * key] + body[:key] + body[2 * key :]
+
+
+@pytest.mark.parametrize("cheat", COLUMNS)
+def test_columns_that_are_not_proved_are_refused(cheat: str) -> None:
+    refused_columns(COLUMNS[cheat]())
+
+
+def test_what_is_refused_of_one_party_or_release_holds_where_it_was_made() -> None:
+    again = honest().sent("clinic", encrypted_again())
+    for columns in (again, honest().sent("lab"), of_another_release().sent("clinic")):
+        verify_bounds(columns)
+
+
+@pytest.mark.parametrize("place", ["key", "ciphertexts", "start of the proof", "proof", "end"])
+def test_one_flipped_bit_of_signed_columns_is_refused(place: str) -> None:
+    body = honest().bodies["clinic"]
+    key = byte_count(honest().exchange.layout("clinic").key_shape)
+    proof = len(body) - proof_size()
+    at = {"key": 5, "ciphertexts": key + 40, "start of the proof": proof, "proof": proof + proof_size() // 2, "end": -1}
+    refused_columns(flipped(body, at[place]))
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+def no_noise(owner: str) -> Block:
+    return silence(0, honest().exchange.columns(owner)).reshape(-1, 1)
+
+
+def refused_reply(body: bytes) -> None:
+    """By everybody, and it names who sent it."""
+    sent = {name: honest().sent(name) for name in NAMES}
+    with pytest.raises(DeviationError, match="registry") as refused:
+        verify_reply(honest().answered("registry", body), sent)
+    assert refused.value.party == "registry"
+
+
+@pytest.mark.parametrize("party", NAMES[1:])
+def test_honest_replies_pass(party: str) -> None:
+    verify_reply(honest().answered(party), {name: honest().sent(name) for name in NAMES})
+
+
+def of_other_rows(change: Callable[[Block], Block]) -> bytes:
+    """The registry multiplies with other rows than it encrypted, and proves as well as it can."""
+    words = change(honest().rows["registry"].copy()).astype(np.int16)
+    return honest().answer("registry", no_noise, rows=lambda start, stop: words[start:stop])
+
+
+def one_cell_changed(rows: Block) -> Block:
+    rows[7, 0] -= 1 if rows[7, 0] > 0 else -1
+    return rows
+
+
+def crafted() -> bytes:
+    """Second halves of Delta x make every number to the clinic a coefficient of its key."""
+    terms, whole = honest().exchange, honest().answers["registry"]
+    layout = terms.layout("clinic")
+    words = np.zeros(layout.whole_reply_shape, "<u4").reshape(len(layout.parameters.primes), -1)
+    words[:, 1] = [layout.parameters.delta % prime for prime in layout.parameters.primes]
+    return words.tobytes() + whole[words.nbytes :]
+
+
+def to_other_columns() -> bytes:
+    """A reply to columns that are as good as those of everybody else, but were shown to the registry alone."""
+    return honest().answer("registry", no_noise, columns={"clinic": honest().sent("clinic", encrypted_again())})
+
+
+def with_part_of(body: bytes) -> bytes:
+    """What is proved of the registry's replies, and another part for the clinic."""
+    size = honest().exchange.part_size("clinic", "registry")
+    return body[:size] + honest().answers["registry"][size:]
+
+
+REPLIES: Mapping[str, Callable[[], bytes]] = {
+    "made of other rows than were encrypted": lambda: of_other_rows(lambda rows: rows[::-1]),
+    "made of rows of which one cell is another one": lambda: of_other_rows(one_cell_changed),
+    "made of no rows": lambda: of_other_rows(np.zeros_like),
+    "a reply of another release": lambda: of_another_release().answers["registry"],
+    "a crafted reply that opens the key": crafted,
+    "to other columns than were sent": to_other_columns,
+    "parts in another order": lambda: parts_swapped(honest().answers["registry"]),
+    "the part of another reply to the same columns": lambda: with_part_of(
+        honest().answer("registry", no_noise, entropy=seeded(8))
+    ),
+    "no proof": lambda: honest().answers["registry"][: -sum(map(len, honest().answered("registry").proofs))],
+}
+
+
+def parts_swapped(body: bytes) -> bytes:
+    size = honest().exchange.part_size("clinic", "registry")
+    return body[size : 2 * size] + body[:size] + body[2 * size :]
+
+
+@pytest.mark.parametrize("cheat", REPLIES)
+def test_replies_that_are_no_evaluations_of_their_partys_columns_are_refused(cheat: str) -> None:
+    refused_reply(REPLIES[cheat]())
+
+
+def test_crafted_reply_would_open_the_key_and_is_within_every_bound() -> None:
+    """So nobody may open a reply before it is verified."""
+    opened = honest().open("clinic", "registry", crafted())
+    assert set(np.abs(opened).ravel().tolist()) <= {0, 1}
+
+
+def test_reply_to_other_columns_holds_for_who_was_shown_those() -> None:
+    shown = {name: honest().sent(name) for name in NAMES} | {"clinic": honest().sent("clinic", encrypted_again())}
+    verify_reply(Reply(honest().exchange, "registry", to_other_columns()), shown)
+
+
+@pytest.mark.parametrize("owner", ["clinic", "lab"])
+def test_one_flipped_bit_of_any_part_is_refused(owner: str) -> None:
+    (place,) = honest().answered("registry").columns(owner).places
+    for at in (place[0] + 3, sum(place) // 2, place[1] - 4):
+        refused_reply(flipped(honest().answers["registry"], at - at % 4))
+
+
+def test_one_flipped_bit_of_any_proof_is_refused() -> None:
+    for start_, stop in honest().answered("registry").proofs.places:
+        for at in (start_, (start_ + stop) // 2, stop - 1):
+            refused_reply(flipped(honest().answers["registry"], at))
+
+
+def test_columns_of_other_rows_are_no_columns_of_a_reply() -> None:
+    """The evaluator is held to the columns that everybody has, not to those that it says it meant."""
+    other = start(SPEC, {**honest().rows, "registry": honest().rows["registry"][::-1].copy()})
+    meant = honest().sent("registry", other.ciphertexts("registry", seeded(4)))
+    verify_bounds(meant)
+    sent = {name: honest().sent(name) for name in NAMES} | {"registry": meant}
+    with pytest.raises(DeviationError, match="registry"):
+        verify_reply(honest().answered("registry"), sent)

@@ -1,0 +1,121 @@
+"""Rows as polynomials and words, loops and four squares, against Python integers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from commingle.shared.proving import code
+from commingle.shared.proving.ciphertexts import transposed_products
+from commingle.shared.proving.columns import digit_weights
+from commingle.shared.proving.parameters import OPENED, Sizes
+from commingle.shared.proving.squares import NUMBER_LIMIT, four_squares
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.parameters import STANDARD
+from commingle.shared.ring.residues import to_slots
+from tests.world.ring import product, reversed_bits, root
+
+SIZES = Sizes(STANDARD)
+PRIMES = st.sampled_from(STANDARD.primes)
+
+
+def uniform(prime: int, *shape: int, seed: int = 1) -> NDArray[np.uint32]:
+    drawn = np.random.default_rng(seed).integers(0, prime, shape).astype(np.uint32)
+    drawn.reshape(-1)[: drawn.size // 3] = prime - 1  # the largest there is
+    return drawn
+
+
+def point(degree: int, prime: int, place: int) -> int:
+    """The root of x^degree + 1 that belongs to a place."""
+    return pow(root(degree, prime), 2 * reversed_bits(place, degree) + 1, prime)
+
+
+def at(coefficients: NDArray[np.uint32], x: int, prime: int) -> int:
+    found = 0
+    for coefficient in reversed(coefficients.tolist()):
+        found = (found * x + coefficient) % prime
+    return found
+
+
+@given(PRIMES, st.integers(0, 2**32))
+def test_combinations_and_squares_are_those_of_python_integers(prime: int, seed: int) -> None:
+    weights, rows = uniform(prime, 3, 40, seed=seed), uniform(prime, 40, 9, seed=seed + 1)
+    integers, factors = rows.astype(object), weights.astype(object)
+    assert np.array_equal(code.combinations(weights, rows, prime), factors @ integers % prime)
+    assert np.array_equal(code.squares(weights, rows, prime), factors @ integers**2 % prime)
+
+
+@given(PRIMES, st.integers(0, 2**32))
+def test_products_are_those_of_python_integers(prime: int, seed: int) -> None:
+    left, right = uniform(prime, 30, 4, 7, seed=seed), uniform(prime, 30, 4, 7, seed=seed + 1)
+    exact = (left.astype(object) * right.astype(object)).sum(axis=0) % prime
+    assert np.array_equal(code.products(left, right, prime), exact)
+    shared = (left.astype(object) * right[:, :1].astype(object)).sum(axis=0) % prime
+    assert np.array_equal(code.products(left, right[:, :1], prime), shared)
+
+
+@pytest.mark.parametrize("prime", STANDARD.primes)
+def test_word_is_a_polynomial_with_the_rows_values_and_a_random_multiple_of_what_vanishes_on_them(prime: int) -> None:
+    row = uniform(prime, 1, SIZES.width)
+    coefficients, word = code.polynomials(row, SIZES, prime)[0], code.words(row, SIZES, prime)[0]
+    for place in (0, 1, 77, SIZES.message - 1):
+        assert at(coefficients, point(SIZES.message, prime, place), prime) == row[0, place]
+    assert np.array_equal(coefficients[SIZES.message :], row[0, SIZES.message :])
+    for place in (0, 1, 4097, SIZES.places - 1):
+        x = point(SIZES.places, prime, place)
+        assert at(coefficients, x, prime) == word[place]
+        assert (pow(x, SIZES.message, prime) + 1) % prime == code.vanishing(SIZES, SIZES.places, prime)[place] != 0
+        for exponent in (0, SIZES.message, SIZES.shift(SIZES.linear), SIZES.shift(SIZES.quotient)):
+            assert pow(x, exponent, prime) == code.powers(exponent, SIZES.places, prime)[place]
+    assert np.array_equal(code.rows_of(code.polynomials(row, SIZES, prime), SIZES, prime), row)
+
+
+@given(PRIMES)
+def test_what_vanishes_on_rows_is_inverted_at_half_of_the_places_too(prime: int) -> None:
+    for count in (2 * SIZES.message, SIZES.places):
+        both = code.vanishing(SIZES, count, prime).astype(object) * code.inverse_vanishing(SIZES, count, prime)
+        assert set(both % prime) == {1}
+
+
+def test_transposed_product_is_the_transposed_matrix_of_the_product() -> None:
+    prime, degree = STANDARD.primes[0], 16
+    a, s, weights = (uniform(prime, 1, degree, seed=k) for k in range(3))
+    found = transposed_products(to_slots(a[None].copy(), [prime])[0], weights, prime)[0]
+    masks = product(a[0].tolist(), s[0].tolist(), prime)
+    left = sum(x * y for x, y in zip(weights[0].tolist(), masks, strict=True))
+    right = sum(x * y for x, y in zip(found.tolist(), s[0].tolist(), strict=True))
+    assert left % prime == right % prime
+
+
+@given(st.lists(st.integers(0, NUMBER_LIMIT - 1) | st.integers(0, 5000), max_size=30))
+def test_four_squares_sum_up_to_each_number(numbers: list[int]) -> None:
+    found = four_squares(np.array(numbers, np.int64))
+    assert found.shape == (4, len(numbers))
+    assert found.min(initial=0) >= 0
+    assert (found**2).sum(axis=0).tolist() == numbers
+
+
+def test_four_squares_are_found_for_every_small_number_and_for_hard_ones() -> None:
+    hard = [7 * 4**k for k in range(17)] + [4**19 - 1, 4**19 - 4, NUMBER_LIMIT - 1, NUMBER_LIMIT - 8]
+    numbers = np.array([*range(100_000), *hard], np.int64)
+    assert np.array_equal((four_squares(numbers) ** 2).sum(axis=0), numbers)
+
+
+@pytest.mark.parametrize("number", [-1, NUMBER_LIMIT])
+def test_numbers_beyond_the_table_are_refused(number: int) -> None:
+    with pytest.raises(DomainError, match="asked for"):
+        four_squares(np.array([number]))
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 20, 21, 31, 32])
+def test_bits_of_errors_reach_just_the_numbers_up_to_twice_the_bound(bound: int) -> None:
+    weights = digit_weights(bound)
+    reached = {0}
+    for weight in weights:
+        reached |= {number + weight for number in reached}
+    assert reached == set(range(2 * bound + 1))
+
+
+def test_tails_are_as_long_as_what_is_opened() -> None:
+    assert SIZES.width - SIZES.message == OPENED

@@ -1,0 +1,202 @@
+"""What an evaluator proves of its replies: true statements hold, and each way of cheating is refused."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.evaluator import Replies, prove_replies, reply_witness, verify_replies
+from commingle.shared.proving.prover import prove_relations
+from commingle.shared.proving.replies import NOISE_BITS, Reply
+from commingle.shared.ring.errors import CiphertextError, DomainError
+from commingle.shared.ring.evaluation import InnerProducts
+from commingle.shared.ring.parameters import STANDARD
+from commingle.shared.ring.replies import HiddenSums, make_reply, open_reply, round_reply, whole_reply
+from tests.world.proving import BOUND, Member, hidden_sums, honest, member, replies_of, reply_to, rows_within
+from tests.world.ring import seeded
+
+SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (9000, 1, (1,))]
+
+
+def refused(statement: Replies, received: Sequence[bytes]) -> str:
+    with pytest.raises(ProofError) as caught:
+        verify_replies(statement, received)
+    return caught.value.failed
+
+
+def forced(statement: Replies, evaluating: Member, rows: np.ndarray, hidden: Sequence[list[HiddenSums]]) -> list[bytes]:
+    """A proof by the rules, with what a cheat says it drew and multiplied by."""
+    witnesses = [reply_witness(part, evaluating.key, rows, hidden) for part in statement.relations]
+    return prove_relations(statement.relations, witnesses.__getitem__, seeded(6))
+
+
+OWNER, EVALUATOR = honest(300, 3, 1), honest(300, 2, 2)
+
+
+@pytest.fixture(scope="module")
+def hidden() -> list[HiddenSums]:
+    return hidden_sums(OWNER, EVALUATOR.rows)
+
+
+@pytest.fixture(scope="module")
+def statement(hidden: list[HiddenSums]) -> Replies:
+    return replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
+
+
+@pytest.fixture(scope="module")
+def proof(statement: Replies, hidden: list[HiddenSums]) -> list[bytes]:
+    return prove_replies(statement, EVALUATOR.key, EVALUATOR.rows, [hidden], seeded(4))
+
+
+@pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
+def test_proof_of_an_evaluation_holds_for_every_arrangement(rows: int, columns: int, owners: tuple[int, ...]) -> None:
+    own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
+    hidden = [hidden_sums(other, own.rows, k) for k, other in enumerate(others)]
+    said = replies_of(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
+    verify_replies(said, prove_replies(said, own.key, own.rows, hidden, seeded(3)))
+
+
+def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do() -> None:
+    own, owner = honest(60_000, 9, 2), honest(60_000, 7, 1)
+    hidden = hidden_sums(owner, own.rows)
+    said = replies_of(own, [reply_to(owner, hidden)])
+    assert len(said.relations) == 2
+    received = prove_replies(said, own.key, own.rows, [hidden], seeded(3))
+    verify_replies(said, received)
+    assert refused(said, received[:-1]) == "size"
+
+
+def test_whole_reply_is_rounded_to_the_reply_and_opens_to_the_inner_products(hidden: list[HiddenSums]) -> None:
+    noise = np.array([each.noise for each in hidden]).T
+    opened = [
+        open_reply(OWNER.key, OWNER.layout, round_reply(OWNER.layout, whole_reply(OWNER.layout, each)), largest=2**62)
+        for each in hidden
+    ]
+    assert np.array_equal(np.stack(opened, axis=1), OWNER.rows.T @ EVALUATOR.rows + noise)
+
+
+def test_rounded_whole_reply_is_what_the_same_entropy_replies() -> None:
+    found = InnerProducts(OWNER.layout, 2)
+    found.add(OWNER.blocks[0], EVALUATOR.rows)
+    noise = np.random.default_rng(9).integers(-(2**40), 2**40, (3, 2))
+    direct = list(make_reply(found, OWNER.public_key, noise, seeded(9)))
+    whole = [whole_reply(OWNER.layout, each) for each in hidden_sums(OWNER, EVALUATOR.rows, 9)]
+    assert direct == [round_reply(OWNER.layout, each) for each in whole]
+
+
+def test_reply_made_of_other_columns_than_were_encrypted_is_refused() -> None:
+    """Whichever of both columns is said to have been multiplied by."""
+    others = rows_within(BOUND, 300, 2, 77)
+    hidden = hidden_sums(OWNER, others)
+    said = replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
+    for rows in (others, EVALUATOR.rows):
+        assert refused(said, forced(said, EVALUATOR, rows, [hidden])) == "total"
+
+
+def test_reply_in_which_one_cell_is_another_one_is_refused() -> None:
+    others = EVALUATOR.rows.copy()
+    others[17, 1] += 1
+    hidden = hidden_sums(OWNER, others)
+    said = replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
+    assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
+
+
+def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(hidden: list[HiddenSums]) -> None:
+    """A second half of Delta x^k makes each number a coefficient of the secret."""
+    crafted = []
+    for each in hidden:
+        second = np.zeros_like(each.second)
+        for k, prime in enumerate(STANDARD.primes):
+            second[k, 0, 1] = STANDARD.delta % prime
+        crafted.append(replace(each, second=second, first=[0] * 3))
+    reply = reply_to(OWNER, crafted)
+    opened = open_reply(OWNER.key, OWNER.layout, round_reply(OWNER.layout, reply.columns[0]), largest=2**40)
+    assert set(np.abs(opened).tolist()) <= {0, 1}
+    said = replies_of(EVALUATOR, [reply])
+    assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
+
+
+def test_flood_beyond_its_bound_is_refused(hidden: list[HiddenSums]) -> None:
+    """One number is larger by 2^88: no bits make it up, and a bit that is two is none."""
+    flooded = replace(hidden[0], first=[(number + (1 << 88)) % STANDARD.modulus for number in hidden[0].first])
+    said = replies_of(EVALUATOR, [reply_to(OWNER, [flooded, hidden[1]])])
+    assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
+    (joined,) = said.relations
+    witness = reply_witness(joined, EVALUATOR.key, EVALUATOR.rows, [hidden])
+    witness[0, 88 * 6 : 88 * 6 + 3] += 1  # the last bits of the floods of the first column's numbers
+    assert refused(said, prove_relations([joined], lambda _: witness, seeded(6))) == "quadratic"
+
+
+def test_noise_beyond_its_bound_is_not_proved(hidden: list[HiddenSums], statement: Replies) -> None:
+    beyond = [replace(hidden[0], noise=[1 << NOISE_BITS, 0, 0]), hidden[1]]
+    with pytest.raises(DomainError, match="beyond what is proved"):
+        prove_replies(statement, EVALUATOR.key, EVALUATOR.rows, [beyond], seeded(4))
+
+
+def test_every_flipped_byte_is_refused(statement: Replies, proof: list[bytes]) -> None:
+    verify_replies(statement, proof)
+    drawn = np.random.default_rng(6)
+    (part,) = proof
+    for place in (0, 31, 32, len(part) - 1, *drawn.integers(0, len(part), 20).tolist()):
+        tampered = bytearray(part)
+        tampered[place] ^= 1
+        assert refused(statement, [bytes(tampered)]) != "size"
+
+
+def test_flipped_byte_of_a_reply_is_refused(hidden: list[HiddenSums], proof: list[bytes]) -> None:
+    columns = [whole_reply(OWNER.layout, each) for each in hidden]
+    columns[0] = bytes([columns[0][0] ^ 1]) + columns[0][1:]
+    said = replies_of(EVALUATOR, [Reply(OWNER.layout, OWNER.public_key, OWNER.blocks, columns)])
+    assert refused(said, proof) == "commitment"
+
+
+def test_parts_of_two_proofs_do_not_mix() -> None:
+    own, owner = honest(70_000, 8, 2), honest(70_000, 1, 1)
+    hidden = hidden_sums(owner, own.rows)
+    said = replies_of(own, [reply_to(owner, hidden)])
+    first, second = (prove_replies(said, own.key, own.rows, [hidden], seeded(seed)) for seed in (4, 5))
+    assert len(first) == 2
+    assert refused(said, [first[0], second[1]]) == "commitment"
+    assert refused(said, first[::-1]) == "size"
+
+
+def test_statement_about_other_rows_or_malformed_replies_is_none(hidden: list[HiddenSums]) -> None:
+    reply = reply_to(OWNER, hidden)
+    with pytest.raises(DomainError, match="all rows and columns"):
+        replies_of(EVALUATOR, [])
+    with pytest.raises(DomainError, match="all rows and columns"):
+        replies_of(EVALUATOR, [replace(reply, columns=reply.columns[:1])])
+    with pytest.raises(DomainError, match="all rows and columns"):
+        replies_of(honest(301, 2, 2), [reply])
+    with pytest.raises(DomainError, match="all blocks"):
+        replace(reply, blocks=())
+    with pytest.raises(CiphertextError):
+        replace(reply, columns=[reply.columns[0][4:], reply.columns[1]])
+    with pytest.raises(CiphertextError):
+        replace(reply, columns=[b"\xff" * len(reply.columns[0]), reply.columns[1]])
+
+
+def test_ciphertexts_of_another_key_are_not_proved(statement: Replies, hidden: list[HiddenSums]) -> None:
+    with pytest.raises(DomainError, match="another key"):
+        prove_replies(statement, OWNER.key, EVALUATOR.rows, [hidden], seeded(4))
+
+
+def test_what_was_drawn_for_a_reply_says_nothing(hidden: list[HiddenSums]) -> None:
+    assert repr(hidden[0]) == "HiddenSums(…)"
+
+
+def test_exchange_of_two_parties_opens_what_both_proved() -> None:
+    """Both ways, as in a release: proofs of columns first, then replies, then proofs of replies, then openings."""
+    parties = [member(rows_within(BOUND, 400, 2 + k, 20 + k), 20 + k) for k in range(2)]
+    for own, owner in (parties, parties[::-1]):
+        hidden = hidden_sums(owner, own.rows)
+        said = replies_of(own, [reply_to(owner, hidden)])
+        verify_replies(said, prove_replies(said, own.key, own.rows, [hidden], seeded(3)))
+        columns = said.replies[0].columns
+        opened = [
+            open_reply(owner.key, owner.layout, round_reply(owner.layout, each), largest=2**62) for each in columns
+        ]
+        noise = np.array([each.noise for each in hidden]).T
+        assert np.array_equal(np.stack(opened, axis=1), owner.rows.T @ own.rows + noise)

@@ -1,0 +1,240 @@
+"""What a proof shows can be made without a witness, and looks the same for the witnesses that differ most."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from commingle.shared.proving import code, prover
+from commingle.shared.proving.columns import Columns
+from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.matrix import Matrix, _halves, uniform
+from commingle.shared.proving.owner import column_witness, prove_columns
+from commingle.shared.proving.parameters import FOLDS, OPENED, RANGE_BITS, RANGES, REPEATS, thrown_away
+from commingle.shared.proving.proof import Answers, Places, Proof, parse_proof
+from commingle.shared.proving.prover import prove_relations
+from commingle.shared.proving.relation import Relation, quadratic, quadratic_values
+from commingle.shared.proving.transcript import Challenge
+from commingle.shared.proving.verifier import _Checks
+from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.residues import Residues
+from tests.world.proving import BOUND, hidden_sums, honest, member, replies_of, reply_to
+from tests.world.ring import seeded
+
+CHALLENGE = Challenge(b"\1" * 32, b"\2" * 32)
+PIECES = 256
+
+
+def simulated(relation: Relation, k: int, places: NDArray[np.intp], entropy: Entropy) -> tuple[Answers, Residues]:
+    """Answers and opened columns modulo prime k, for a challenge and places that are known before.
+
+    All columns but those that hide answers are uniform, and so are the answers; the rest follows.
+    """
+    sizes, prime, rows = relation.sizes, relation.sizes.ring.primes[k], Places(relation.rows)
+    columns = uniform((rows.all, OPENED), prime, entropy)
+    sums = np.frombuffer(entropy(8 * RANGES * sizes.message), "<u8").reshape(RANGES, -1) >> np.uint64(64 - RANGE_BITS)
+    tails = uniform((RANGES, OPENED), prime, entropy)
+    subset_sums = CHALLENGE.subsets(relation.rows) @ columns[: rows.witness].astype(np.float64) % prime
+    said = code.words(np.hstack([code.reduced(sums, prime), tails]), sizes, prime)[:, places]
+    columns[rows.masks] = code.difference(said, subset_sums.astype(np.uint32), prime)
+
+    linear = uniform((REPEATS, sizes.linear), prime, entropy)
+    terms, constants = relation.linear(CHALLENGE, k)
+    ends = [constant * pow(sizes.message, -1, prime) for constant in constants]
+    linear[:, 0] = [
+        (end + int(each[sizes.message]) - int(each[2 * sizes.message])) % prime
+        for end, each in zip(ends, linear, strict=True)
+    ]
+    found = np.zeros((REPEATS, OPENED), np.uint32)
+    for term in terms:
+        parts = np.stack([code.combinations(term.weights, columns[line], prime) for line in term.rows])
+        found = code.total(found, code.products(term.multipliers[..., places], parts, prime), prime)
+
+    def hide(halves: tuple[slice, slice], said: Residues, found: Residues) -> None:
+        powers = code.powers(sizes.shift(said.shape[1]), sizes.places, prime)[places]
+        shown = code.difference(code.values(said, sizes.places, prime)[:, places], found, prime)
+        columns[halves[0]] = code.difference(shown, code.product(columns[halves[1]], powers, prime), prime)
+
+    hide(rows.linear, linear, found)
+    weights = quadratic(relation, CHALLENGE, prime)
+    squares = code.squares(weights.squares, columns[: weights.squares.shape[1]], prime)
+    bits = code.combinations(weights.bits, columns[: relation.bits], prime)
+    quotient = uniform((REPEATS, sizes.quotient), prime, entropy)
+    inverse = code.inverse_vanishing(sizes, sizes.places, prime)[places]
+    found = code.product(quadratic_values(weights, squares, bits, prime), inverse, prime)
+    hide(rows.quadratic, quotient, found)
+
+    folds = uniform((FOLDS, sizes.width), prime, entropy)
+    found = code.combinations(CHALLENGE.folds(rows.folded, prime), columns[: rows.folded], prime)
+    columns[rows.folds] = code.difference(code.words(folds, sizes, prime)[:, places], found, prime)
+    return Answers(sums, tails[None], folds[None], linear[None], quotient[None]), columns
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_simulator_that_has_no_witness_passes_every_check_of_columns(k: int) -> None:
+    """It is given a statement that is false, and the challenges beforehand."""
+    owner = honest(2000, 3)
+    _passes(owner.statement(1), k)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_simulator_that_has_no_witness_passes_every_check_of_replies(k: int) -> None:
+    own, owner = honest(300, 2, 2), honest(300, 3, 1)
+    false = reply_to(owner, hidden_sums(owner, own.rows[::-1]))
+    (relation,) = replies_of(own, [false]).relations
+    _passes(relation, k)
+
+
+def _passes(relation: Relation, k: int) -> None:
+    sizes, places = relation.sizes, np.sort(np.random.default_rng(3).choice(8192, OPENED, replace=False))
+    answers, columns = simulated(relation, k, places, seeded(5))
+    primes = len(sizes.ring.primes)
+    held = Answers(
+        answers.sums, *(np.repeat(part, primes, axis=0) for part in _planes(answers))
+    )  # only plane k is looked at
+    proof = Proof(
+        bytes(32), held, np.repeat(columns.T[None], primes, axis=0), np.zeros(0, np.uint8), np.zeros(0, np.uint8)
+    )
+    left = _Checks(relation, CHALLENGE, proof, places, k).run(CHALLENGE.subsets(relation.rows))
+    assert all(number % sizes.ring.primes[k] == 0 for number in left)
+
+
+def _planes(answers: Answers) -> tuple[Residues, Residues, Residues, Residues]:
+    return answers.tails, answers.folds, answers.linear, answers.quotient
+
+
+def chi_squared(words: NDArray[np.uint32], prime: int) -> float:
+    """Of the pieces of [0, p) in which words lie: with 255 degrees of freedom."""
+    counts = np.bincount((words.astype(np.uint64) * PIECES // prime).ravel().astype(np.intp), minlength=PIECES)
+    expected = words.size / PIECES
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def all_zero() -> NDArray[np.int64]:
+    return np.zeros((2000, 3), np.int64)
+
+
+def all_at_their_bound() -> NDArray[np.int64]:
+    return np.tile(np.array([2**14, 0, 0]), (2000, 1))
+
+
+@pytest.mark.parametrize("rows", [all_zero, all_at_their_bound])
+def test_opened_columns_and_answers_are_uniform_for_the_witnesses_that_differ_most(
+    rows: Callable[[], NDArray[np.int64]],
+) -> None:
+    """Beyond 450, chi-squared with 255 degrees of freedom has probability 1e-12; eleven are looked at."""
+    owner = member(rows(), 3)
+    statement = owner.statement()
+    proof = parse_proof(
+        prove_columns(statement, owner.key, owner.rows, seeded(6)), statement.sizes, Places(statement.rows).all
+    )
+    for k, prime in enumerate(statement.sizes.ring.primes):
+        assert chi_squared(proof.columns[k], prime) < 450
+        answers = np.concatenate([part[k].ravel() for part in _planes(proof.answers)])
+        assert chi_squared(answers, prime) < 450
+    assert chi_squared((proof.answers.sums >> np.uint64(RANGE_BITS - 32)).astype(np.uint32), 2**32) < 450
+
+
+def test_columns_of_a_witness_without_random_tails_are_not_uniform() -> None:
+    """The test above would see it: a row of zeros has a word of zeros."""
+    rows = np.zeros((8, 2344), np.uint32)
+    owner = honest(300, 2)
+    assert chi_squared(code.words(rows, owner.statement().sizes, 2147352577), 2147352577) > 10**6
+
+
+def test_two_halves_are_the_polynomial_that_hides_and_sum_up_as_asked() -> None:
+    owner = honest(300, 2)
+    statement = owner.statement()
+    sums = np.arange(5 * REPEATS, dtype=np.uint32).reshape(5, REPEATS)
+    matrix = Matrix(statement.sizes, column_witness(statement, owner.key, owner.rows), seeded(2), sums)
+    sizes, places = statement.sizes, Places(statement.rows)
+    for k, prime in enumerate(sizes.ring.primes):
+        words = code.words(matrix.rows(k), sizes, prime)
+        for halves, hiding in ((places.linear, "linear"), (places.quadratic, "quadratic")):
+            low, high = (words[half] for half in halves)
+            polynomials = getattr(matrix.blinds[k], hiding)
+            powers = code.powers(sizes.shift(polynomials.shape[1]), sizes.places, prime)
+            whole = code.values(polynomials, sizes.places, prime)
+            assert np.array_equal(code.total(low, code.product(high, powers, prime), prime), whole)
+        linear = matrix.blinds[k].linear.astype(np.int64)
+        ends = linear[:, 0] - linear[:, sizes.message] + linear[:, 2 * sizes.message]
+        assert np.array_equal(ends % prime, sums[k])
+
+
+def test_high_half_has_as_many_random_coefficients_as_are_opened_whatever_the_polynomial_is() -> None:
+    """Two draws of the same polynomials: what differs are all of the t low coefficients, and what low takes back."""
+    sizes = honest(300, 2).statement().sizes
+    prime = sizes.ring.primes[0]
+    for count in (sizes.linear, sizes.quotient):
+        polynomials, shift = uniform((REPEATS, count), prime, seeded(1)), sizes.shift(count)
+        (low, high), (other_low, other_high) = (_halves(polynomials, sizes, prime, seeded(seed)) for seed in (2, 3))
+        drawn = uniform((REPEATS, OPENED), prime, seeded(2))
+        assert np.array_equal(high[:, :OPENED], drawn)
+        assert (high[:, :OPENED] != other_high[:, :OPENED]).mean() > 0.99
+        assert np.array_equal(high[:, OPENED:], other_high[:, OPENED:])
+        changed = code.difference(low, other_low, prime)
+        taken = code.difference(other_high[:, :OPENED], high[:, :OPENED], prime)
+        assert np.array_equal(changed[:, shift : shift + OPENED], taken)
+        assert not np.delete(changed, np.s_[shift : shift + OPENED], axis=1).any()
+
+
+def test_sums_of_blinds_are_uniform_but_together_zero() -> None:
+    own, owner = honest(300, 2, 2), honest(300, 3, 1)
+    (relation,) = replies_of(own, [reply_to(owner, hidden_sums(owner, own.rows))]).relations
+    sums = prover._sums_to_zero([relation] * 3, seeded(3))
+    assert len(sums) == 3
+    for k, prime in enumerate(relation.sizes.ring.primes):
+        together = sum(part[k].astype(np.int64) for part in sums) % prime
+        assert not together.any()
+        assert all(part[k].all() for part in sums)
+
+
+def test_sums_that_would_tell_of_the_witness_are_not_shown() -> None:
+    """Masks that are all zero: the sums would be those of the witness, which is at the lower end of the range."""
+    owner = honest(300, 2)
+    statement = owner.statement()
+    matrix = Matrix(
+        statement.sizes,
+        column_witness(statement, owner.key, owner.rows),
+        seeded(1),
+        np.zeros((5, REPEATS), np.uint32),
+    )
+    tree = [[bytes(32)] * 8192]
+    assert prover._proof(statement, CHALLENGE, matrix, [*tree, [bytes(32)]]) is not None
+    for end in (0, (1 << RANGE_BITS) - 1):
+        matrix.masks[:] = end
+        assert prover._proof(statement, CHALLENGE, matrix, tree) is None
+
+
+def test_witness_of_another_shape_is_not_proved() -> None:
+    owner = honest(300, 2)
+    statement = owner.statement()
+    witness = column_witness(statement, owner.key, owner.rows)
+    with pytest.raises(DomainError, match="this shape"):
+        prove_relations([statement], lambda _: witness[:-1], seeded(1))
+
+
+def test_witness_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_is_not_proved() -> None:
+    class Wide(Columns):
+        """Its rows sum up to more than they do."""
+
+        largest = (1 << RANGE_BITS) // (8 * RANGES * 2048) + 1
+
+    owner = honest(300, 2)
+    statement = owner.statement()
+    witness = column_witness(statement, owner.key, owner.rows)
+    wide = Wide(statement.ciphertexts, BOUND)
+    assert thrown_away(wide.sizes, wide.largest) > Fraction(1, 4) >= thrown_away(wide.sizes, wide.largest - 1)
+    with pytest.raises(DomainError, match="too many tries"):
+        prove_relations([wide], lambda _: witness, seeded(1))
+
+
+def test_failure_names_its_check_and_nothing_else() -> None:
+    owner = honest(300, 2)
+    with pytest.raises(ProofError) as caught:
+        parse_proof(b"", owner.statement(BOUND).sizes, 200)
+    assert str(caught.value) == "a proof about encrypted columns fails: size"
+    assert caught.value.code == "proof"
