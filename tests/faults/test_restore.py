@@ -76,8 +76,8 @@ def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, datab
         spent = [consortium.charge(name, forgotten) for name in ("clinic", "insurer")]
         assert spent == ["acked", "acked"]  # what was charged stays charged
         consortium.check(consortium.propose(), State.PUBLISHED)
-        # its blocks were handed over after the backup and are not kept: no noise is drawn again, the round ends
-        consortium.wait_for(under_way, State.ABORTED, State.REJECTED)
+        # its blocks were handed over after the backup: those that are kept are sent again, and no noise is drawn again
+        consortium.wait_for(under_way, State.PUBLISHED, State.ABORTED, State.REJECTED)
         assert {consortium.charge(name, under_way) for name in ("clinic", "insurer")} <= {"acked", "withdrawn"}
         for agent in (clinic, insurer):
             assert agent.alive
