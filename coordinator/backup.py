@@ -1,4 +1,4 @@
-"""A coordinator's home in one file, and back: database, blobs, settings and key; masks of running releases never.
+"""A coordinator's home in one file, and back: database, blobs, settings and key; messages of running exchanges never.
 
 The database is copied first and the blobs after it: files that a release needs are only ever added, so every one that
 the database names is then in the copy.

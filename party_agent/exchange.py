@@ -153,8 +153,9 @@ class Exchanges:
         """
         name, rows, opened = self.identity.name, self.rows(exchange), {}
         with ExitStack() as held:
-            sent = self._columns(held, exchange, view.signed("columns")) if exchange.proved else {}
-            for evaluator in exchange.evaluators(name):
+            evaluators = exchange.evaluators(name)
+            sent = self._columns(held, exchange, view.signed("columns")) if exchange.proved and evaluators else {}
+            for evaluator in evaluators:
                 statement = open_reply_statement(exchange, view.signed("reply")[evaluator], evaluator).document
                 size = exchange.reply_size(evaluator)
                 whole = self._receive(held, exchange, "reply", evaluator, signed=statement.body_sha256, size=size)

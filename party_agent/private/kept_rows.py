@@ -22,6 +22,7 @@ from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.ring.encryption import within_limits
 from commingle.shared.ring.randomness import SEED_BYTES, Entropy
 from commingle.shared.runtime.files import write_durably
 
@@ -44,8 +45,14 @@ class KeptRows:
     secret: bytes = field(repr=False)
 
     def keep(self, rows: NDArray[np.int64]) -> None:
-        """Store the rows durably, entries of at most 2^14 in absolute value. A full disk raises OSError."""
-        cipher, words = self._cipher(), rows.astype("<i2")
+        """Store the rows (n x d) durably.
+
+        Raises:
+            DomainError: they are of another shape, or an entry is beyond 2^14 and would wrap.
+            OSError: the disk is full.
+        """
+        shape = self.exchange.spec.document.n, self.exchange.columns(self.party)
+        cipher, words = self._cipher(), within_limits(rows, shape).astype("<i2")
         pieces = (
             cipher.encrypt(_nonce(start), words[start : start + _BLOCK].tobytes(), None)
             for start in range(0, len(words), _BLOCK)

@@ -8,8 +8,8 @@ In order, each step only when all proofs of the one before hold:
                  `whole_reply`)
 3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts
                  (`evaluator.prove_replies`)
-4. everybody     verifies that (`evaluator.verify_replies`), then rounds and opens (`ring.replies.round_reply`,
-                 `open_reply`)
+4. each owner    verifies the replies to itself (`evaluator.verify_replies`), then rounds and opens them
+                 (`ring.replies.round_reply`, `open_reply`)
 
 A proof is bytes. It takes no secret to verify it, so that a proof that fails shows everybody who sent it. Functions are
 pure, and entropy is an argument.

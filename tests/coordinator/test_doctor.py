@@ -126,10 +126,10 @@ def test_restored_backup_serves_what_was_published(command: Command, home: Path,
     """As docs/operations.md says, while it runs."""
     hub, proposed = publish(home)
     (home / "blobs" / "running" / proposed.id).mkdir(parents=True)
-    (home / "blobs" / "running" / proposed.id / "mask").write_bytes(b"masked rows")
+    (home / "blobs" / "running" / proposed.id / "reply").write_bytes(b"a running reply")
     backup = tmp_path / "backup"
     command.json("backup", tmp_path / "hub.tar", "--home", home)
-    assert b"masked rows" not in (tmp_path / "hub.tar").read_bytes()
+    assert b"a running reply" not in (tmp_path / "hub.tar").read_bytes()
     files = [hub.http.get(f"/v1/releases/{proposed.id}/{n}").content for n in ("manifest", "matrix", "moments")]
     hub.close()
     shutil.rmtree(home)

@@ -474,24 +474,28 @@ def test_message_lost_after_its_last_use_is_not_needed(pair: Consortium, bounds:
     finish(pair, release)
 
 
-@pytest.mark.parametrize(
-    ("party", "other", "how"),
-    [("clinic", "insurer", "damaged"), *(("insurer", "clinic", how) for how in ("gone", "damaged", "empty", "longer"))],
-)
-def test_fellows_message_that_was_lost_or_damaged_on_the_disk_is_fetched_again(
-    pair: Consortium, party: str, other: str, how: str
-) -> None:
+def test_party_to_which_nobody_replies_needs_no_columns_to_make_its_block(pair: Consortium) -> None:
+    release = replied(pair, "proved")
+    for name in ("columns", "columns.clinic"):
+        (pair.homes["insurer"].exchanges / release / name).unlink()
+    asked = len(pair.coordinator.requests)
+    finish(pair, release)
+    assert not any(request.endswith("/columns/clinic") for request in pair.coordinator.requests[asked:])
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged", "empty", "longer"])
+def test_fellows_message_that_was_lost_or_damaged_on_the_disk_is_fetched_again(pair: Consortium, how: str) -> None:
     """Whoever sent it is not named: it is one's own disk."""
     release = replied(pair, "proved")
-    path = pair.homes[party].exchanges / release / f"columns.{other}"
+    path = pair.homes["clinic"].exchanges / release / "columns.insurer"
     whole = path.read_bytes()
-    assert whole == body_of(pair, release, other, "columns")
+    assert whole == body_of(pair, release, "insurer", "columns")
     changed = {"damaged": whole[:-3] + b"\0\1\2", "empty": b"", "longer": whole + b"\0"}
     path.unlink() if how == "gone" else path.write_bytes(changed[how])
     asked = len(pair.coordinator.requests)
-    pair.step(party)
-    assert f"GET /v1/releases/{release}/columns/{other}" in pair.coordinator.requests[asked:]
-    assert state_of(pair, release, party) in {"stored", "acked"}
+    pair.step("clinic")
+    assert f"GET /v1/releases/{release}/columns/insurer" in pair.coordinator.requests[asked:]
+    assert state_of(pair, release, "clinic") in {"stored", "acked"}
     finish(pair, release)
 
 

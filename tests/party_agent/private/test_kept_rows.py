@@ -24,6 +24,7 @@ from commingle.shared.documents.study import Member, Study, StudyParty, build_sp
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.ring.errors import DomainError
 from tests.world.documents import HEAD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -103,6 +104,15 @@ def test_all_rows_are_read_back_whether_or_not_they_fill_their_blocks(tmp_path: 
     assert np.array_equal(kept(0, n), rows_at_random(n, party))
     assert np.array_equal(kept(n - 1, n), rows_at_random(n, party)[-1:])
     assert kept.path.stat().st_size == n * COLUMNS[party] * 2 + TAG * -(-n // BLOCK)
+
+
+@pytest.mark.parametrize("entry", [2**14 + 1, -(2**14) - 1, 2**16])
+def test_entry_that_would_wrap_is_refused_and_not_kept(tmp_path: Path, entry: int) -> None:
+    rows = rows_at_random(9)
+    rows[3, 1] = entry
+    with pytest.raises(DomainError):
+        KeptRows(exchange_of(9), "clinic", tmp_path / "rows", SECRET).keep(rows)
+    assert not (tmp_path / "rows").exists()
 
 
 def test_damage_of_any_byte_is_a_loss(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Messages of an exchange as bytes that were received and are what their party signed: where what lies in them.
 
-Columns: public key, then for each segment of rows its ciphertexts, block by block, and, where bounds are proved, the
-proof of the segment. Where they are not, everything is one segment without a proof. A reply: for each owner the
-evaluator's columns, then the proofs of the reply.
+Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment. A
+reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are trusted, proofs are empty.
 """
 
 from collections.abc import Iterator, Sequence
