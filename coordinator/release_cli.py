@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,9 @@ from commingle.coordinator.trust_cli import home_option
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.forecast.forecast import forecast_of, with_sketch
 from commingle.shared.forecast.words import forecast_sentences
@@ -38,6 +42,7 @@ Paged = TypeVar("Paged", PartyPage, ReleasePage)
 
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
+_SHOWN_ID, _SHOWN_STUDY = 12, 60
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
 url_option = click.option(
@@ -51,13 +56,28 @@ url_option = click.option(
 @url_option
 @ca_option
 @http_option
+@click.option(
+    "--attach",
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A file that belongs to the study: its name and SHA-256 are proposed, the file is not. Repeatable.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
 def propose(
-    *, study: Path, home: Path, url: str, ca_file: Path | None, allow_http: bool, wait: bool, as_json: bool
+    *,
+    study: Path,
+    home: Path,
+    url: str,
+    ca_file: Path | None,
+    allow_http: bool,
+    files: tuple[Path, ...],
+    wait: bool,
+    as_json: bool,
 ) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
-    asked = load_settings(Study, study)
+    asked = _with_attachments(load_settings(Study, study), files)
     key = load_signing_key(CoordinatorHome(home).signing_key)
     with _client(url, key, ca_file, allow_http=allow_http) as client:
         spec = build_spec(
@@ -84,22 +104,53 @@ def propose(
     emit(said, as_json=as_json, text=text)
 
 
-@click.command(epilog=examples("releases --home hub --state published"))
+def _with_attachments(study: Study, files: tuple[Path, ...]) -> Study:
+    attached = tuple(Attachment(name=file.name, sha256=sha256(file.read_bytes()).hexdigest()) for file in files)
+    return study.model_copy(update={"attachments": (*(study.attachments or ()), *attached) or None})
+
+
+@click.command(epilog=examples("releases --home hub --state published", "releases --home hub 8d0c3f7a"))
+@click.argument("release", required=False)
 @home_option
 @url_option
 @ca_option
 @http_option
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @json_option
-def releases(*, home: Path, url: str, ca_file: Path | None, allow_http: bool, state: str | None, as_json: bool) -> None:
-    """List releases, the newest first."""
+def releases(
+    *,
+    release: str | None,
+    home: Path,
+    url: str,
+    ca_file: Path | None,
+    allow_http: bool,
+    state: str | None,
+    as_json: bool,
+) -> None:
+    """List releases, the newest first.
+
+    RELEASE, the beginning of an id, shows that one alone.
+    """
     load_settings(CoordinatorSettings, CoordinatorHome(home).settings)
     key = load_signing_key(CoordinatorHome(home).signing_key)
     with _client(url, key, ca_file, allow_http=allow_http) as client:
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
-    items = [release for page in found for release in page.items]
-    listed = {"items": [release.model_dump(mode="json") for release in items]}
+        items = [item for page in found for item in page.items]
+        if release is not None:
+            answer = call(client, "GET", f"/v1/releases/{_only(items, release)}")
+            one = model_of(ReleaseDetails, answer)
+            emit(one.model_dump(mode="json"), as_json=as_json, text=lambda console: _print_one(console, one))
+            return
+    listed = {"items": [item.model_dump(mode="json") for item in items]}
     emit(listed, as_json=as_json, text=lambda console: _print_releases(console, items))
+
+
+def _only(items: list[ReleaseSummary], release: str) -> str:
+    """The one id that begins so."""
+    matching = [item.id for item in items if item.id.startswith(release)]
+    if len(matching) != 1:
+        raise click.UsageError(f"{len(matching)} releases have an id that begins with {release}")
+    return matching[0]
 
 
 @contextmanager
@@ -148,6 +199,7 @@ def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, 
 
 
 def _print_release(console: Console, release: ReleaseDetails) -> None:
+    """What it is and what it is for."""
     size = f"{release.k} x" if release.k else "n ="
     console.print(
         f"{release.id}\n{quoted(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
@@ -155,12 +207,33 @@ def _print_release(console: Console, release: ReleaseDetails) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    spec = None if release.spec is None else decode(ReleaseSpec, release.spec.payload_bytes)
+    for sentence in () if spec is None else spec.stated_sentences:
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def _print_one(console: Console, release: ReleaseDetails) -> None:
+    """A release and how far each of its parties is."""
+    _print_release(console, release)
+    if release.reason:
+        console.print(f"reason: {quoted(release.reason)}", highlight=False, soft_wrap=True)
+    table = Table("party", "approved", "block is in")
+    for party in release.parties:
+        table.add_row(party.name, *("yes" if done else "no" for done in (party.approved, party.uploaded)))
+    console.print(table)
 
 
 def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
-    table = Table("release", "study", "mechanism", "state", "parties", "approved", "uploaded", "reason")
+    """A line for each that fits into 80 columns; why one ended is told where it is shown alone."""
+    table = Table()
+    for heading in ("release", "study", "mechanism", "state", "approved", "blocks"):
+        table.add_column(heading, no_wrap=heading != "study", overflow="fold" if heading == "study" else "ellipsis")
     for release in items:
-        count = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
-        row = [release.id[:16], quoted(release.study), release.mechanism, release.state, str(len(release.parties))]
-        table.add_row(*row, *map(str, count), quoted(release.reason) if release.reason else "")
+        of = len(release.parties)
+        done = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
+        counts = [f"{count} of {of}" for count in done]
+        study = quoted(release.study, longest=_SHOWN_STUDY)
+        table.add_row(release.id[:_SHOWN_ID], study, release.mechanism, release.state, *counts)
     console.print(table)
+    if items:
+        console.print(f"One of them: commingle coordinator releases --home … {items[0].id[:_SHOWN_ID]}")

@@ -25,7 +25,7 @@ from commingle.party_agent.jobs import Stage
 from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
-from commingle.party_agent.proposals import Decision, Proposal
+from commingle.party_agent.proposals import Decision, DecisionNote, Proposal
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
 from commingle.shared.documents.linkage import alignment_digest
@@ -125,10 +125,11 @@ class Agent(Contributor):
         else:
             self._contribute(view, spec)
 
-    def approve(self, release: str, *, by_itself: bool = False) -> Proposal:
+    def approve(self, release: str, note: DecisionNote | None) -> Proposal:
         """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
 
-        `by_itself`: no person has decided it, so the policy has to allow that too, in view of all else it has decided.
+        `note`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
+        has decided.
 
         Raises:
             ConflictError: something speaks against it, in words.
@@ -146,14 +147,22 @@ class Agent(Contributor):
         if findings:
             raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
         dataset = self.datasets.get(party.dataset)
-        self._sign_approval(release, spec, party, dataset, by_itself=by_itself)
+        self._sign_approval(release, spec, party, dataset, note)
         self._send_approval(release)
         return self.proposals.get(release)
 
-    def reject(self, release: str, reason: RejectionReason = "operator", *, about: str | None = None) -> Proposal:
+    def reject(
+        self,
+        release: str,
+        reason: RejectionReason = "operator",
+        note: DecisionNote | None = None,
+        *,
+        about: str | None = None,
+    ) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
 
-        `about` names the member whose message is the reason.
+        `reason` is told to the others and `about` names the member whose message it is; `note`, of the person who
+        decided it, is told to nobody.
 
         Raises:
             ConflictError: the release is over.
@@ -162,14 +171,16 @@ class Agent(Contributor):
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
-        if self._sign_rejection(release, reason, about):
+        if self._sign_rejection(release, reason, note, about=about):
             self.outbox.clear(release)
             self.exchanges.clear(release)
             _log.info("rejected", release=release, reason=reason)
         self._send_rejection(release)
         return self.proposals.get(release)
 
-    def _sign_rejection(self, release: str, reason: RejectionReason, about: str | None) -> bool:
+    def _sign_rejection(
+        self, release: str, reason: RejectionReason, note: DecisionNote | None, *, about: str | None
+    ) -> bool:
         with self.store.transaction() as db:
             if self.ledger.signature(release, "rejection") is not None:
                 return False
@@ -182,7 +193,7 @@ class Agent(Contributor):
                 ledger_head=self.ledger.head(db),
                 about=about,
             )
-            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"))
+            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), **_facts_of(note))
         faults.reach("party.rejection.signed")
         return True
 
@@ -242,7 +253,7 @@ class Agent(Contributor):
         if final is not None:
             self.reject(release, final)
         elif not findings and self._approves_itself(spec.document, party):
-            self.approve(release, by_itself=True)
+            self.approve(release, None)
         elif self.jobs.get(release) is None:
             self.jobs.end(release, Stage.WAITING)
             _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
@@ -311,7 +322,7 @@ class Agent(Contributor):
         )
 
     def _sign_approval(
-        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, *, by_itself: bool
+        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, note: DecisionNote | None
     ) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
@@ -326,7 +337,7 @@ class Agent(Contributor):
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
             if findings := self._examine(spec, party, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
-            if by_itself and not self._approves_itself(spec, party):
+            if note is None and not self._approves_itself(spec, party):
                 raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
             reserved = self.ledger.reserve(
                 db,
@@ -347,7 +358,7 @@ class Agent(Contributor):
                 ledger_head=self.ledger.head(db),
             )
             alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
-            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"))
+            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), **_facts_of(note))
             self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
@@ -404,3 +415,7 @@ class Agent(Contributor):
 
     def _seal(self, document: Approval | AlignmentStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)
+
+
+def _facts_of(note: DecisionNote | None) -> dict[str, str]:
+    return {} if note is None else note.model_dump()

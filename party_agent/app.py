@@ -1,5 +1,6 @@
 """The agent's local HTTP API: on its Unix socket for the operator, and by scoped tokens for the party's own systems."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,10 +28,17 @@ from commingle.party_agent.errors import (
 )
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.metrics import metrics_text
-from commingle.party_agent.proposals import Proposal
+from commingle.party_agent.proposals import DecisionNote, Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
-from commingle.party_agent.tokens import AgentScope, scopes_of
-from commingle.party_agent.views import consortium_view, export_audit, job_view, ledger_view, proposal_view
+from commingle.party_agent.tokens import AgentScope, find_token
+from commingle.party_agent.views import (
+    consortium_view,
+    export_audit,
+    job_view,
+    ledger_view,
+    proposal_view,
+    proposal_views,
+)
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
@@ -39,6 +47,7 @@ from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, ScopeError, SettingsError, TooLargeError
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+from commingle.shared.text import printable
 
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
@@ -70,6 +79,9 @@ _TO_BE_READ: dict[int | str, dict[str, Any]] = {202: {"description": "For a toke
 # strict models are validated over the received bytes, so the body is described here and parsed there
 _REGISTRATION = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": DatasetRequest.model_json_schema()}}}
+}
+_NOTE = {
+    "requestBody": {"required": False, "content": {"application/json": {"schema": DecisionNote.model_json_schema()}}}
 }
 _REGRESSION = {
     "requestBody": {
@@ -125,7 +137,8 @@ def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # 
         request.state.operator = api.peer_is_operator and "authorization" not in request.headers
         if request.state.operator:
             return
-        scopes = scopes_of(api.agents.home, given.credentials, api.agents.clock()) if given is not None else frozenset()
+        text = "" if given is None else given.credentials
+        request.state.token, scopes = find_token(api.agents.home, text, api.agents.clock())
         if not scopes:
             raise UnauthorisedError(
                 "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
@@ -221,28 +234,31 @@ def _data_routes(api: LocalApi) -> APIRouter:
 def _release_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
-    def view(proposal: Proposal, request: Request) -> dict[str, Any]:
-        return proposal_view(proposal, agents, counts=request.state.operator)
-
     @router.get("/proposals")
     def proposals(request: Request) -> dict[str, Any]:
         """Everything this party has been asked; how many cells are missing is shown to the operator only."""
-        return {"items": [view(proposal, request) for proposal in agents.proposals.all()]}
+        return {"items": proposal_views(agents, counts=request.state.operator)}
 
     @router.get("/proposals/{release}")
     def proposal(release: str, request: Request) -> dict[str, Any]:
         """One proposal."""
-        return view(agents.proposals.get(release), request)
+        return proposal_view(agents, agents.proposals.get(release), counts=request.state.operator)
 
-    @router.put("/proposals/{release}/approval")
-    def approve(release: str, request: Request) -> dict[str, Any]:
-        """Approve: reserves the budget and signs."""
-        return view(agents.approve(release), request)
+    @router.put("/proposals/{release}/approval", openapi_extra=_NOTE)
+    async def approve(request: Request, release: str) -> dict[str, Any]:
+        """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain."""
+        return await decide(request, agents.approve, release)
 
-    @router.put("/proposals/{release}/rejection")
-    def reject(release: str, request: Request) -> dict[str, Any]:
-        """Reject, or withdraw after an approval."""
-        return view(agents.reject(release), request)
+    @router.put("/proposals/{release}/rejection", openapi_extra=_NOTE)
+    async def reject(request: Request, release: str) -> dict[str, Any]:
+        """Reject, or withdraw after an approval. Who decided, and why, stays in this party's chain."""
+        return await decide(request, agents.reject, release)
+
+    async def decide(
+        request: Request, decision: Callable[[str, DecisionNote], Proposal], release: str
+    ) -> dict[str, Any]:
+        decided = await run_in_threadpool(decision, release, await _note(request))
+        return await run_in_threadpool(proposal_view, agents, decided, counts=request.state.operator)
 
     @router.get("/jobs")
     def jobs() -> dict[str, Any]:
@@ -296,6 +312,16 @@ def _read(agents: Agents, announced: DatasetRequest) -> None:
         agents.datasets.register(announced, replace=True, strict=False)
     except CommingleError as error:
         _log.warning("data set not read", dataset=announced.name, error=error.code)
+
+
+async def _note(request: Request) -> DecisionNote:
+    """Who decides: whom the body names, beside the token that was used."""
+    body = await _body(request)
+    given = decode(DecisionNote, body or b"{}")
+    if request.state.operator:
+        return DecisionNote(by=given.by or "the operator", why=given.why)
+    token = f"token {printable(request.state.token)[:50]}"
+    return DecisionNote(by=f"{given.by[:120]} ({token})" if given.by else token, why=given.why)
 
 
 async def _body(request: Request) -> bytes:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
     "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
     "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
+    "console": ("commingle.party_agent.console.cli", "Read and decide proposals in a browser on this machine."),
     "ledger": (
         "commingle.party_agent.decision_cli",
         "Show charges and what is left of the budget.",

@@ -72,15 +72,16 @@ class Membership:
             )
         return pins
 
-    def pin(self, member: str, fingerprint: str) -> None:
+    def pin(self, member: str, fingerprint: str, *, replace: bool = False) -> None:
         """Trust a fellow member's key: see `pin_all`."""
-        self.pin_all({member: fingerprint})
+        self.pin_all({member: fingerprint}, replace=replace)
 
-    def pin_all(self, members: Mapping[str, str]) -> Mapping[str, str]:
+    def pin_all(self, members: Mapping[str, str], *, replace: bool) -> Mapping[str, str]:
         """Trust fellow members' keys, compared over another channel: fingerprints by name, as they are now written.
 
         Raises:
             SettingsError: one is not a fingerprint; none is pinned then.
+            ConflictError: another key is pinned for one of them and is not to be replaced; none is pinned then.
         """
         added: dict[str, Fingerprint] = {}
         for member, text in members.items():
@@ -90,7 +91,14 @@ class Membership:
                     remedy="Copy it from the member's own `commingle party status`.",
                 )
             added[member] = known
-        pins = {**self.pins(), **added}
+        present = self.pins()
+        for member, known in added.items():
+            if not replace and present.get(member, known) != known:
+                raise ConflictError(
+                    f"{member} is pinned already, with another key: {present[member]}",
+                    remedy=f"Ask {member} over another channel whether its key has changed; if so, add --replace.",
+                )
+        pins = {**present, **added}
         write_durably(self.pins_file, json.dumps(pins, indent=2, sort_keys=True).encode())
         return added
 

@@ -1,6 +1,7 @@
 """`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
 from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 
@@ -59,6 +61,7 @@ def datasets() -> None:
     "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
 )
 @click.option("--replace", is_flag=True, help="Register again, for example after the table changed.")
+@csv_options
 @json_option
 def add_dataset(
     *,
@@ -72,6 +75,7 @@ def add_dataset(
     id_rules: tuple[IdRule, ...],
     schema: Path,
     replace: bool,
+    csv_format: CsvFormat | None,
     as_json: bool,
 ) -> None:
     """Read a table once, validate it against its schema, and remember it."""
@@ -85,7 +89,7 @@ def add_dataset(
         raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
     columns = subject_id[0] if len(subject_id) == 1 else subject_id
     where: dict[str, Any] = (
-        {"kind": "file", "path": str(source.resolve())}
+        {"kind": "file", "path": str(source.resolve()), **asdict(csv_format or USUAL)}
         if source is not None
         else {"kind": "sql", "url": database_url, "query": query, "order_by": columns}
     )
@@ -160,15 +164,26 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
     help="Norm of a whitened row above which it is clipped, in standard deviations.  [sqrt(d)]",
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="For the study file.")
+@csv_options
 @json_option
-def whiten(*, public: Path, schema: Path, ridge: float, radius: float | None, out: Path, as_json: bool) -> None:
+def whiten(
+    *,
+    public: Path,
+    schema: Path,
+    ridge: float,
+    radius: float | None,
+    out: Path,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+) -> None:
     """Make a whitening matrix from PUBLIC rows.
 
     Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
     publishes it, so no private row may have gone into it.
     """
     attributes = parse_attributes(schema.read_bytes())
-    made = make_whitening(open_source(FileSource(path=str(public))), attributes, ridge=ridge, radius=radius)
+    source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
+    made = make_whitening(source, attributes, ridge=ridge, radius=radius)
     write_durably(out, encode(made.whitening))
     columns = len(made.whitening.centre)
     value = {

@@ -1,5 +1,7 @@
 """`commingle party proposals`, `approve`, `reject`, `ledger` and `adopt`: what is asked, decided and spent."""
 
+import json
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +11,81 @@ from rich.table import Table
 from rich.text import Text
 
 from commingle.party_agent.compose import ask, compose_agents, home_option
+from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
 from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.text import quoted
 
+_LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
+CHARGE_STATES = {  # of a charge, as people say it
+    "reserved": "reserved",
+    "debited": "spent, nothing made yet",
+    "stored": "spent",
+    "acked": "spent, delivered",
+    "released": "given back",
+    "withdrawn": "spent, then withdrawn",
+    "adopted": "spent, taken over from witnesses",
+}
 
-@click.command()
+
+by_option = click.option(
+    "--by", metavar="NAME", callback=lambda _, __, name: name or getuser(), help="Who decides.  [the user logged in]"
+)
+why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party proposals --home ./ward\n"
+    "  commingle party proposals --home ./ward 8d0c3f7a"
+)
 @home_option
+@click.argument("release", required=False)
 @json_option
-def proposals(*, home: Path, as_json: bool) -> None:
-    """List what this party has been asked, with cost and findings."""
-    value = ask(Home(home), "GET", "/v1/proposals")
-    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, value["items"]))
+def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
+    """List what this party has been asked, with cost and findings.
+
+    RELEASE, the first 8 letters of an id or more, shows that one alone.
+    """
+    if release is not None:
+        value = _find(Home(home), release)
+        emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
+        return
+    listed = ask(Home(home), "GET", "/v1/proposals")
+    emit(listed, as_json=as_json, text=lambda console: _show_proposals(console, listed["items"]))
 
 
-@click.command(epilog="Example: commingle party approve --home ./ward 8d0c…")
+@click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
 @home_option
 @click.argument("release")
+@by_option
+@why_option
+@yes_option
 @json_option
-def approve(*, home: Path, release: str, as_json: bool) -> None:
-    """Approve a proposal: reserves its cost and signs. RELEASE may be the beginning of its id."""
-    _decide(home, release, "approval", as_json=as_json)
+def approve(*, home: Path, release: str, by: str, why: str, yes: bool, as_json: bool) -> None:
+    """Approve a proposal: reserves its cost and signs.
+
+    It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
+    party's ledger and to nobody else.
+    """
+    _decide(home, release, "approval", note={"by": by, "why": why}, yes=yes, as_json=as_json)
 
 
-@click.command()
+@click.command(epilog="Example: commingle party reject --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'no ethics vote'")
 @home_option
 @click.argument("release")
+@by_option
+@why_option
+@yes_option
 @json_option
-def reject(*, home: Path, release: str, as_json: bool) -> None:
-    """Reject a proposal, or withdraw from it. A charge that was debited stays."""
-    _decide(home, release, "rejection", as_json=as_json)
+def reject(*, home: Path, release: str, by: str, why: str, yes: bool, as_json: bool) -> None:
+    """Reject a proposal, or withdraw from it. A charge that was debited stays.
+
+    RELEASE is its id, or the first 8 letters of it or more. Who rejected, and why, goes into this party's ledger and to
+    nobody else.
+    """
+    _decide(home, release, "rejection", note={"by": by, "why": why}, yes=yes, as_json=as_json)
 
 
 @click.command()
@@ -54,7 +101,7 @@ def ledger(*, home: Path, as_json: bool) -> None:
         table = Table("release", "study", "state", "epsilon", "rho")
         for charge in value["charges"]:
             figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
-            table.add_row(charge["release"][:16], quoted(charge["study"]), charge["state"], *figures)
+            table.add_row(charge["release"][:16], quoted(charge["study"]), CHARGE_STATES[charge["state"]], *figures)
         console.print(table)
         console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
         console.print("Unit: rho under replace_one; epsilons do not add, rhos do.")
@@ -91,18 +138,32 @@ def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
     )
 
 
-def _decide(home: Path, release: str, decision: str, *, as_json: bool) -> None:
-    known = ask(Home(home), "GET", "/v1/proposals")["items"]
-    matching = [item for item in known if item["id"].startswith(release)]
+def _decide(home: Path, release: str, decision: str, *, note: dict[str, str], yes: bool, as_json: bool) -> None:
+    """Show what is decided, have it confirmed, and only then send it to the agent."""
+    if as_json and not yes:
+        raise click.UsageError("--json asks nobody: add --yes.")
+    asked = _find(Home(home), release)
+    if not as_json:
+        _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
+    if not yes:
+        verb = "Approve" if decision == "approval" else "Reject"
+        click.confirm(f"{verb} this as {note['by']}?", abort=True, err=True)
+    body = json.dumps(note).encode()
+    value = ask(Home(home), "PUT", f"/v1/proposals/{asked['id']}/{decision}", body=body)
+    emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
+
+
+def _find(home: Home, release: str) -> dict[str, Any]:
+    """The one proposal whose id begins so."""
+    if len(release) < _LEAST_OF_ID:
+        raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
+    found: list[dict[str, Any]] = ask(home, "GET", "/v1/proposals")["items"]
+    matching = [item for item in found if item["id"].startswith(release)]
     if len(matching) > 1:
         raise click.UsageError(f"{release} is the beginning of several releases")
-    if matching and decision == "approval" and not as_json:
-        asked = matching[0]
-        trust = f"Approving {asked['mechanism']}. {asked['trust']}"
-        said = [trust, *asked["missing"], _loss_of_a_subject(asked), *asked["outlook"]]
-        say("\n".join(said))  # before anything is reserved or signed
-    value = ask(Home(home), "PUT", f"/v1/proposals/{matching[0]['id'] if matching else release}/{decision}")
-    emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
+    if not matching:
+        raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
+    return matching[0]
 
 
 def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
@@ -114,8 +175,9 @@ def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
 
 def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     k = f", k = {item['k']}" if item["k"] else ""
-    stands = f"  {item['id'][:16]}  {item['state']}, here {item['decision']}"
-    console.print(Text.assemble((quoted(item["study"]), "bold"), stands))
+    console.print(_where_it_stands(item))
+    for sentence in item["stated_sentences"] or ["Nothing is said of what it is for."]:
+        console.print(f"  {sentence}", soft_wrap=True)
     console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
     for words in item["missing"]:
@@ -143,6 +205,14 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
         console.print(f"  {sentence}", soft_wrap=True)
     for finding in item["findings"]:
         console.print(Text.assemble(("  speaks against it: ", "red"), finding), soft_wrap=True)
+    for note in item["decided"]:
+        why = f": {quoted(note['why'])}" if note["why"] else ""
+        console.print(f"  {note['document']} by {quoted(note['by'])}{why}", soft_wrap=True)
+
+
+def _where_it_stands(item: dict[str, Any]) -> Text:
+    stands = f"  {item['id'][:16]}  {item['state']}, here {item['decision']}"
+    return Text.assemble((quoted(item["study"]), "bold"), stands)
 
 
 def _loss_of_a_subject(item: dict[str, Any]) -> str:

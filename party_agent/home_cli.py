@@ -142,11 +142,12 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 )
 @home_option
 @click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
+@click.option("--replace", is_flag=True, help="Where another key is pinned: it has changed, as its holder says.")
 @consortium_option
 @json_option
-def pin(*, home: Path, pins: dict[str, str], consortium: str | None, as_json: bool) -> None:
+def pin(*, home: Path, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
     """Trust fellow members' keys, after comparing their fingerprints over another channel."""
-    pinned = Home(home).consortium(consortium).pin_all(pins)
+    pinned = Home(home).consortium(consortium).pin_all(pins, replace=replace)
     emit(
         {"pinned": dict(pinned)},
         as_json=as_json,
@@ -167,7 +168,7 @@ def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
         as_json=as_json,
         text=lambda console: console.print(
             f"The new key's fingerprint: {fingerprint}\nRead it to your fellow members; until they have run\n"
-            f"  commingle party pin --home … {name} {fingerprint}\nnew proposals wait at theirs.",
+            f"  commingle party pin --home … --replace {name} {fingerprint}\nnew proposals wait at theirs.",
             soft_wrap=True,
         ),
     )

@@ -6,7 +6,9 @@ holds over all that is in it, whichever consortium it was for and whatever the p
 """
 
 import json
+import secrets
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -314,15 +316,37 @@ class Ledger:
                 beyond = max(height, self.summit().height) + 1
                 self._append(db, REJOINED, rejoined[-1], heads=rejoined, height=beyond)
 
-    def sign_off(self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope) -> None:
+    def sign_off(
+        self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope, *, by: str = "", why: str = ""
+    ) -> None:
         """Keep a signature of ours, once and for all, with its chain entry.
+
+        Args:
+            db: the transaction.
+            release: what it is about.
+            kind: of the document.
+            envelope: of the document.
+            by: the person who decided it; empty where nobody did.
+            why: in that person's words.
 
         Raises:
             LedgerError: the charge is not where this may be signed (a fault of the caller).
         """
         if (refused := refuse_signature(self._find(db, release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")
-        self._keep(db, "signed", release, kind, envelope)
+        # heads are published: the salt keeps a name from being tested against one
+        note = {"by": by, "why": why, "salt": secrets.token_hex(16)} if by else {}
+        self._keep(db, "signed", release, kind, envelope, **note)
+
+    def notes(self) -> Mapping[str, list[dict[str, str]]]:
+        """By whom and why documents were signed, by release, where a person decided it; the oldest first."""
+        told = ", ".join(f"json_extract(body, '$.{name}') AS {name}" for name in ("release", "document", "by", "why"))
+        found = defaultdict[str, list[dict[str, str]]](list)
+        with self._store.reading() as db:
+            which = "WHERE json_extract(body, '$.by') IS NOT NULL ORDER BY seq"
+            for row in db.execute(f"SELECT {told} FROM entries {which}"):  # noqa: S608 - names of ours
+                found[row["release"]].append({name: row[name] for name in ("document", "by", "why")})
+        return found
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made; or of a lost branch of this ledger."""
@@ -428,9 +452,11 @@ class Ledger:
         )
         self._append(db, moved.state.value, charge.release, **entry_facts(charge, moved))
 
-    def _keep(self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope) -> None:
+    def _keep(
+        self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope, **note: str
+    ) -> None:
         db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
-        self._append(db, verb, release, document=kind, digest=envelope.digest)
+        self._append(db, verb, release, document=kind, digest=envelope.digest, **note)
 
     def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: Any) -> None:  # noqa: ANN401 - JSON
         body = link_text(self.head(db), {"kind": kind, "release": release, **facts})

@@ -313,7 +313,8 @@ def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) 
             new = member.verifying_key.fingerprint
             message = (
                 f"{member.name} is pinned with another key than the proposal names; if it has replaced its key, "
-                f"compare the new fingerprint over another channel, then: commingle party pin {member.name} {new}"
+                f"compare the new fingerprint over another channel, then: commingle party pin --replace {member.name} "
+                f"{new}"
             )
             findings.append(Finding("pins", message, None))
     return tuple(findings)

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from sqlite3 import Row
+from typing import Annotated
+
+from pydantic import AfterValidator, StringConstraints
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.text import printable
 
 # what was decided the ledger's signatures tell
 _SELECT = """
@@ -26,6 +30,19 @@ _NEVER_CHARGED = "NOT EXISTS (SELECT 1 FROM charges c WHERE c.release = proposal
 RETENTION = timedelta(days=30)
 """How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
 _OF = "coordinator IN ('', ?)"  # earlier versions knew one coordinator only
+
+
+def _shown_as_it_is(text: str) -> str:
+    if printable(text) != text:
+        raise ValueError("has characters that cannot be shown")
+    return text
+
+
+class DecisionNote(WireModel):
+    """Who decided and why: for this party's own chain. Neither is sent to anybody."""
+
+    by: Annotated[str, StringConstraints(max_length=200), AfterValidator(_shown_as_it_is)] = ""
+    why: Annotated[str, StringConstraints(max_length=2000), AfterValidator(_shown_as_it_is)] = ""
 
 
 class Decision(StrEnum):

@@ -62,12 +62,12 @@ def revoke_token(home: Home, name: str) -> None:
     _save(home, {other: token for other, token in known.items() if other != name})
 
 
-def scopes_of(home: Home, text: str, now: datetime) -> frozenset[AgentScope]:
-    """What the bearer of this text may do; nothing where it is no valid token."""
-    digest, found = text_digest(text), frozenset[AgentScope]()
-    for token in local_tokens(home).values():
+def find_token(home: Home, text: str, now: datetime) -> tuple[str, frozenset[AgentScope]]:
+    """Name of the token with this text, and what its bearer may do; nothing where it is no valid token."""
+    digest, found = text_digest(text), ("", frozenset[AgentScope]())
+    for name, token in local_tokens(home).items():
         if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
-            found = token.scopes
+            found = name, token.scopes
     return found
 
 

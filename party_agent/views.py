@@ -15,6 +15,7 @@ from commingle.party_agent.party import Party
 from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PROTECTS
+from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -30,12 +31,23 @@ from commingle.shared.release.plan import BlockPlan, plan_block, privacy_stateme
 from commingle.shared.runtime.errors import RemoteError
 
 
-def proposal_view(proposal: Proposal, party: Party, *, counts: bool) -> dict[str, Any]:
+def proposal_views(party: Party, *, counts: bool) -> list[dict[str, Any]]:
+    """Every proposal, as `proposal_view`."""
+    notes = party.ledger.notes()
+    return [_proposal_view(party, p, notes.get(p.release, []), counts=counts) for p in party.proposals.all()]
+
+
+def proposal_view(party: Party, proposal: Proposal, *, counts: bool) -> dict[str, Any]:
     """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
 
-    The forecast is computed here, from the spec: what the coordinator says of it does not count. How many cells are
-    missing, which follows from rows, is told if `counts` are wanted.
+    `decided` says who approved or rejected it, and why, where a person did. The forecast is computed here, from the
+    spec: what the coordinator says of it does not count. How many cells are missing, which follows from rows, is told
+    if `counts` are wanted.
     """
+    return _proposal_view(party, proposal, party.ledger.notes().get(proposal.release, []), counts=counts)
+
+
+def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]], *, counts: bool) -> dict[str, Any]:
     spec = proposal.spec
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
@@ -44,8 +56,11 @@ def proposal_view(proposal: Proposal, party: Party, *, counts: bool) -> dict[str
     return {
         "id": proposal.release,
         "study": spec.study,
+        "stated": spec.model_dump(mode="json", include=set(StatedPurpose.model_fields)),
+        "stated_sentences": list(spec.stated_sentences),
         "state": proposal.state,
         "decision": proposal.decision,
+        "decided": notes,
         "findings": list(proposal.findings),
         "mechanism": spec.mechanism,
         "k": spec.k,
@@ -58,6 +73,7 @@ def proposal_view(proposal: Proposal, party: Party, *, counts: bool) -> dict[str
         "dataset": share.dataset,
         "attributes": [attribute.name for attribute in share.attributes],
         "missing": _missing_words(share, party, counts=counts),
+        "columns": [attribute.model_dump(mode="json") for attribute in share.attributes],
         "row_norm": share.row_norm,
         "whitening": _whitening_view(share),
         "first_stage": _first_stage_view(plan, spec),

@@ -243,7 +243,7 @@ def _number_text(numbers: Cells) -> Cells:
 def _not_numbers(name: str, count: int) -> DataError:
     return DataError(
         f"column {name}: {count} values are not numbers",
-        remedy="Correct them (decimal point, no thousands separator), or declare the attribute categorical.",
+        remedy="Correct them (no thousands separator; decimal commas: --decimal ,) or make the attribute categorical.",
     )
 
 

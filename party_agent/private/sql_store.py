@@ -16,6 +16,7 @@ from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.subject_ids import SubjectColumns
 from commingle.shared.encoding import Cells, as_text
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
     import sqlite3
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
     from sqlalchemy import Engine
 
 _ROWS_AT_ONCE = 1 << 15
+_LONGEST_NAME = 40
 _NOTHING = "\0"
 """Neither a number nor a level that a schema could have."""
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
@@ -86,18 +88,27 @@ def database_file(source: SqlSource) -> str | None:
 
 
 def _engine(url: str) -> "Engine":
-    from sqlalchemy import create_engine, event  # noqa: PLC0415 - as above
+    from sqlalchemy import create_engine, event, make_url  # noqa: PLC0415 - as above
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
 
     try:
-        engine = create_engine(url)
+        parsed = make_url(url)
+        if parsed.drivername in {"postgres", "postgresql"}:
+            parsed = parsed.set(drivername="postgresql+psycopg")  # the driver that our extra brings
+        engine = create_engine(parsed)
     except ModuleNotFoundError as error:
         if error.name == "psycopg":
             raise MissingExtraError("psycopg", extra="postgresql") from None
         raise SourceError(
-            "the database's driver is not installed", remedy=f"Install {error.name} beside commingle."
+            f"the driver {error.name} for this database is not installed",
+            remedy="Install the package that brings it where the agent runs, or name another driver in the URL.",
         ) from None
-    except (ArgumentError, NoSuchModuleError, ImportError, ValueError):
+    except NoSuchModuleError:
+        raise SourceError(
+            f"no driver is installed for {printable(parsed.drivername)[:_LONGEST_NAME]} databases",
+            remedy="Install its SQLAlchemy dialect where the agent runs, or correct what stands before :// in the URL.",
+        ) from None
+    except (ArgumentError, ImportError, ValueError):
         raise SourceError(
             "the database URL cannot be used",
             remedy="Give an SQLAlchemy URL such as postgresql+psycopg://user@host/db or sqlite:////path/file.db.",

@@ -3,6 +3,7 @@
 import json
 import secrets
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +30,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
 from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
@@ -83,6 +85,7 @@ _out = click.option(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
 )
+@csv_options
 @click.option("--yes", is_flag=True, help="Spend without asking where the forecast is poor.")
 @_out
 @json_option
@@ -103,6 +106,7 @@ def regress(
     row_norm: float | None,
     label_bound: float,
     public: Path | None,
+    csv_format: CsvFormat | None,
     yes: bool,
     out: Path | None,
     as_json: bool,
@@ -132,7 +136,8 @@ def regress(
     }
     request = decode(RegressionRequest, json.dumps(fields).encode())
     if public is not None:  # after the bounds that they are computed with have been checked
-        request = request.model_copy(update={"public": _moments(public, request, attributes)})
+        source = FileSource(path=str(public), **asdict(csv_format or USUAL))
+        request = request.model_copy(update={"public": _moments(source, request, attributes)})
     allowed = place.policy().regressions.methods
     _tell(plan_regression(request, attributes, n, among=allowed), yes=yes)
     value = ask(place, "POST", "/v1/regressions", body=encode(request))
@@ -190,10 +195,10 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
         raise click.BadParameter(f"{text!r} is not NAME=LOWER:UPPER", param_hint="--bounds") from None
 
 
-def _moments(file: Path, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
+def _moments(source: FileSource, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
     """Second moments of a file of PUBLIC rows, encoded and clipped as the request says."""
     target, features = attributes_of(request, attributes)
-    return public_moments(open_source(FileSource(path=str(file))), target, features, rows=rows_of(request))
+    return public_moments(open_source(source), target, features, rows=rows_of(request))
 
 
 def _tell(plan: RegressionPlan, *, yes: bool) -> None:

@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commingle.services.analysis.moments import Covariance, columns_of, estimate
+from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
+
+_PLOT_ROWS, _PLOT_INCHES = 16, 7.5
+_LABEL_WIDTH, _LABEL_HEIGHT = 0.2, 0.04  # of half an axis
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -33,6 +41,38 @@ class PrincipalComponents(Result):
     rows: int
     warnings: tuple[str, ...]
 
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw where each column lies on the first two components; on `ax` or a new figure.
+
+        An arrow ends at loadings times the components' standard deviations: of standardised columns, at correlations.
+        """
+        if ax is None:
+            ax = new_axes(rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
+        ends = np.zeros((2, len(self.labels)))
+        ends[: len(self.loadings)] = (self.loadings * np.sqrt(self.variances)[:, None])[:2]
+        arrow = {"arrowstyle": "->", "color": COLOURS[0], "shrinkA": 0, "shrinkB": 0}
+        reach = 1.3 * (float(np.abs(ends).max()) or 1.0)
+        heights = _apart(ends[0], ends[1], reach)
+        for label, x, y, height in zip(self.labels, ends[0], ends[1], heights, strict=True):
+            ax.annotate("", (x, y), (0, 0), arrowprops=arrow)
+            side = "left" if x >= 0 else "right"
+            ax.text(x, height, f" {plain_label(label)} ", fontsize=8, color=INK, ha=side, va="bottom")
+        ax.set_xlim(-reach, reach)
+        ax.set_ylim(-reach, reach)
+        tidy(ax)
+        ax.set_title("Principal components", fontsize=11, color=INK)
+        ax.set_xlabel(self._share_of(0), fontsize=9)
+        ax.set_ylabel(self._share_of(1), fontsize=9)
+        return ax
+
+    def _share_of(self, component: int) -> str:
+        """What stands beside its axis: what it explains, and whether that is more than noise."""
+        if component >= len(self.shares):
+            return ""
+        signal = self.signal_to_noise[component]
+        said = "" if np.isnan(signal) else f", signal to noise {signal:.2g}"
+        return f"component {component + 1}: {self.shares[component]:.0%} of the variance{said}"
+
     def table(self) -> ResultTable:
         """One row per component."""
         return ResultTable(
@@ -50,8 +90,17 @@ class PrincipalComponents(Result):
         )
 
 
+def _apart(x: Array, y: Array, reach: float) -> list[float]:
+    """Heights of labels at points (x, y), such that none lies on another; axes reach that far."""
+    placed: dict[int, float] = {}
+    for i in np.argsort(y, kind="stable"):
+        near = [other for j, other in placed.items() if abs(x[i] - x[j]) < _LABEL_WIDTH * reach]
+        placed[i] = max([float(y[i]), *(other + _LABEL_HEIGHT * reach for other in near)])
+    return [placed[i] for i in range(len(y))]
+
+
 def pca(
-    prepared: PreparedMoments, attributes: Sequence[str] | None = None, *, standardise: bool = True
+    prepared: PreparedMoments, attributes: str | Sequence[str] | None = None, *, standardise: bool = True
 ) -> PrincipalComponents:
     """Components of these attributes, or of all; a level of a categorical attribute is a column of its own.
 

@@ -8,6 +8,7 @@ import numpy as np
 from commingle.services.analysis.errors import NoSignalError
 from commingle.shared.estimation.errors import FeaturesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import names_of
 from commingle.shared.estimation.system import System, build_system, centre
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
@@ -93,14 +94,14 @@ def _above_noise(C: Array, V: Array) -> tuple[Array, int]:
     return (L @ vectors) ** 2 @ np.maximum(values, 0.0), int(negative.sum())
 
 
-def columns_of(prepared: PreparedMoments, names: Sequence[str] | None) -> tuple[int, ...]:
+def columns_of(prepared: PreparedMoments, names: str | Sequence[str] | None) -> tuple[int, ...]:
     """Indices of the columns of these attributes, or of all.
 
     Raises:
         UnknownAttributeError: one that the release does not have.
         FeaturesError: none, or one twice.
     """
-    chosen = tuple(prepared.attributes if names is None else names)
+    chosen = names_of(prepared.attributes if names is None else names)
     for name in chosen:
         prepared.attribute(name)
     if not chosen or len(set(chosen)) < len(chosen):

@@ -10,7 +10,7 @@ from commingle.services.analysis.errors import NestedError
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor
+from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor, names_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -64,8 +64,8 @@ class Comparison(Result):
 def compare(
     prepared: PreparedMoments,
     target: str,
-    larger: Sequence[str] | None,
-    smaller: Sequence[str],
+    larger: str | Sequence[str] | None,
+    smaller: str | Sequence[str],
     *,
     interval_for: IntervalFor = "population",
 ) -> Comparison:
@@ -79,14 +79,15 @@ def compare(
     """
     big = fit_prepared(
         prepared,
-        FitRequest(target=target, features=None if larger is None else tuple(larger), interval_for=interval_for),
+        FitRequest(target=target, features=None if larger is None else names_of(larger), interval_for=interval_for),
     )
+    smaller = names_of(smaller)
     if not set(smaller) < set(big.features):
         raise NestedError(
             "the smaller model must use some but not all features of the larger and no others",
             remedy=f"Choose it among: {', '.join(big.features)}.",
         )
-    request = FitRequest(target=target, features=tuple(smaller), estimator=None if smaller else "constant")
+    request = FitRequest(target=target, features=smaller, estimator=None if smaller else "constant")
     small = fit_prepared(prepared, request)
     index = np.array([i for i, term in enumerate(big.terms) if term not in small.terms])
     statistic = wald(big.coefficients[index], big.covariance[np.ix_(index, index)])

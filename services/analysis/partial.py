@@ -39,7 +39,7 @@ class PartialCorrelations(Result):
         """The matrix of values."""
         return ResultTable(
             title="Partial correlations",
-            facts=(("subjects", f"{self.n:,}"), ("published rows", f"{self.rows:,}")),
+            facts=(("subjects", f"{self.n:,}"),),
             heading="column",
             labels=self.labels,
             columns=tuple(ResultColumn(label, self.values[:, i], ".3f") for i, label in enumerate(self.labels)),
@@ -49,7 +49,7 @@ class PartialCorrelations(Result):
 
 
 def partial_correlations(
-    prepared: PreparedMoments, attributes: Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
+    prepared: PreparedMoments, attributes: str | Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
 ) -> PartialCorrelations:
     """Of these attributes, or of all, each pair given all others named.
 

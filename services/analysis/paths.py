@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from scipy.special import ndtri
 from commingle.services.analysis.errors import PenaltyError
 from commingle.services.analysis.moments import Covariance, estimate
 from commingle.services.fit.fitting import fit_prepared
-from commingle.services.fit.terms import Values, term_matrix
+from commingle.services.fit.terms import Values, public_ranges, term_matrix
+from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, new_axes, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
@@ -21,11 +22,15 @@ from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import expected_r_squared
 from commingle.shared.estimation.estimator import Signal
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import FitRequest
+from commingle.shared.estimation.request import FitRequest, names_of
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms import mechanism_of
 
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
+
 MAX_PENALTIES = 200
+_PLOT_ROWS, _PLOT_INCHES = 9, 8.0
 _COUNT = 50
 _FAILURE = 0.05
 _UPDATES = 1e9  # of coordinate descent, each of one product: about a second
@@ -70,12 +75,48 @@ class CoefficientPath(Result):
         predicted: Array = term_matrix(rows, self.schema, intercept=True) @ chosen
         return predicted
 
+    @property
+    def _called(self) -> str:
+        return "Ridge" if self.method == "ridge" else "Lasso" if self.l1_ratio == 1 else "Elastic net"
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw what each term does to the target over its public range, by penalty; on `ax` or a new figure.
+
+        The best penalty is a line; of lasso, penalties at which noise alone stays at 0 are shaded.
+        """
+        if ax is None:
+            ax = new_axes(rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
+        effects = self.coefficients[:, 1:] * public_ranges(self.schema)
+        order = np.argsort(-np.abs(effects[self.best]), kind="stable")
+        for place, i in enumerate(order):
+            named = place < len(COLOURS)
+            label = plain_label(self.terms[1 + i]) if named else None
+            ax.plot(self.penalties, effects[:, i], color=COLOURS[place] if named else OTHERS, label=label)
+        if len(order) > len(COLOURS):
+            ax.plot([], [], color=OTHERS, label=f"{len(order) - len(COLOURS)} others")
+        ax.axvline(self.penalties[self.best], color=INK, linewidth=0.9, linestyle="--", label="best penalty")
+        self._frame(ax)
+        return ax
+
+    def _frame(self, ax: "Axes") -> None:
+        """Everything around the lines."""
+        target, said = plain_label(self.target), "penalty"
+        if self.noise_penalty is not None:
+            ax.axvspan(self.noise_penalty, max(self.penalties[0], self.noise_penalty), color=GRID, zorder=0)
+            said = "penalty (shaded: noise alone stays at 0)"
+        ax.set_xscale("log")
+        ax.invert_xaxis()  # the smallest model at the left
+        tidy(ax)
+        ax.set_title(f"{self._called} path of {target}", fontsize=11, color=INK)
+        ax.set_xlabel(said, fontsize=9)
+        ax.set_ylabel(f"change of {target} over a feature's public range", fontsize=9)
+        ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
     def table(self) -> ResultTable:
         """One row per penalty."""
-        name = "ridge" if self.method == "ridge" else "lasso" if self.l1_ratio == 1 else "elastic net"
         noise = () if self.noise_penalty is None else (("noise alone stays below", f"{self.noise_penalty:.3g}"),)
         return ResultTable(
-            title=f"{name.capitalize()} path of {self.target}",
+            title=f"{self._called} path of {self.target}",
             facts=(("best penalty", f"{self.penalties[self.best]:.3g}"), *noise),
             heading="penalty",
             labels=tuple(self.penalties.tolist()),
@@ -112,7 +153,7 @@ Solver = Callable[[Array, Array, Array], tuple[Array, int]]
 def ridge_path(
     prepared: PreparedMoments,
     target: str,
-    features: Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
     *,
     penalties: Sequence[float] | None = None,
 ) -> CoefficientPath:
@@ -128,7 +169,7 @@ def ridge_path(
 def lasso_path(
     prepared: PreparedMoments,
     target: str,
-    features: Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
     *,
     l1_ratio: float = 1.0,
     penalties: Sequence[float] | None = None,
@@ -175,13 +216,13 @@ def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple
 def _path(
     prepared: PreparedMoments,
     target: str,
-    features: Sequence[str] | None,
+    features: str | Sequence[str] | None,
     penalties: Array | None,
     *,
     l1_ratio: float,
     solver: Solver,
 ) -> CoefficientPath:
-    plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else tuple(features)))
+    plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else names_of(features)))
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]
     if penalties is None:

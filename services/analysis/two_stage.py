@@ -16,7 +16,7 @@ from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.estimator import inverse
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import FitRequest, IntervalFor
+from commingle.shared.estimation.request import FitRequest, IntervalFor, names_of
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms import mechanism_of
 
@@ -74,9 +74,9 @@ def two_stage(
     prepared: PreparedMoments,
     target: str,
     *,
-    endogenous: Sequence[str],
-    instruments: Sequence[str],
-    exogenous: Sequence[str] = (),
+    endogenous: str | Sequence[str],
+    instruments: str | Sequence[str],
+    exogenous: str | Sequence[str] = (),
     confidence_level: float = 0.95,
     interval_for: IntervalFor = "table",
 ) -> TwoStageFit:
@@ -86,6 +86,7 @@ def two_stage(
         InstrumentsError: none, or fewer columns of them than of endogenous features.
         EstimationError: as a fit of all attributes named.
     """
+    endogenous, instruments, exogenous = map(names_of, (endogenous, instruments, exogenous))
     features = (*endogenous, *exogenous)
     _require_enough(prepared, endogenous, instruments)
     request = FitRequest(
@@ -98,7 +99,7 @@ def two_stage(
     outside = (*exogenous, *instruments)
     stages = tuple(compare(prepared, name, outside, exogenous) for name in endogenous)
     fit = _second_stage(prepared, request, features, outside, _cautions(stages))
-    return TwoStageFit(fit=fit, endogenous=tuple(endogenous), instruments=tuple(instruments), first_stages=stages)
+    return TwoStageFit(fit=fit, endogenous=endogenous, instruments=instruments, first_stages=stages)
 
 
 def _require_enough(prepared: PreparedMoments, endogenous: Sequence[str], instruments: Sequence[str]) -> None:

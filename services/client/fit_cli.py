@@ -118,9 +118,7 @@ def _fit_dict(release: Release, fitted: Fit) -> dict[str, Any]:
 
 
 def _print_fit(console: Console, release: Release, fitted: Fit) -> None:
-    spec = release.spec
-    text = fitted.summary(epsilon=f"{spec.epsilon:g} per party", delta=f"{spec.delta:g}")
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(fitted.summary(), highlight=False, soft_wrap=True)
     key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
     found = release.published
     said = f"\nRelease {release.id[:16]}, verified; coordinator {key}.\nSigned by {', '.join(found.signers)}."

@@ -37,7 +37,7 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         self,
         release: Release,
         target: str,
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         *,
         estimator: str = "shrunken",
         intercept: bool = True,

@@ -1,7 +1,7 @@
 """A published release in memory: verified, ready to be fitted. There is no other way to get one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -13,10 +13,11 @@ from commingle.services import analysis
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.estimation.request import IntervalFor, names_of
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.verification import PublishedRelease
 
@@ -130,7 +131,7 @@ class Release:
     def fit(
         self,
         target: str,
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         *,
         estimator: str | None = None,
         intercept: bool = True,
@@ -144,13 +145,14 @@ class Release:
         """
         request = FitRequest(
             target=target,
-            features=None if features is None else tuple(features),
+            features=None if features is None else names_of(features),
             estimator=estimator,
             intercept=intercept,
             confidence_level=confidence_level,
             interval_for=interval_for,
         )
-        return fit_prepared(self.prepared, request)
+        spec = self.spec
+        return replace(fit_prepared(self.prepared, request), epsilon=spec.epsilon, delta=spec.delta)
 
     ridge_path = _of_moments(analysis.ridge_path)
     lasso_path = _of_moments(analysis.lasso_path)
@@ -163,12 +165,50 @@ class Release:
         """The release itself: nothing in it changes, and a copy would not be verified."""
         return self
 
+    def table(self) -> ResultTable:
+        """What the release holds: a row for each attribute, with its public bounds or levels, and who has it."""
+        spec, nothing = self.spec, float("nan")
+        bounds = [
+            (a.lower, a.upper) if isinstance(a, NumericAttribute) else (nothing, nothing) for a in self.attributes
+        ]
+        lower, upper = np.array(bounds).T
+        return ResultTable(
+            title=spec.study,
+            facts=(
+                ("release", self.id[:16]),
+                ("mechanism", spec.mechanism),
+                ("holds", self.published.size),
+                ("epsilon per party", f"{spec.epsilon:g}"),
+                ("of a subject, to everybody", f"{self.privacy.per_subject.replace_one.epsilon:.3g}"),
+                ("delta", f"{spec.delta:g}"),
+            ),
+            heading="attribute",
+            labels=tuple(map(_described, self.attributes)),
+            columns=(ResultColumn("lower", lower), ResultColumn("upper", upper)),
+            notes=(
+                *spec.stated_sentences,
+                *(
+                    f"{signer}: {', '.join(attribute.name for attribute in party.attributes)}."
+                    for signer, party in zip(self.published.signers, spec.parties, strict=True)
+                ),
+            ),
+            warnings=() if self.pinned else ("The coordinator's key was not compared with one you know.",),
+        )
+
+    def _repr_html_(self) -> str:
+        return self.table().to_html()
+
     def __repr__(self) -> str:
         spec = self.spec
-        rows = f"{len(self.columns)} columns x {self.prepared.rows:,} rows"
         parties = f"{len(spec.parties)} parties ({', '.join(self.published.signers)})"
         return (
-            f"<Release {self.id[:16]} {spec.study!r}: {spec.mechanism}, {rows} on {spec.n:,} subjects of "
-            f"{parties}, epsilon {spec.epsilon:g} per party, verified, "
+            f"<Release {self.id[:16]} {spec.study!r}: {spec.mechanism}, {self.published.size} of {parties}, "
+            f"epsilon {spec.epsilon:g} per party, verified, "
             f"coordinator key {'pinned' if self.pinned else 'not pinned'}>"
         )
+
+
+def _described(attribute: Attribute) -> str:
+    if isinstance(attribute, NumericAttribute):
+        return attribute.name if attribute.unit is None else f"{attribute.name} ({attribute.unit})"
+    return f"{attribute.name}: {', '.join(attribute.levels)}"

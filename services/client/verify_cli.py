@@ -16,6 +16,7 @@ from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression_verification import VerifiedRegression, verify_regression
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
@@ -111,6 +112,7 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
     return {
         "release": found.release,
         "study": spec.study,
+        "stated": spec.model_dump(mode="json", include=set(StatedPurpose.model_fields)),
         "mechanism": spec.mechanism,
         "n": spec.n,
         "rows": found.moments.rows,
@@ -128,8 +130,9 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
 def _print_release(console: Console, found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> None:
     """Findings, then what the release costs."""
     spec, privacy = found.spec, found.manifest.privacy
-    size = f"{spec.mechanism}, {found.moments.rows} rows x {len(spec.columns)} columns on {spec.n} subjects"
-    _print_findings(console, f"release {found.release}", f"{quoted(spec.study)}\n{size}", (*found.findings, *evidence))
+    size = f"{spec.mechanism}, {found.size}"
+    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size])
+    _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
     console.print(_losses(privacy, pinned=found.pinned))
     console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))

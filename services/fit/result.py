@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from commingle.services.fit.terms import Values, public_ranges, term_matrix
+from commingle.services.plotting import COLOURS, GRID, INK, new_axes, plain_label
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
@@ -30,8 +30,6 @@ _COVERED = {
 }
 _TEXT_WIDTH = 78
 _WIDTHS = (10, 11, 8, 8, 12, 12)
-_COLOUR, _GRID, _INK = "#1f6fb4", "#e4e4e4", "#222222"
-_ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -45,6 +43,7 @@ class Fit(Result):
         covariance: (p_x, p_x), of the coefficients; NaN where there is none, and so is all that follows from it.
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
+        epsilon, delta: of each party of the release; None for a fit of moments alone.
         n: subjects.
         rows: published rows; n where there are none.
         warnings: sentences for people.
@@ -69,6 +68,8 @@ class Fit(Result):
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
     imputed: tuple[str, ...] = ()
+    epsilon: float | None = None
+    delta: float | None = None
 
     @property
     def standard_errors(self) -> Array:
@@ -113,7 +114,8 @@ class Fit(Result):
                 ("estimator", self.estimator),
                 ("mechanism", self.mechanism),
                 ("subjects", f"{self.n:,}"),
-                ("published rows", f"{self.rows:,}"),
+                *((("published rows", f"{self.rows:,}"),) if mechanism_of(self).of_rows else ()),
+                *(() if self.epsilon is None else (("epsilon per party", f"{self.epsilon:g}"),)),
                 ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
             ),
             heading="term",
@@ -130,15 +132,16 @@ class Fit(Result):
             warnings=self.warnings,
         )
 
-    def summary(self, *, epsilon: str | None = None, delta: str | None = None) -> str:
-        """The fit as text, laid out as statsmodels does, with the privacy of the release if it is given."""
+    def summary(self) -> str:
+        """The fit as text, laid out as statsmodels does, with the privacy of its release."""
         rows = str(self.rows) if mechanism_of(self).of_rows else "-"
+        privacy = ("-", "-") if self.epsilon is None else (f"{self.epsilon:g} per party", f"{self.delta:g}")
         header = [
             ("Target:", self.target, "Subjects (n):", str(self.n)),
             ("Estimator:", self.estimator, "Published rows (k):", rows),
             ("Mechanism:", self.mechanism, "Df residuals:", str(self.degrees_of_freedom)),
-            ("Epsilon:", epsilon or "not given", "Expected R-squared:", _r_squared(self.diagnostics)),
-            ("Delta:", delta or "not given", "Signal to noise:", three_digits(self.diagnostics.signal_to_noise)),
+            ("Epsilon:", privacy[0], "Expected R-squared:", _r_squared(self.diagnostics)),
+            ("Delta:", privacy[1], "Signal to noise:", three_digits(self.diagnostics.signal_to_noise)),
         ]
         rule = "=" * _TEXT_WIDTH
         lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
@@ -154,19 +157,13 @@ class Fit(Result):
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
         if ax is None:
-            try:
-                from matplotlib import pyplot as plt  # noqa: PLC0415 - optional, and slow to import
-            except ImportError:
-                raise MissingExtraError("matplotlib", extra="plot") from None
-
-            height = _MARGIN_INCHES + _ROW_INCHES * len(self.terms)
-            _, ax = plt.subplots(figsize=(_WIDTH_INCHES, height), dpi=110, layout="constrained")
+            ax = new_axes(rows=len(self.terms))
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
-        target = _plain(self.target)
-        _draw_effects(ax, tuple(map(_plain, self.terms[start:])), self.coefficients[start:] * width, intervals)
+        target = plain_label(self.target)
+        _draw_effects(ax, tuple(map(plain_label, self.terms[start:])), self.coefficients[start:] * width, intervals)
         covered = "no intervals" if np.isnan(intervals).all() else f"{100 * self.confidence_level:g} % interval"
-        ax.set_title(f"{target} by {self.estimator}", fontsize=11, color=_INK)
+        ax.set_title(f"{target} by {self.estimator}", fontsize=11, color=INK)
         ax.set_xlabel(f"change of {target} over a feature's public range ({covered})", fontsize=9)
         return ax
 
@@ -196,11 +193,6 @@ def _text_rows(fit: Fit) -> list[str]:
     return [head, "-" * _TEXT_WIDTH, *rows]
 
 
-def _plain(name: str) -> str:
-    """For a picture, in which dollars would begin a formula."""
-    return printable(name).replace("$", r"\$")
-
-
 def _r_squared(found: Diagnostics) -> str:
     if found.r_squared is None or found.r_squared_error is None:
         return "-"
@@ -210,12 +202,12 @@ def _r_squared(found: Diagnostics) -> str:
 def _draw_effects(ax: "Axes", terms: tuple[str, ...], effects: Array, intervals: Array) -> None:
     """One row per term: effects (q,), intervals (q, 2)."""
     places = np.arange(len(terms), dtype=np.float64)
-    ax.axvline(0, color=_INK, linewidth=0.9, zorder=1)
-    ax.hlines(places, *intervals.T, color=_COLOUR, linewidth=2, alpha=0.6, zorder=2)
-    ax.scatter(effects, places, s=28, color=_COLOUR, zorder=3)
+    ax.axvline(0, color=INK, linewidth=0.9, zorder=1)
+    ax.hlines(places, *intervals.T, color=COLOURS[0], linewidth=2, alpha=0.6, zorder=2)
+    ax.scatter(effects, places, s=28, color=COLOURS[0], zorder=3)
     ax.set_yticks(places, terms)
     ax.set_ylim(max(1, len(terms)) - 0.5, -0.5)
     ax.tick_params(length=0)
     ax.set_axisbelow(True)
-    ax.grid(axis="x", color=_GRID)
+    ax.grid(axis="x", color=GRID)
     ax.spines[:].set_visible(False)

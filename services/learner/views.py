@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from commingle.services.learner.memory import LoadedRelease
 from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.wire import ReleaseSummary
@@ -86,6 +87,7 @@ class ReleaseDetail(ReleaseItem):
     """A verified release."""
 
     rows: int
+    stated: StatedPurpose
     adjacency: str
     coordinator: str
     coordinator_pinned: bool
@@ -102,6 +104,7 @@ class ReleaseDetail(ReleaseItem):
         return cls(
             **ReleaseItem.of_spec(held.published.release, spec).model_dump(),
             rows=held.prepared.rows,
+            stated=StatedPurpose(**spec.stated),
             adjacency=spec.adjacency,
             coordinator=held.published.coordinator,
             coordinator_pinned=held.pinned,

@@ -23,9 +23,10 @@ from commingle.shared.errors import MissingExtraError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Forecast, Plan, Point
 from commingle.shared.planning.design import PartyDesign, ReleaseDesign, design_of
-from commingle.shared.planning.task import R_SQUARED, Assumptions
+from commingle.shared.planning.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.registry import MECHANISMS, mechanism_of, sketched_names
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
 _EVERY = 2  # points of a curve that are printed
@@ -43,7 +44,7 @@ Examples:
 )
 @click.argument("study", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--table", type=click.Path(path_type=Path), help="A public CSV or Parquet table like the private one.")
-@click.option("--target", metavar="NAME", help="The label.  [the middle one of all possible labels]")
+@click.option("--target", metavar="NAME", help="The label.  [the study's; else the middle one of all]")
 @click.option(
     "--r-squared",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -59,15 +60,25 @@ Examples:
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Also write plan.json and plan.png there."
 )
+@csv_options
 @json_option
-def plan(*, study: Path | None, out: Path | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+def plan(
+    *,
+    study: Path | None,
+    out: Path | None,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - click
+) -> None:
     """Say what a release will be worth, before any budget is spent.
 
     From public quantities alone: STUDY is a study file; without one the question is about uniform numeric columns.
     Expected errors and R-squared come with the curves over k, epsilon and n, and with what predicting the mean gives.
     """
-    design = _design(study, options)
-    made = make_plan(design, _assumptions(design, options))
+    asked = None if study is None else load_settings(Study, study)
+    design = _design(asked, options)
+    assumed = _assumptions(design, options, csv_format)
+    made = make_plan(design, assumed if asked is None else assumptions_of(asked, assumed))
     if out is not None:
         _write(out, made)
     emit(asdict(made), as_json=as_json, text=lambda console: _show(made, console))
@@ -87,13 +98,13 @@ def _write(out: Path, made: Plan) -> None:
         raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
-def _design(study: Path | None, options: dict[str, Any]) -> ReleaseDesign:
+def _design(study: Study | None, options: dict[str, Any]) -> ReleaseDesign:
     if study is None:
         design = _uniform(options)
     elif options["parties"] is not None or options["columns"] is not None:
         raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
     else:
-        design = design_of(load_settings(Study, study))
+        design = design_of(study)
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
     design = replace(design, **changes)
     if mechanism_of(design).sketched:
@@ -127,15 +138,19 @@ def _uniform(options: dict[str, Any]) -> ReleaseDesign:
     )
 
 
-def _assumptions(design: ReleaseDesign, options: dict[str, Any]) -> Assumptions:
+def _assumptions(design: ReleaseDesign, options: dict[str, Any], csv_format: CsvFormat | None) -> Assumptions:
     table, r_squared = options["table"], options["r_squared"]
     if table is None:
         return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])
     if r_squared is not None:
         raise click.UsageError("--table says what the features explain: leave --r-squared out.")
     from commingle.services.planning.public_table import assumed_of_table  # noqa: PLC0415 - pyarrow loads slowly
+    from commingle.services.tables.reading import read_table  # noqa: PLC0415 - as above
 
-    return assumed_of_table(table, design, target=options["target"])
+    source = read_table(table, csv_format=csv_format)
+    for notice in source.notices:
+        say(notice)
+    return assumed_of_table(source.table, design, where=str(table), target=options["target"])
 
 
 def _show(plan: Plan, console: Console) -> None:

@@ -1,11 +1,9 @@
 """What is assumed where a public table is thought to be like the private one."""
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.tables.reading import Table, no_such_column, read_table
+from commingle.services.tables.reading import Table, no_such_column
 from commingle.services.tables.schema import conform
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import bounded_rows, encode_conforming
@@ -15,16 +13,21 @@ from commingle.shared.planning.task import Assumptions, uniform_law
 Array = NDArray[np.float64]
 
 
-def assumed_of_table(path: Path, design: ReleaseDesign, *, target: str | None = None) -> Assumptions:
+def assumed_of_table(table: Table, design: ReleaseDesign, *, where: str, target: str | None = None) -> Assumptions:
     """Number and second moments of the table's rows as the parties would encode and clip them.
 
+    Args:
+        table: as read from a file.
+        design: whose attributes are looked for.
+        where: what an error calls the table.
+        target: of the regression.
+
     Raises:
-        TableError: it cannot be read, lacks an attribute, or holds what the attribute cannot.
+        TableError: it lacks an attribute, or holds what the attribute cannot.
     """
-    table = read_table(path).table
     for attribute in design.attributes:
         if attribute.name not in table.columns:
-            raise no_such_column(attribute.name, table.columns, where=str(path))
+            raise no_such_column(attribute.name, table.columns, where=where)
     held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in design.attributes})
     rows = np.hstack([encode(held, share) for share in design.shares])
     return Assumptions(target=target, second_moments=second_moments(rows, design.shares), public_rows=held.n)

@@ -10,6 +10,7 @@ from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.csv_format import csv_options
 
 
 @click.command(
@@ -69,6 +70,7 @@ Examples:
     type=click.Choice(["midpoint", "indicator"]),
     help="Without a schema: missing cells count as the midpoint, or are marked in a column of their own.  [midpoint]",
 )
+@csv_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split. Noise is never seeded.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the parties' and the coordinator's files and logs.")
@@ -89,6 +91,6 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     terms = terms_from(options)
     dataset = dataset_from(options, seed=seed)
     planned = plan_releases(dataset, terms)
-    with open_stages() as stages:
+    with open_stages(as_json=as_json) as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages)
     emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))

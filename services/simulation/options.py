@@ -21,6 +21,8 @@ def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
     """The built-in cohort, or the table that is named. Raises UsageError, TableError, SpecError."""
     parties = _parties(options["parties"])
     if options["table"] is None and not isinstance(parties, Path):
+        if options["csv_format"] is not None:
+            raise click.UsageError(f"{options['csv_format'].options} is about a table: give --table too.")
         for name in ("target", "parties", "features", "subject_id", "id_rule", "common_subjects", "missing", "schema"):
             if options[name] not in (None, (), False):
                 raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
@@ -41,6 +43,7 @@ def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
             id_rules=options["id_rule"] or None,
             common_subjects=options["common_subjects"],
             missing=options["missing"] or "midpoint",
+            csv_format=options["csv_format"],
         )
     )
 

@@ -16,6 +16,7 @@ from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.encoding import Cells
+from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.settings import Settings, load_settings
 
 SUBJECT_ID = "subject_id"
@@ -139,13 +140,14 @@ class Reading:
         subject_id: what identifies subjects, unless a party says otherwise.
         id_rules: by which every party writes ids; None for exactly.
         common_subjects: go on with the subjects that all parties hold, where agents would not.
-        typed: as for `read_table`.
+        typed, csv_format: as for `read_table`.
     """
 
     subject_id: SubjectColumns | None = None
     id_rules: IdRules | None = None
     common_subjects: bool = False
     typed: bool = False
+    csv_format: CsvFormat | None = None
 
 
 def load(table: Path | None, parties: PartiesFile | None, reading: Reading) -> Loaded:
@@ -168,8 +170,9 @@ def load(table: Path | None, parties: PartiesFile | None, reading: Reading) -> L
         usual_subject_id=SUBJECT_ID,
         id_rules=reading.id_rules,
         typed=reading.typed,
+        csv_format=reading.csv_format,
     )
-    notices = _changed_ids({str(table): source}, reading)
+    notices = (*source.notices, *_changed_ids({str(table): source}, reading))
     if parties is None:
         return Loaded(source, coded=source.texts, notices=notices)
     for entry in parties.parties:
@@ -186,7 +189,10 @@ def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
     common = _common_subjects(sources, reading)
     columns: dict[str, Cells] = {}
     unusable: dict[str, str] = {}
-    notices = list(_changed_ids(sources, reading))
+    notices = [
+        *(notice for source in sources.values() for notice in source.notices),
+        *_changed_ids(sources, reading),
+    ]
     for party, source in sources.items():
         order = np.argsort(source.table.subjects)
         chosen = order[np.searchsorted(source.table.subjects, common, sorter=order)]

@@ -22,8 +22,8 @@ _LABELS = {  # as in the report
 }
 _INK, _GRID = "#222222", "#e4e4e4"
 _ROOM = 1.8
-_ROW_INCHES, _PANEL_INCHES = 0.36, 4.6
-_FEW = 3  # panels stand in one row; more of them in at most as many rows
+_ROW_INCHES, _LOW_ROW_INCHES, _PANEL_INCHES = 0.36, 0.26, 3.6  # low rows keep two rows of panels on a screen
+_IN_A_ROW, _DPI = 4, 110
 _MIN_INCHES, _LETTERS_PER_INCH, _LABEL_LENGTH = 8.4, 9, 30
 
 
@@ -61,16 +61,21 @@ class Panel:
 
 
 def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> None:
-    """Write the picture: a panel per release, a row per term, and the same axis in all.
+    """Write the picture."""
+    figure_of(title=title, terms=terms, ols=ols, panels=panels).savefig(path)
+
+
+def figure_of(*, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> Figure:
+    """A panel per release, a row per term, and the same axis in all.
 
     The axis is chosen by the fit without privacy, so that noise looks as large as it is; what lies beyond is an arrow
     at the edge.
     """
-    columns = len(panels) if len(panels) <= _FEW else ceil(len(panels) / _FEW)
-    rows = ceil(len(panels) / columns)
-    height = rows * (len(terms) * _ROW_INCHES + 1.2) + 1.3
+    rows = ceil(len(panels) / _IN_A_ROW)
+    columns = ceil(len(panels) / rows)
+    height = rows * (len(terms) * (_ROW_INCHES if rows == 1 else _LOW_ROW_INCHES) + 1.2) + 1.3
     width = max(_MIN_INCHES, columns * _PANEL_INCHES + 1.8)
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     limit = _ROOM * float(np.max(np.abs(ols), initial=0.05))
     for ax, panel in zip(axes, panels, strict=False):
@@ -81,11 +86,19 @@ def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: 
     axes[0].set_ylim(len(terms) - 0.5, -0.5)
     axes[0].set_xlim(-limit, limit)
     figure.suptitle(textwrap.fill(title, int(width * _LETTERS_PER_INCH)), fontsize=12, fontweight="bold", color=_INK)
-    for ax in axes[max(0, len(panels) - columns) : len(panels)]:
-        ax.set_xlabel("standardised slope with 95 % interval; arrows lie beyond the axis", fontsize=8.5)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    figure.savefig(path)
+    # by label, as one panel may have a series that another lacks
+    handles = {name: handle for ax in axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        [*handles.values()],
+        [*handles],
+        loc="outside lower center",
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
+        title="standardised slope with 95 % interval; arrows lie beyond the axis",
+        title_fontsize=9,
+    )
+    return figure
 
 
 def _draw_panel(ax: Axes, panel: Panel, ols: Numbers, limit: float) -> None:
@@ -100,7 +113,7 @@ def _draw_panel(ax: Axes, panel: Panel, ols: Numbers, limit: float) -> None:
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.scatter(ols, places, marker="|", s=380, linewidths=2.4, color=_INK, zorder=3, label="not private")
-    offsets = np.linspace(-0.26, 0.26, len(panel.series)) if len(panel.series) > 1 else np.zeros(1)
+    offsets = np.linspace(-0.26, 0.26, len(panel.series)) if len(panel.series) > 1 else np.zeros(len(panel.series))
     for series, offset in zip(panel.series, offsets, strict=True):
         _draw_series(ax, series, places + offset, limit)
 

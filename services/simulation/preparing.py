@@ -18,9 +18,10 @@ from commingle.services.simulation.parties import (
     split_evenly,
 )
 from commingle.services.tables.reading import Table, no_such_column, usable_name
-from commingle.services.tables.schema import Marks, Unusable, conform, draft
+from commingle.services.tables.schema import Marks, Unusable, conform, draft, identifies_rows
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, parse_attributes
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
+from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.errors import SettingsError
 
 MIN_ROWS = 10
@@ -45,6 +46,7 @@ class Wanted:
         id_rules: by which every party writes ids; None for exactly.
         common_subjects: go on with the subjects that all parties hold, where agents would not.
         missing: what becomes of missing cells where no schema says so.
+        csv_format: of every CSV; None to look at each.
     """
 
     table: Path | None
@@ -56,6 +58,7 @@ class Wanted:
     id_rules: IdRules | None = None
     common_subjects: bool = False
     missing: Marks = "midpoint"
+    csv_format: CsvFormat | None = None
 
 
 def prepare(wanted: Wanted) -> StudyTable:
@@ -73,6 +76,7 @@ def prepare(wanted: Wanted) -> StudyTable:
             id_rules=wanted.id_rules,
             common_subjects=wanted.common_subjects,
             typed=wanted.schema is None,
+            csv_format=wanted.csv_format,
         ),
     )
     target = usable_name(wanted.target)
@@ -103,7 +107,7 @@ def _attributes(
 ) -> tuple[dict[str, Attribute], list[str]]:
     """The attributes that take part, by column, and why others do not."""
     if wanted.schema is None:
-        found = {name: _draft(loaded, name, target, wanted.missing) for name in candidates}
+        found = {name: _draft(loaded, name, wanted) for name in candidates}
         notices = [_BOUNDS_FROM_TABLE]
     else:
         given = {attribute.name: attribute for attribute in _read_schema(wanted.schema)}
@@ -126,11 +130,15 @@ def _attributes(
     return kept, notices
 
 
-def _draft(loaded: Loaded, name: str, target: str, missing: Marks) -> Attribute | Unusable:
+def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
+    """What a column suggests; one that looks like an identifier has to be chosen by name."""
     if name in loaded.source.unusable:
         return Unusable(f"its type is {loaded.source.unusable[name]}")
-    values = loaded.source.table.columns[name]
-    found = draft(name, values, target=name == target, levels=name in loaded.coded, missing=missing)
+    values, missing = loaded.source.table.columns[name], wanted.missing
+    target = name == usable_name(wanted.target)
+    if wanted.features is None and not target and identifies_rows(name, values):
+        return Unusable("it looks like an identifier of rows (take it all the same: name it in --features)")
+    found = draft(name, values, target=target, levels=name in loaded.coded, missing=missing)
     if isinstance(found, CategoricalAttribute) and missing == "midpoint" and values.null_count > _MOSTLY * len(values):
         return Unusable("most of its values are missing")
     return found

@@ -9,6 +9,7 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.logging import configure_logging
 
@@ -100,6 +101,25 @@ class Bars:
         self._progress.stop()
 
 
+class Sentences:
+    """A line for each stage, for people who read a file or a pipe."""
+
+    def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
+        say(f"{text} …")
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """Nobody watches it."""
+
+    def end(self, name: str, seconds: float) -> None:
+        """The report says how long each stage took."""
+
+    def notice(self, text: str) -> None:
+        say(f"Note: {text}")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 class Lines:
     """Structured events, one JSON object per line on standard error."""
 
@@ -123,7 +143,9 @@ class Lines:
         """Nothing to do."""
 
 
-def open_stages() -> Stages:
-    """Bars on a terminal, lines otherwise."""
+def open_stages(*, as_json: bool) -> Stages:
+    """Bars on a terminal; otherwise sentences, or events where a program asked for JSON."""
     console = PlainConsole(stderr=True)
-    return Stages(Bars(console) if console.is_terminal else Lines())
+    if console.is_terminal:
+        return Stages(Bars(console))
+    return Stages(Lines() if as_json else Sentences())

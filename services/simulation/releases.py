@@ -117,6 +117,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
     ]
     try:
         return Study(
+            target=dataset.target,
             study=f"Simulation: {dataset.target} by {mechanism} at epsilon {epsilon:g}",
             mechanism=mechanism,
             k=terms.k if mechanism_named(mechanism).sketched else None,

@@ -1,6 +1,6 @@
 """`report.json`, and the same as a person reads it on a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,15 @@ from commingle.shared.documents.schema import encoded_columns
 
 
 def release_report(
-    outcome: Outcome, fits: list[ScoredFit], unfit: dict[str, str], reference: Reference
+    outcome: Outcome, fits: list[ScoredFit], unfit: dict[str, str], reference: Reference, *, wide: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """One entry of `releases`, under replace_one.
+    """One entry of `releases`, under replace_one; `wide` are attributes with bounds that a few rows set.
 
     `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
     `_outsiders` what those learn who are no member.
     """
     spec, privacy = outcome.release.spec, outcome.release.privacy
+    scores = {fit.name: fit.score for fit in fits if fit.name != "constant"}
     everybody, outsiders = privacy.per_subject.replace_one, privacy.outsiders.replace_one
     return {
         "mechanism": spec.mechanism,
@@ -43,10 +44,9 @@ def release_report(
         "estimators": [_estimator(fit) for fit in fits],
         "left_out": unfit,
         "verdict": verdict(
-            f"{spec.mechanism} at epsilon {spec.epsilon:g}",
-            {fit.name: fit.score for fit in fits if fit.name != "constant"},
-            reference.constant.test_mse,
+            f"{spec.mechanism} at epsilon {spec.epsilon:g}", scores, reference.constant.test_mse, wide=wide
         ),
+        "beats_mean": any(score.test_mse < reference.constant.test_mse for score in scores.values()),
         "seconds": {name: round(seconds, 3) for name, seconds in outcome.seconds.items()},
     }
 
@@ -59,6 +59,7 @@ def full_report(
     training: Rows,
     seconds: dict[str, float],
     warnings: list[str],
+    suggestions: list[str],
 ) -> dict[str, Any]:
     """The whole report. `n` counts the training rows, `k` is that of the first release that has one."""
     ols, constant = reference.score(reference.coefficients), reference.constant
@@ -86,16 +87,25 @@ def full_report(
         },
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "warnings": warnings,
+        "suggestions": suggestions,
     }
 
 
-def verdict(what: str, scores: Mapping[str, Score], mean_mse: float) -> str:
-    """A plain sentence: which fits beat predicting the mean, and which do not."""
+def verdict(what: str, scores: Mapping[str, Score], mean_mse: float, *, wide: Sequence[str] = ()) -> str:
+    """A plain sentence: which fits beat predicting the mean, and which do not.
+
+    Args:
+        what: the release.
+        scores: by estimator.
+        mean_mse: of predicting the mean.
+        wide: attributes with bounds that a few rows set, so that more people are not what is lacking.
+    """
     losing = [name for name, score in scores.items() if score.test_mse >= mean_mse]
     winning = [name for name in scores if name not in losing]
     mean = f"predicting the mean (test MSE {mean_mse:.4g})"
     if not winning:
-        return f"{what} does not beat {mean}, whatever the estimator: too much noise for so few people."
+        why = f"the bounds of {', '.join(wide)}, which a few rows set" if wide else "so few people"
+        return f"{what} does not beat {mean}, whatever the estimator: too much noise for {why}."
     if not losing:
         return f"{what} beats {mean} with every estimator."
     verb = "does" if len(losing) == 1 else "do"
@@ -133,8 +143,15 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
         console.print(Text(_title(release), style="bold cyan"))
         console.print(_table(release, report["reference"]))
         console.print(Text(f"→ {release['verdict']}", style="bold"))
-        for name, reason in release["left_out"].items():
-            console.print(Text(f"  {name} was left out: {reason}", style="yellow"))
+        if release["left_out"]:
+            console.print(Text(f"  Not for {release['mechanism']}: {', '.join(release['left_out'])}.", style="dim"))
+    if len(report["releases"]) > 1:
+        console.print(Text("\nAll releases", style="bold cyan"))
+        console.print(_overview(report))
+        r2 = _number(report["reference"]["ols_test_r2"])
+        console.print(f"Without privacy, least squares has a test R² of {r2}.", highlight=False)
+    for suggestion in report["suggestions"]:
+        console.print(Text(f"\n{suggestion}", style="yellow"))
     spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
     console.print(f"\nSeconds: {spent}", highlight=False)
     drawn = "Report, picture" if (out / "coefficients.png").exists() else "Report"
@@ -149,6 +166,22 @@ def _title(release: dict[str, Any]) -> str:
         f"{outsiders:.3g} to outsiders, {everybody:.3g} to everybody, members included; "
         f"delta {release['delta']:g}{sketch}"
     )
+
+
+def _overview(report: dict[str, Any]) -> Table:
+    """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
+    table = Table("mechanism")
+    for heading in ("epsilon", "of a person", "test R²"):
+        table.add_column(heading, justify="right")
+    table.add_column("best fit")
+    table.add_column("beats mean")
+    for release in report["releases"]:
+        best = min((f for f in release["estimators"] if f["name"] != "constant"), key=lambda f: f["test_mse"])
+        beats = release["beats_mean"]
+        epsilons = f"{release['epsilon']:g}", f"{release['epsilon_subject']:.3g}"
+        cells = (*epsilons, _number(best["test_r2"]), best["name"], "yes" if beats else "no")
+        table.add_row(release["mechanism"], *cells, style=None if beats else "dim")
+    return table
 
 
 def _table(release: dict[str, Any], reference: dict[str, Any]) -> Table:

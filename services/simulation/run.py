@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from commingle.services.errors import OutputError
+from commingle.services.simulation.advice import suggestions, wide_attributes
 from commingle.services.simulation.consortium import Context, Folders, start, write_party_files
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
@@ -54,13 +55,19 @@ def simulate(
         title = f"{dataset.target}: private slopes beside the fit without privacy"
         scored = [fitted for fitted, _ in fits]
         _draw(out / "coefficients.png", title, judge, [*zip(outcomes, scored, strict=True)], stages)
+    wide = wide_attributes(dataset, training)
+    reports = [
+        release_report(o, scored, unfit, judge, wide=wide) for o, (scored, unfit) in zip(outcomes, fits, strict=True)
+    ]
+    beaten = not any(release["beats_mean"] for release in reports)
     report = full_report(
         dataset,
-        [release_report(o, scored, unfit, judge) for o, (scored, unfit) in zip(outcomes, fits, strict=True)],
+        reports,
         judge,
         training=training,
         seconds={**stages.seconds, "total": sum(stages.seconds.values())},
         warnings=stages.notices,
+        suggestions=suggestions(dataset, training, planned) if beaten else [],
     )
     (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
     return report

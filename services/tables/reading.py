@@ -19,9 +19,11 @@ from commingle.services.errors import TableError
 from commingle.shared.documents.subject_ids import IdCounts, IdRules, SubjectColumns, SubjectKey
 from commingle.shared.encoding import MISSING, Cells, plain_cells, subject_ids
 from commingle.shared.errors import DataError
-from commingle.shared.runtime.tables import UNREADABLE, column_names, is_parquet, read_batches
+from commingle.shared.runtime.csv_format import USUAL, CsvFormat
+from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
+_SAYING = "--encoding, --separator, --decimal"
 _NOT_A_VALUE = (*MISSING, "?", "n/a", "NaN", "nan")
 _TYPES_OF_TEXT = (pa.float64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 
@@ -63,12 +65,14 @@ class Source:
         unusable: columns that hold neither numbers nor text, with their type.
         texts: columns that the file itself declares to be text; CSV declares nothing.
         ids: what the subject ids are like; None where rows are numbered.
+        notices: how the file was read, where that was found by looking at it.
     """
 
     table: Table
     unusable: dict[str, str]
     texts: frozenset[str] = frozenset()
     ids: IdCounts | None = None
+    notices: tuple[str, ...] = ()
 
 
 def usable_name(name: str) -> str:
@@ -83,6 +87,7 @@ def read_table(
     usual_subject_id: str | None = None,
     id_rules: IdRules | None = None,
     typed: bool = False,
+    csv_format: CsvFormat | None = None,
 ) -> Source:
     """The table of a file.
 
@@ -93,12 +98,13 @@ def read_table(
             where it has not.
         id_rules: by which ids are written; None for exactly.
         typed: whether the columns of a CSV become numbers, booleans or dates where all their values read as such.
+        csv_format: how a CSV is written; what it looks like where None.
 
     Raises:
         TableError: it cannot be read, has no rows, or its identifiers are no list of subjects.
         SpecError: there is not one rule for each column of identifiers.
     """
-    columns = _read(path)
+    columns, notices = _read(path, csv_format)
     n = len(next(iter(columns.values())))
     subjects, ids = _number_subjects(n), None
     if (chosen := subject_id or usual_subject_id) and (subject_id or id_rules or usual_subject_id in columns):
@@ -112,7 +118,7 @@ def read_table(
     kept = {name: cells for name, cells in tidied.items() if _is_usable(cells.type)}
     unusable = {name: str(cells.type) for name, cells in tidied.items() if name not in kept}
     texts = frozenset(name for name, cells in kept.items() if is_parquet(path) and not is_numeric(cells))
-    return Source(Table(subjects, kept), unusable, texts, ids)
+    return Source(Table(subjects, kept), unusable, texts, ids, notices)
 
 
 def no_such_column(name: str, available: Iterable[str], *, where: str) -> TableError:
@@ -139,28 +145,31 @@ def type_text(cells: Cells) -> Cells:
     return cells
 
 
-def _read(path: Path) -> dict[str, Cells]:
+def _read(path: Path, csv_format: CsvFormat | None) -> tuple[dict[str, Cells], tuple[str, ...]]:
     if not is_parquet(path) and not path.name.lower().endswith((".csv", ".csv.gz")):
         raise TableError(f"{path} is neither .csv nor .parquet", remedy="Give a CSV with a header line, or Parquet.")
     try:
-        given = column_names(path)
+        form = csv_format or (USUAL if is_parquet(path) else guess_format(path))
+        given = column_names(path, form)
         names = [usable_name(name) for name in given]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or "" in names:
             said = f"two columns are named {twice[0]!r}" if twice else "a column has no name"
             raise TableError(f"{path}: {said}", remedy="Give every column a name of its own.")
-        batches = [batch for batch in read_batches(path, given) if batch.num_rows]
+        batches = [batch for batch in read_batches(path, given, form) if batch.num_rows]
         if not (names and batches):
             raise TableError(f"{path} has no rows", remedy="Give a table with one row per subject.")
-        return {
-            name: pa.concat_arrays([plain_cells(batch[number]) for batch in batches])
-            for number, name in enumerate(names)
-        }
+        cells = {name: [plain_cells(batch[number]) for batch in batches] for number, name in enumerate(names)}
+        guessed = csv_format is None and form != USUAL
+        notices = (f"{path.name} looks like this: {form}. If it is not, say so with {_SAYING}.",) if guessed else ()
+        return {name: pa.concat_arrays(pieces) for name, pieces in cells.items()}, notices
     except UNREADABLE as error:
         if isinstance(error, OSError):
             raise TableError(f"cannot read {path} ({error.strerror or error})", remedy="Check the path.") from None
         first = str(error).partition("\n")[0]
-        raise TableError(f"{path} is not a table: {first}", remedy="Give a CSV with a header, or Parquet.") from None
+        raise TableError(
+            f"{path} is not a table: {first}", remedy=f"Give a CSV with a header ({_SAYING}), or Parquet."
+        ) from None
 
 
 def _tidy(cells: Cells) -> Cells:

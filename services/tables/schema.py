@@ -1,10 +1,12 @@
 """Attributes from a table, for simulation only: real bounds are public and never computed from private rows."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -23,6 +25,8 @@ from commingle.shared.errors import DataError
 
 MAX_LEVELS = 256
 _MOSTLY_NUMBERS = 0.9
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
+_IDENTIFIES_FROM = 100  # of fewer rows, ages may well be all different
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,18 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
         raise TableError(
             f"column {name!r} cannot be an attribute: {explain(error)}", remedy="Rename the column or its levels."
         ) from None
+
+
+def identifies_rows(name: str, cells: Cells) -> bool:
+    """Whether a column seems to say which row it is and nothing about a person: an index, or a number or text apiece.
+
+    Measurements with decimals differ from row to row as well, and are none.
+    """
+    if _INDEX.fullmatch(name):
+        return True
+    if len(cells) < _IDENTIFIES_FROM or cells.null_count or len(pc.unique(cells)) < len(cells):
+        return False
+    return not is_numeric(cells) or bool(pc.all(pc.equal(pc.floor(cells), cells)).as_py())
 
 
 def conform(attribute: Attribute, cells: Cells) -> Cells:

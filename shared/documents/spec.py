@@ -14,6 +14,7 @@ from pydantic_core import PydanticKnownError
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
 from commingle.shared.documents.subject_ids import EXACT, IdRules
@@ -92,7 +93,7 @@ class PartySpec(WireModel):
         return None if mapped else tuple(a.geometry for a in self.attributes)
 
 
-class ReleaseSpec(WireModel):
+class ReleaseSpec(StatedPurpose):
     """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency.
 
     Attributes:
@@ -187,6 +188,7 @@ def _problems(spec: ReleaseSpec) -> list[str]:
         found.append("expires must be later than created")
     found += mechanism_of(spec).problems(spec)
     found += [problem for party in spec.parties for problem in _map_problems(party)]
+    found += purpose_problems(spec, spec.attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
+from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_share
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
@@ -49,8 +50,8 @@ class StudyParty(WireModel):
     first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO
 
 
-class Study(WireModel):
-    """A study file. Where a study that needs `k` leaves it out, the planner chooses it.
+class Study(StatedPurpose):
+    """A study file. What it is for is optional, and so is `k`: the planner chooses one where the mechanism needs it.
 
     Attributes:
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
@@ -123,6 +124,7 @@ def build_spec(
             parties=tuple(_party(party, study, members[party.name]) for party in study.parties),
             proposer=proposer,
             bounds=study.bounds or ("proved" if mechanism_of(study).interactive else None),
+            **study.stated,
         )
     except ValidationError as error:
         raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None

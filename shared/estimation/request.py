@@ -1,5 +1,6 @@
 """What is asked of a release: which fit, and how sure of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -30,6 +31,11 @@ class FitRequest:
     intercept: bool = True
     confidence_level: float = 0.95
     interval_for: IntervalFor = "table"
+
+
+def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of attributes; a text alone is one name and not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def require_interval(interval_for: str) -> None:

@@ -18,7 +18,7 @@ from commingle.shared.forecast.forecast import (
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.words import advice
 from commingle.shared.planning.design import ReleaseDesign, design_of
-from commingle.shared.planning.task import Assumptions
+from commingle.shared.planning.task import Assumptions, assumptions_of
 from commingle.shared.registry import MECHANISMS, mechanism_of
 
 _POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
@@ -29,14 +29,16 @@ _CLASSICAL_MOST = 1.0
 
 
 def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Plan:
-    """The forecast with its curves, and the other mechanisms beside it.
+    """The forecast with its curves, and the other mechanisms beside it; about a study's own target, if it has one.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    design = study if isinstance(study, ReleaseDesign) else design_of(study)
-    assumed = assumed or Assumptions()
+    if isinstance(study, ReleaseDesign):
+        design, assumed = study, assumed or Assumptions()
+    else:
+        design, assumed = design_of(study), assumptions_of(study, assumed)
     asked = question_of(design, assumed)
     drawn = Question(asked.expected, ()) if len(design.columns) > _WIDE else asked  # two more would cost twice as much
     others = [with_best_k(replace(design, mechanism=name, k=None), asked.expected) for name in MECHANISMS]

@@ -15,7 +15,7 @@ from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.prediction import Prediction
 from commingle.shared.planning.sampling import ends, expected, populations
-from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.planning.task import Assumptions, RegressionTask, assumptions_of, task_of
 
 _LEAST_N, _MOST_N = 100, 10**12
 _HALVINGS = 12  # of ten decades: to half a per cent of a decade
@@ -37,9 +37,12 @@ class Question:
 
 @lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
 def forecast_of(spec: ReleaseSpec) -> Forecast | None:
-    """The forecast of a proposed release under the default assumptions; None where no attribute can be a label."""
+    """The forecast of a proposed release under the default assumptions; None where no attribute can be a label.
+
+    It is about the spec's own target, where it names one.
+    """
     try:
-        return forecast(design_of(spec))
+        return forecast(design_of(spec), assumptions_of(spec))
     except PlanningError:
         return None
 
@@ -112,7 +115,7 @@ def _explained(design: ReleaseDesign, task: RegressionTask) -> float:
 
 
 def with_sketch(study: Study) -> Study:
-    """The study with its k: as written, or the best one under the default assumptions.
+    """The study with its k: as written, or the best one for its target under the default assumptions.
 
     Raises:
         PrivacyError: epsilon, delta or a row norm outside its domain.
@@ -121,7 +124,7 @@ def with_sketch(study: Study) -> Study:
         return study
     design, planner = design_of(study), mechanism_of(study).planner
     try:
-        k = planner.best_k(design, task_of(design, Assumptions()))
+        k = planner.best_k(design, task_of(design, assumptions_of(study)))
     except PlanningError:  # nothing to fit: what the paper takes
         _, k = planner.sketch_bounds(design) or (None, None)
     return study.model_copy(update={"k": k})

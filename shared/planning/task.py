@@ -1,10 +1,11 @@
 """The regression that a forecast is about: which label, on which features, with which slopes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
+from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.planning.design import Array, ColumnLaw, PartyDesign, ReleaseDesign, encoded_noise
@@ -35,6 +36,14 @@ class Assumptions:
     features: tuple[str, ...] | None = None
     second_moments: Array | None = None
     public_rows: int | None = None
+
+
+def assumptions_of(asked: StatedPurpose, assumed: Assumptions | None = None) -> Assumptions:
+    """The assumptions, about the target and the features of a study or spec where none are named otherwise."""
+    assumed = assumed or Assumptions()
+    if assumed.target not in {None, asked.target}:
+        return assumed
+    return replace(assumed, target=asked.target, features=assumed.features or asked.features)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

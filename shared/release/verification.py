@@ -76,6 +76,13 @@ class PublishedRelease:
         """What to call each party."""
         return tuple(called(party.name, pinned=party.name in self.pinned) for party in self.spec.parties)
 
+    @property
+    def size(self) -> str:
+        """What was published about how many people, in words."""
+        what, columns = mechanism_of(self.spec).publishes, f"{len(self.spec.columns)} columns"
+        rows = f"{self.moments.rows:,} {what} x" if mechanism_of(self.spec).of_rows else f"{what} of"
+        return f"{rows} {columns} on {self.spec.n:,} subjects"
+
 
 def called(name: str, *, pinned: bool) -> str:
     """What to call a party: by its name only where its key is known, because any key can call itself anything."""

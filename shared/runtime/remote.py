@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -181,10 +182,23 @@ def reaching(where: str) -> Iterator[None]:
             f"{where} answered with broken data", remedy="Check what answers at this address."
         ) from None
     except httpx.TransportError as error:
+        if (refused := _refused_certificate(error)) is not None:
+            raise UnreachableError(
+                f"the certificate of {where} is not trusted ({refused})",
+                remedy="Where it is the server's own or a private authority's, get that certificate from the operator "
+                "as a PEM file and name it: --ca-file FILE, or ca_file=FILE in Python.",
+            ) from None
         raise UnreachableError(
             f"no answer from {where} ({type(error).__name__})",
             remedy="Check the address and the network; the call is safe to repeat.",
         ) from None
+
+
+def _refused_certificate(error: BaseException | None) -> str | None:
+    """Why a server's certificate was refused, in OpenSSL's words; None where that is not what failed."""
+    while error is not None and not isinstance(error, SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return None if error is None else error.verify_message
 
 
 def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.Response:

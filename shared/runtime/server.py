@@ -89,11 +89,11 @@ def serve(
 def run(
     services: Sequence[Served],
     *,
-    announcement: Mapping[str, str],
+    announcement: Mapping[str, str] | None,
     on_listening: Callable[[], None] = _nothing,
     on_stopping: Callable[[], None] = _nothing,
 ) -> None:
-    """Say where on standard output as one line of JSON, and serve until told to stop by a signal.
+    """Say where on standard output as one line of JSON (if there is anything to say), and serve until a signal comes.
 
     `on_listening` is called before that is said; `on_stopping` when the signal has come, before open requests are
     waited for.
@@ -108,7 +108,8 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     on_listening()
-    print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
+    if announcement is not None:
+        print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
     # other loops accept on the descriptor, past what a listener's own `accept` checks
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(_serve_all(servers, [service.listener for service in services]))

@@ -4,13 +4,16 @@ import stat
 import time
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import httpx
 import pytest
 
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.command import Command
+from tests.world.transport import on_a_socket
 
 
 def test_init_makes_private_settings_and_key(command: Command, tmp_path: Path) -> None:
@@ -181,3 +184,54 @@ def test_certificate_without_key_and_unusable_ones_are_refused(command: Command,
     assert (code, "cannot serve under" in err) == (1, True)
     code, _, err = command("releases", "--home", tmp_path, "--ca-file", tmp_path / "x.pem")
     assert (code, "cannot read certificates" in err) == (1, True)
+
+
+def _release(number: int, *, reason: str | None = None) -> dict[str, Any]:
+    """A release as the coordinator lists it, with a long title."""
+    return {
+        "id": f"{number:x}" * 64,
+        "study": "Length of stay by age, glucose and everything else that is known " * 3,
+        "mechanism": "moments",
+        "state": "rejected" if reason else "collecting",
+        "reason": reason,
+        "created": "2026-01-02T00:00:00Z",
+        "expires": "2026-01-03T00:00:00Z",
+        "n": 48_000,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "parties": [
+            {"name": name, "approved": True, "uploaded": name == "clinic"} for name in ("clinic", "insurer", "lab")
+        ],
+    }
+
+
+def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.json("init", "--home", tmp_path)
+    listed = [_release(10), _release(11, reason="insurer: policy")]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/releases":
+            return httpx.Response(200, json={"items": listed, "next": None})
+        one = next(item for item in listed if request.url.path == f"/v1/releases/{item['id']}")
+        return httpx.Response(200, json=one | {"spec": None, "approvals": {}, "blocks": {}, "rejections": {}})
+
+    monkeypatch.setenv("COLUMNS", "80")
+    with on_a_socket(answer) as url:
+        at = ("--home", tmp_path, "--coordinator", url)
+        code, out, _ = command("releases", *at)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+        for whole in ("a" * 12, "b" * 12, "moments", "collecting", "rejected", "3 of 3", "1 of 3"):
+            assert any(whole in line for line in out.splitlines())
+        code, out, _ = command("releases", *at, "bbbb")
+        assert code == 0
+        for expected in ("b" * 64, "insurer: policy", "n = 48000, epsilon 1", "expires 2026-01-03 00:00 UTC"):
+            assert expected in out
+        assert [line.split("│")[1:4] for line in out.splitlines() if "insurer " in line] == [
+            [" insurer ", " yes      ", " no          "]
+        ]
+        assert command.json("releases", *at, "bbbb")["reason"] == "insurer: policy"
+        code, _, err = command("releases", *at, "c")
+        assert (code, "0 releases have an id that begins with c" in err) == (2, True)

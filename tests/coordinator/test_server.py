@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,21 @@ def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
         parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
     study = tmp_path / "study.json"
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
-    study.write_text(
-        json.dumps({"study": "s", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked} | asked_of_study)
-    )
-    code, out, _ = command("propose", study, "--home", home, "--coordinator", url)
+    target = ATTRIBUTES[parties[0].name][0]["name"]
+    said = {"purpose": "Who stays longer?", "target": target}
+    terms = {"study": "s", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
+    study.write_text(json.dumps(terms | asked_of_study | said))
+    protocol = tmp_path / "protocol.pdf"
+    protocol.write_bytes(b"what was agreed")
+    code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--attach", protocol)
     assert code == 0
     assert [trust for trust in (TRUST_PROVED, TRUST_MOMENTS) if trust in out] == ([] if told is None else [told])
+    assert f"of {target!r}. " in err  # the forecast is about the target
+    shown = command("releases", out[:64], "--home", home, "--coordinator", url)[1]
+    for printed in (out, shown):
+        assert "Purpose: “Who stays longer?”" in printed
+        assert f"To explain {target} by all others" in printed
+        assert f"Attachment: “protocol.pdf”, SHA-256 {sha256(b'what was agreed').hexdigest()}" in printed
 
 
 def proposed_from(shown: dict[str, Any]) -> Proposed:

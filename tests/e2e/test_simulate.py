@@ -35,6 +35,7 @@ RELEASE_KEYS = {
     "estimators",
     "left_out",
     "verdict",
+    "beats_mean",
     "seconds",
 }
 

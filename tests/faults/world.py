@@ -41,7 +41,7 @@ from commingle.shared.release.rounds import State
 from tests.faults.chaos import Chaos, CrashError
 from tests.faults.wire import Network, Wire
 from tests.faults.witness import Witness
-from tests.world.consortium import EVERY_KIND, NAMES, Consortium, rows_of, write_csv
+from tests.world.consortium import BY_A_PERSON, EVERY_KIND, NAMES, Consortium, rows_of, write_csv
 from tests.world.coordinator import Hub, SetClock
 from tests.world.transport import InProcess
 
@@ -348,7 +348,7 @@ class Party(Process):
 
     def decide(self, release: str, *, approve: bool) -> None:
         """The person's decision."""
-        self._call(lambda agent: (agent.approve if approve else agent.reject)(release))
+        self._call(lambda agent: agent.approve(release, BY_A_PERSON) if approve else agent.reject(release))
 
     def ask(self, request: RegressionRequest) -> None:
         """Somebody wants a regression, and asks again where that fails."""

@@ -228,7 +228,7 @@ def test_proposal_with_such_a_title_is_rejected_and_shown_without(
     assert (code, "evil" in said) == (0, True)
     assert "control or invisible characters in study" in " ".join(said.split())
     assert consortium.charge("clinic", release) is None
-    assert command(capsys, "party", "approve", "--home", home, release)[0] == 1
+    assert command(capsys, "party", "approve", "--home", home, release, "--yes")[0] == 1
     assert command(capsys, "party", "proposals", "--home", home, "--json")[0] == 0
     assert command(capsys, "party", "ledger", "--home", home)[0] == 0
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from tests.hostile.attack import attack
-from tests.world.consortium import BY_HAND, consortium_of, strictly
+from tests.world.consortium import BY_A_PERSON, BY_HAND, consortium_of, strictly
 from tests.world.local_api import network_app, operator_app
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
     releases = [consortium.propose(title=title) for title in ("one", "two")]
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
-        agent.approve(releases[0])
+        agent.approve(releases[0], BY_A_PERSON)
         known = [{"release": release, "regression": release} for release in releases]
         token = create_token(agent.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
         statuses = attack(network_app(agent), known=known, headers={"Authorization": f"Bearer {token}"})

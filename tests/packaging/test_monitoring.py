@@ -57,6 +57,6 @@ def test_every_panel_of_the_dashboard_asks_for_metrics_that_there_are(served: se
 
 def test_routes_that_alerts_leave_out_are_routes_of_the_coordinator() -> None:
     routes = json.loads((ALERTS.parents[2] / "docs" / "openapi" / "coordinator.json").read_text())["paths"]
-    left_out = [pattern for found in re.findall(r'route!~"([^"]+)"', ALERTS.read_text()) for pattern in found.split("|")]
-    assert left_out
+    left_out = "|".join(re.findall(r'route!~"([^"]+)"', ALERTS.read_text())).split("|")
+    assert left_out != [""]
     assert all(any(re.fullmatch(pattern, route) for route in routes) for pattern in left_out)

@@ -21,7 +21,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatem
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.releasing import dying_at, rejection_of, state_of
-from tests.world.consortium import Consortium, CrashError, Noise
+from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise
 from tests.world.transport import no_fault, unreachable
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
@@ -46,7 +46,7 @@ def approve_all(consortium: Consortium, *releases: str) -> None:
         consortium.step(name)
         with consortium.agent(name) as agent:
             for release in releases:
-                agent.approve(release)
+                agent.approve(release, BY_A_PERSON)
     assert {consortium.state(release) for release in releases} == {"approved"}
 
 

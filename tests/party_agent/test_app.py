@@ -14,11 +14,14 @@ import pytest
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
-from commingle.shared.documents.model import text_digest
+from commingle.party_agent.views import export_audit
+from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import (
+    BY_A_PERSON,
     BY_HAND,
     SCHEMAS,
     Consortium,
@@ -128,7 +131,7 @@ def test_metrics_tell_budget_charges_waiting_proposals_and_contact(consortium: C
                 loops.all[0].turn()
             consortium.clock_shows += timedelta(hours=2)
             waits = read_metrics(client)
-            agents.approve(agents.proposals.all()[0].release)
+            agents.approve(agents.proposals.all()[0].release, BY_A_PERSON)
             after = read_metrics(client)
     assert before["commingle_agent_remaining_epsilon"] == pytest.approx(10, rel=1e-3)
     assert waits["commingle_agent_waiting_proposals"] == 1
@@ -234,6 +237,37 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     assert api.get(f"/v1/proposals/{first}").json()["decision"] == "approved"
     for method, path in (("GET", ""), ("PUT", "/approval"), ("PUT", "/rejection")):
         assert is_problem(api.request(method, f"/v1/proposals/{RELEASE}{path}"), 404, "unknown")
+
+
+def test_who_decided_and_why_is_kept_in_the_chain_and_sent_to_nobody(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    first, second, third = (consortium.propose(title=title) for title in ("one", "two", "three"))
+    local.agents.consortia[0].step(strictly)
+    told = api.put(f"/v1/proposals/{first}/approval", json={"by": "Dr. Adams", "why": "vote 12/26"}).json()
+    assert told["decided"] == [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}]
+    api.put(f"/v1/proposals/{first}/rejection", json={"why": "vote revoked"})
+    now = local.agents.clock()
+    token = create_token(local.agents.home, name="desk", scopes=frozenset({"decide"}), lifetime=None, now=now)
+    by_token = {"Authorization": f"Bearer {token}"}
+    api.put(f"/v1/proposals/{second}/rejection", json={"by": "B."}, headers=by_token)
+    api.put(f"/v1/proposals/{third}/approval", headers=by_token)
+    shown = {release: api.get(f"/v1/proposals/{release}").json()["decided"] for release in (first, second, third)}
+    assert [(n["document"], n["by"], n["why"]) for release in shown for n in shown[release]] == [
+        ("approval", "Dr. Adams", "vote 12/26"),
+        ("rejection", "the operator", "vote revoked"),
+        ("rejection", "B. (token desk)", ""),
+        ("approval", "token desk", ""),
+    ]
+    local.agents.ledger.verify()
+    history = verify_party_audit(encode(export_audit(local.agents)))  # an auditor takes such entries, too
+    assert sum('"by": ' in entry for entry in history.audit.entries) == 4
+    found = [consortium.coordinator.found(release) for release in shown]
+    sent = [e.payload_bytes for one in found for e in (*one.rejections.values(), *one.approvals.values())]
+    assert len(sent) == 4
+    assert not any(word in payload for payload in sent for word in (b"Adams", b"vote", b"desk"))
+    for wrong in ({"by": "A\x1b[2J"}, {"by": "A", "as": "B"}):
+        assert is_problem(api.put(f"/v1/proposals/{third}/approval", json=wrong), 422, "document")
 
 
 def test_forecast_is_the_agents_own_whatever_the_coordinator_says(

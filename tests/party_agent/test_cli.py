@@ -1,5 +1,6 @@
 """The operator's commands, without and with a running agent."""
 
+import io
 import json
 import signal
 import subprocess
@@ -13,11 +14,21 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.home import Home
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.spec import Bounds, ReleaseSpec
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
-from tests.world.consortium import AUTOMATIC, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.world.consortium import (
+    AUTOMATIC,
+    BY_A_PERSON,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    write_csv,
+)
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
@@ -137,7 +148,15 @@ def test_init_twice_keeps_the_first(run: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("datasets", "list"), ("proposals",), ("approve", "ab"), ("reject", "ab"), ("ledger",), ("serve",), ("status",)],
+    [
+        ("datasets", "list"),
+        ("proposals",),
+        ("approve", "ab" * 4),
+        ("reject", "ab" * 4),
+        ("ledger",),
+        ("serve",),
+        ("status",),
+    ],
 )
 def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
@@ -237,10 +256,11 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
-        code, out, err = run("approve", first[:20], *home, "--json")
+        code, out, err = run("approve", first[:20], *home, "--yes", "--json")
         assert (code, json.loads(out)["decision"], err) == (0, "approved", "")
-        code, out, _ = run("reject", second, *home)
+        code, out, _ = run("reject", second, *home, "--yes", "--by", "Dr. Adams", "--why", "no [ethics] vote")
         assert (code, "here rejected" in out) == (0, True)
+    assert "rejection by “Dr. Adams”: “no [ethics] vote”" in run("proposals", second[:8], *home)[1]
     code, out, _ = run("proposals", *home)
     assert code == 0
     for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1", "Not useful with n = 40 at epsilon 1"):
@@ -248,10 +268,62 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     code, out, _ = run("ledger", *home)
     assert (code, "reserved" in out, "[/bold] one" in out.replace("\n", "")) == (0, True, True)
     assert consortium.state(second) == "rejected"
-    code, _, err = run("approve", "ffff", *home)
+    code, _, err = run("approve", "f" * 8, *home)
     assert (code, "no such proposal" in err) == (1, True)
-    code, _, err = run("approve", "", *home)
-    assert (code, "several releases" in err) == (2, True)
+
+
+def test_proposal_is_shown_and_confirmed_before_it_is_decided(
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    for given in ("", release[0], release[:7]):
+        code, out, err = run("approve", given, *home)
+        assert (code, out, "at least the first 8 letters" in err) == (2, "", True)
+    code, _, err = run("approve", release, *home, "--json")
+    assert (code, "--json asks nobody: add --yes" in err) == (2, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    code, out, err = run("approve", release[:8], *home, "--by", "Dr. Adams")
+    assert (code, out) == (130, "")
+    assert err.index("costs this ledger epsilon 1") < err.index("Approve this as Dr. Adams? [y/N]")
+    assert json.loads(run("proposals", release[:8], *home, "--json")[1])["decision"] == "waiting"
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        assert run("approve", release[:8], *home, "--by", "Dr. Adams", "--why", "vote 12/26")[0] == 0
+    shown = json.loads(run("proposals", release[:8], *home, "--json")[1])
+    assert (shown["decision"], shown["decided"]) == (
+        "approved",
+        [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}],
+    )
+
+
+def test_table_with_semicolons_is_registered_as_it_is_said_to_be_written(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    rows = rows_of("clinic")
+    lines = [";".join(rows[0]), *(";".join(row.values()).replace(".", ",") for row in rows)]
+    (tmp_path / "table.csv").write_bytes("\n".join(lines).encode("utf-16"))
+    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source)
+    code, _, err = run(*add)
+    assert (code, "Read it so: --encoding utf-16 --separator ';' --decimal ','" in err) == (1, True)
+    code, out, err = run(*add, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects.\n")) == (0, True), err
+
+
+def test_charges_are_said_in_words(run: Command, consortium: Consortium) -> None:
+    first, second = propose(consortium), propose(consortium, "two")
+    seen(consortium)
+    with consortium.agent("clinic") as agent:
+        agent.approve(first, BY_A_PERSON)
+        agent.approve(second, BY_A_PERSON)
+        agent.reject(second)
+    _, out, _ = run("ledger", "--home", consortium.homes["clinic"].root)
+    assert "reserved" in out
+    assert "given back" in out
+    assert "released" not in out
 
 
 @pytest.mark.parametrize(
@@ -269,9 +341,9 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
         (item,) = json.loads(run("proposals", *home, "--json")[1])["items"]
         assert item["trust"] == trust
         assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
-        code, _, err = run("approve", release, *home)
+        code, _, err = run("approve", release, *home, "--yes")
     assert code == 0
-    assert err.startswith(f"Approving moments. {trust}\n")
+    assert trust in err
     assert f"to outsiders epsilon {item['per_subject_outsiders_epsilon']:.3g}" in err
     assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err
 
@@ -281,7 +353,7 @@ def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command
     seen(consortium)
     at(consortium, "http://127.0.0.1:1")
     home = ("--home", consortium.homes["clinic"].root)
-    code, _, err = run("approve", release, *home)
+    code, _, err = run("approve", release, *home, "--yes")
     assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
     assert err.index("Not useful with n = 40 at epsilon 1") < err.index("no answer")  # told before anything was signed
     assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "waiting"
@@ -291,7 +363,7 @@ def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: C
     release = propose(consortium)
     seen(consortium)
     with consortium.agent("clinic") as agent:
-        agent.approve(release)
+        agent.approve(release, BY_A_PERSON)
         with agent.store.transaction() as db:
             db.execute("UPDATE entries SET body = replace(body, 'reserved', 'released')")
     code, _, err = run("proposals", "--home", consortium.homes["clinic"].root)
@@ -350,7 +422,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
             assert where == str(home.socket)
             code, _, err = run("serve", "--home", home.root)
             assert (code, "another agent works on" in err) == (1, True)
-            assert answer("approve", release)["decision"] == "approved"
+            assert answer("approve", release, "--yes")["decision"] == "approved"
             assert within(60, published), found.state
             assert within(60, lambda: answer("ledger")["charges"][0]["state"] == "acked")
             clinic.send_signal(signal.SIGTERM)
@@ -371,7 +443,7 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
     seen(consortium)
     backup = consortium.homes["clinic"].database.read_bytes()
     with consortium.agent("clinic") as agent:
-        agent.approve(release)
+        agent.approve(release, BY_A_PERSON)
     consortium.homes["clinic"].database.write_bytes(backup)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
@@ -379,3 +451,38 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
             _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "restore the newest ledger" in err
+
+
+def test_what_a_study_is_for_is_shown_before_it_is_decided(
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, Any] = {
+        "purpose": "Do older people pay more?",
+        "requester": "Dr. Adams",
+        "ethics_reference": "EA1/123/26",
+        "target": "charges",
+        "features": ("age",),
+        "attachments": (Attachment(name="protocol.pdf", sha256="ab" * 32),),
+    }
+    silent, spoken = consortium.spec(title="silent"), consortium.spec(title="spoken")
+    for spec in (silent, ReleaseSpec(**dict(spoken) | said)):
+        consortium.enrol_everybody()
+        consortium.coordinator.propose(spec)
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    items = {item["study"]: item for item in json.loads(run("proposals", *home, "--json")[1])["items"]}
+    assert items["spoken"]["stated"]["target"] == "charges"
+    assert items["silent"]["stated"] == {}
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    _, out, err = run("approve", items["spoken"]["id"], *home)
+    assert out == ""
+    for expected in (
+        "Purpose: “Do older people pay more?”",
+        "Requested by “Dr. Adams”",
+        "Ethics reference: “EA1/123/26”",
+        "To explain charges by age",
+        f"Attachment: “protocol.pdf”, SHA-256 {'ab' * 32}",
+        "of 'charges'. ",
+    ):
+        assert expected in err
+    assert "Nothing is said of what it is for." in run("proposals", items["silent"]["id"], *home)[1]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -20,6 +21,7 @@ from commingle.shared.runtime.errors import RemoteProblemError
 from tests.party_agent.releasing import rejection_of
 from tests.world.consortium import (
     AUTOMATIC,
+    BY_A_PERSON,
     BY_HAND,
     SCHEMAS,
     Consortium,
@@ -39,8 +41,8 @@ def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) ->
         agent.step(strictly)
         proposal = agent.proposals.get(release)
         assert (proposal.decision, proposal.findings, agent.ledger.charges()) == (Decision.WAITING, (), [])
-        agent.approve(release)
-        assert agent.approve(release).decision is Decision.APPROVED
+        agent.approve(release, BY_A_PERSON)
+        assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
         charge = agent.ledger.charge(release)
         assert charge is not None
         assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).charge
@@ -63,7 +65,7 @@ def test_person_rejects_and_nothing_is_spent(tmp_path: Path) -> None:
         assert agent.reject(release).decision is Decision.REJECTED
         assert agent.reject(release).decision is Decision.REJECTED
         with pytest.raises(ConflictError, match="rejected here"):
-            agent.approve(release)
+            agent.approve(release, BY_A_PERSON)
         agent.step(strictly)
         assert agent.ledger.spent() == ZERO
     assert rejection_of(consortium, release, "clinic").reason == "operator"
@@ -92,7 +94,7 @@ def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> Non
         with pytest.raises(NotFoundError):
             agent.reject("0" * 64)
         with pytest.raises(NotFoundError):
-            agent.approve("0" * 64)
+            agent.approve("0" * 64, BY_A_PERSON)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortiu
         assert proposal.decision is Decision.WAITING
         assert "insurer is not pinned" in proposal.findings[0]
         with pytest.raises(ConflictError, match="not pinned"):
-            agent.approve(release)
+            agent.approve(release, BY_A_PERSON)
         pair.pin_everybody()
         agent.step(strictly)
         assert agent.proposals.get(release).decision is Decision.APPROVED
@@ -176,7 +178,7 @@ def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortiu
 
 
 def test_member_with_another_key_than_pinned_waits_until_the_new_one_is_pinned(pair: Consortium) -> None:
-    pair.homes["clinic"].consortium().pin("insurer", "0" * 64)
+    pair.homes["clinic"].consortium().pin("insurer", "0" * 64, replace=True)
     release = pair.propose()
     with pair.agent("clinic") as agent:
         agent.step(strictly)
@@ -253,7 +255,8 @@ def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path:
                 with suppress(ConflictError, RemoteProblemError):
                     decision(release)
 
-            decisions = (agent.approve, agent.reject, agent.approve, agent.reject)
+            approve = partial(agent.approve, note=BY_A_PERSON)
+            decisions = (approve, agent.reject, approve, agent.reject)
             threads = [Thread(target=decide, args=(decision,)) for decision in decisions]
             for thread in threads:
                 thread.start()

@@ -49,7 +49,17 @@ from tests.party_agent.exchanging import (
     signed,
 )
 from tests.party_agent.releasing import change_table, reason_of, spent, state_of
-from tests.world.consortium import NAMES, Consortium, CrashError, Noise, consortium_of, soon, strictly, write_csv
+from tests.world.consortium import (
+    BY_A_PERSON,
+    NAMES,
+    Consortium,
+    CrashError,
+    Noise,
+    consortium_of,
+    soon,
+    strictly,
+    write_csv,
+)
 from tests.world.transport import answering, no_fault, unreachable
 
 REACHES: dict[tuple[Bounds, str], int] = {
@@ -252,7 +262,7 @@ def round_with_power_cuts(pair: Consortium, bounds: Bounds, party: str, nth: int
             with suppress(CrashError), pair.agent(name) as agent:
                 agent.step(strictly)
                 if bounds == "trusted" and pair.state(release) == "proposed":
-                    agent.approve(release)
+                    agent.approve(release, BY_A_PERSON)
     faults.arm(in_earnest)
     return release, strike.reached
 

@@ -109,7 +109,12 @@ def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
     assert home.consortium().pins() == {}
     home.consortium().pin("lab", f" {'AB' * 32}\n")
     home.consortium().pin("clinic", "0" * 64)
-    home.consortium().pin("lab", "cd" * 32)
+    home.consortium().pin("lab", "AB" * 32)  # the same again is no replacement
+    with pytest.raises(ConflictError, match=f"lab is pinned already, with another key: {'ab' * 32}") as refused:
+        home.consortium().pin_all({"new": "1" * 64, "lab": "cd" * 32}, replace=False)
+    assert "--replace" in refused.value.remedy
+    assert home.consortium().pins() == {"lab": "ab" * 32, "clinic": "0" * 64}
+    home.consortium().pin("lab", "cd" * 32, replace=True)
     assert home.consortium().pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
 
 

@@ -12,13 +12,13 @@ from commingle.party_agent.regression.service import Regressions
 from commingle.shared.runtime.errors import RemoteError
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import request
-from tests.world.consortium import Consortium, Noise, strictly
+from tests.world.consortium import BY_A_PERSON, Consortium, Noise, strictly
 from tests.world.transport import answering, no_fault, unreachable
 
 PROBLEM = b'{"type": "urn:commingle:problem:storage", "title": "x", "status": 503, "detail": "the database is away"}'
 ATTEMPTS: dict[str, Callable[[Agents, str], object]] = {
     "a look": lambda agents, _: agents.consortia[0].step(strictly),
-    "an approval": lambda agents, waiting: agents.consortia[0].approve(waiting),
+    "an approval": lambda agents, waiting: agents.consortia[0].approve(waiting, BY_A_PERSON),
     "a rejection": lambda agents, waiting: agents.consortia[0].reject(waiting),
     "a regression": lambda agents, _: Regressions(agents.consortia[0]).ask(request()),
 }
@@ -97,14 +97,14 @@ def test_look_back_is_repeated_when_touch_was_lost(pair: Consortium) -> None:
         past = pair.propose(title="ends before it is seen here")
         with pair.agents("clinic", home=copy) as other:
             other.consortia[0].step(strictly)
-            other.reject(past)
+            other.reject(past, BY_A_PERSON)
         HostileCoordinator(pair).forget_heads()
         waiting = pair.propose(title="waits")
         agents.witnesses.lose(agents.consortia[0].coordinator.key.fingerprint)
         with pytest.raises(StaleLedgerError):
             agents.consortia[0].step(strictly)
         with pytest.raises(StaleLedgerError):
-            agents.consortia[0].approve(waiting)
+            agents.consortia[0].approve(waiting, BY_A_PERSON)
     assert pair.coordinator.found(waiting).approvals == {}
 
 

@@ -20,7 +20,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from tests.hostile.actors import LocalUser, sign_bytes
-from tests.world.consortium import BY_HAND, Consortium, Noise, soon, strictly
+from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, Noise, soon, strictly
 
 
 def published(pair: Consortium, **choices: Any) -> str:
@@ -142,7 +142,7 @@ def test_nothing_is_approved_or_debited_outside_opening_hours(pair: Consortium) 
     pair.step("clinic")
     assert (rules_against(pair, release), decision(pair, release)) == (["opening_hours"], Decision.WAITING)
     with pair.agent("clinic") as agent, pytest.raises(ConflictError, match="sun 00:00"):
-        agent.approve(release)
+        agent.approve(release, BY_A_PERSON)
     LocalUser(pair).edit_policy(opening_hours=open_now)
     pair.step("clinic")
     pair.step("insurer")
@@ -166,9 +166,9 @@ def test_two_releases_approved_at_once_cannot_both_pass_a_cap_that_holds_one(pai
         class Interrupted(Jobs):
             def begin(self, release: str, stage: Stage, *, total: int) -> None:
                 Jobs.begin(self, release, stage, total=total)
-                agent.approve(second)
+                agent.approve(second, BY_A_PERSON)
 
         with pytest.raises(ConflictError, match=r"more than 1\.1"):
-            replace(agent, jobs=Interrupted()).approve(first)
+            replace(agent, jobs=Interrupted()).approve(first, BY_A_PERSON)
         assert [charge.release for charge in agent.ledger.charges()] == [second]
         assert agent.ledger.spent() > ZERO

@@ -8,7 +8,7 @@ from commingle.coordinator.publisher import prune
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.proposals import RETENTION
 from commingle.shared.documents.errors import DocumentError
-from tests.world.consortium import BY_HAND, Consortium, soon, strictly
+from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, soon, strictly
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_approved_spec_is_kept_however_old(pair: Consortium) -> None:
     release = pair.propose(title="approved")
     with pair.agent("clinic") as agent:
         agent.step(strictly)
-        agent.approve(release)
+        agent.approve(release, BY_A_PERSON)
     pair.withdraw(release, "insurer")
     pair.step("clinic")
     soon(pair, hours=RETENTION / timedelta(hours=1) + 1)
@@ -63,7 +63,7 @@ def test_release_whose_spec_the_coordinator_has_dropped_is_wound_up(pair: Consor
     release = pair.propose(title="approved")
     with pair.agent("clinic") as agent:
         agent.step(strictly)
-        agent.approve(release)
+        agent.approve(release, BY_A_PERSON)
         reserved = agent.ledger.spent()
     pair.withdraw(release, "insurer")
     soon(pair, hours=24 * 31)

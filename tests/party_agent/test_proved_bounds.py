@@ -56,7 +56,7 @@ from tests.party_agent.exchanging import (
 )
 from tests.party_agent.releasing import reason_of, spent, state_of
 from tests.party_agent.test_two_stage_rounds import published
-from tests.world.consortium import Consortium, N, Noise, consortium_of
+from tests.world.consortium import BY_A_PERSON, Consortium, N, Noise, consortium_of
 from tests.world.documents import HEAD
 
 LIMIT = 2**14
@@ -117,7 +117,7 @@ def test_trusted_bounds_are_approved_by_a_person_only(pair: Consortium) -> None:
     with pair.agent("clinic") as agent:
         proposal = agent.proposals.get(release)
         assert (proposal.decision, proposal.findings) == (Decision.WAITING, ())
-        assert agent.approve(release).decision is Decision.APPROVED
+        assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
 
 
 class Generous(Exchange):

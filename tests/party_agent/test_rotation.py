@@ -106,7 +106,7 @@ def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(world: Worl
         world.step(name)
     assert world.decision("clinic", proposed) is Decision.APPROVED
     assert world.decision("insurer", proposed) is Decision.WAITING
-    world.consortium.homes["insurer"].consortium().pin("clinic", new)
+    world.consortium.homes["insurer"].consortium().pin("clinic", new, replace=True)
     for name in ("insurer", "clinic", "insurer"):
         world.step(name)
     world.hub.publisher.run_once()
@@ -127,7 +127,7 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(world
     assert shown_sealing_keys(world) == {clinic.sealing_key().hex()}
     assert not clinic.next_sealing_key.exists()
     clinic.consortium().linkage_file.unlink()
-    insurer.consortium().pin("clinic", key_of(clinic))
+    insurer.consortium().pin("clinic", key_of(clinic), replace=True)
     coordinator = world.hub.key.fingerprint
     with world.agent("insurer") as agent:
         publish_identity(insurer, agent.client)

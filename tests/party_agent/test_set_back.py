@@ -32,7 +32,7 @@ from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import clinic, request
 from tests.party_agent.releasing import dying_at
-from tests.world.consortium import Consortium, Noise, second_beside, soon, strictly
+from tests.world.consortium import BY_A_PERSON, Consortium, Noise, second_beside, soon, strictly
 from tests.world.transport import no_fault, on_a_socket, unreachable
 
 
@@ -103,7 +103,7 @@ def test_second_consortium_gives_no_second_cap(pair: Consortium) -> None:
         (refused,) = (release for release, decision in decisions.items() if decision == "rejected")
         assert "epsilon_cap" in str(agents.proposals.get(refused).findings)
         with pytest.raises(ConflictError):
-            agents.approve(refused)
+            agents.approve(refused, BY_A_PERSON)
         assert len(agents.ledger.charges()) == 1
 
 
@@ -176,7 +176,7 @@ def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Co
     for _ in range(2):
         refuse_to_start(pair)
     with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
-        agents.consortia[0].approve(waiting)
+        agents.consortia[0].approve(waiting, BY_A_PERSON)
     assert pair.coordinator.found(waiting).approvals == {}
 
 

@@ -175,7 +175,7 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
     consortium.step("clinic")
     with consortium.agent("clinic") as agent:
-        view = proposal_view(agent.proposals.get(release), agent, counts=True)
+        view = proposal_view(agent, agent.proposals.get(release), counts=True)
     spec = consortium.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.first_stage is not None

@@ -21,6 +21,7 @@ from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
+from commingle.party_agent.proposals import DecisionNote
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -50,6 +51,7 @@ AUTOMATIC = Policy(
     auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),),
     trusted_bounds=True,
 )
+BY_A_PERSON = DecisionNote(by="a person")
 BY_HAND = Policy(mechanisms=EVERY_KIND, trusted_bounds=True)
 SCHEMAS: dict[str, tuple[Attribute, ...]] = {
     "clinic": (
@@ -154,7 +156,7 @@ class Consortium:
     def pin_everybody(self) -> None:
         for home in self.homes.values():
             for name, other in self.homes.items():
-                home.consortium(self.name).pin(name, other.identity().signing_key.fingerprint)
+                home.consortium(self.name).pin(name, other.identity().signing_key.fingerprint, replace=True)
 
     def table(self, name: str) -> Path:
         return self.root / f"{name}.csv"

@@ -53,9 +53,16 @@ WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))
 
 
 def study(
-    *, mechanism: Literal["rmgm", "dgm"], n: int, epsilon: float, title: str, whitening: Whitening | None = None
+    *,
+    mechanism: Literal["rmgm", "dgm"],
+    n: int,
+    epsilon: float,
+    title: str,
+    whitening: Whitening | None = None,
+    purpose: str | None = None,
 ) -> Study:
     return Study(
+        purpose=purpose,
         study=title,
         mechanism=mechanism,
         k=400 if mechanism == "rmgm" else None,
@@ -107,10 +114,11 @@ def published(
     epsilon: float = 1e4,
     title: str = "charges [bold]",
     whitening: Whitening | None = None,
+    purpose: str | None = None,
 ) -> tuple[str, ReleaseFiles]:
     """The id and the three files of an honest release, of which the clinic's columns may be whitened."""
     spec = build_spec(
-        study(mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening),
+        study(mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose),
         members={name: Member(key.verifying_key.raw.hex(), key.fingerprint) for name, key in PARTIES.items()},
         proposer=COORDINATOR.fingerprint,
         seed=bytes(range(32)),

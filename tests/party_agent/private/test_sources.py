@@ -1,5 +1,6 @@
 """Files and databases as they come, read in batches."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import PrivateTable, TableScan
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.errors import CommingleError
@@ -23,10 +25,10 @@ Write = Callable[..., FileSource]
 
 
 @pytest.fixture
-def csv(tmp_path: Path) -> Callable[[bytes], FileSource]:
-    def write(data: bytes) -> FileSource:
+def csv(tmp_path: Path) -> Write:
+    def write(data: bytes, **form: Any) -> FileSource:
         (tmp_path / "t.csv").write_bytes(data)
-        return FileSource(path=str(tmp_path / "t.csv"))
+        return FileSource(path=str(tmp_path / "t.csv"), **form)
 
     return write
 
@@ -309,3 +311,64 @@ def test_query_whose_subjects_need_two_columns_is_read_in_the_order_of_both(tmp_
         b'["b","1980-01-02"]',
     ]
     assert table.count_ids(found.digest) == (found.ids, True)
+
+
+FORMATS: list[tuple[bytes, dict[str, str], str]] = [
+    ("id;x\nMüller;1,5\n".encode("latin-1"), {"separator": ";", "decimal": ","}, "--encoding windows-1252"),
+    (b"id;x\nM;1,5\n", {}, "--separator ';' --decimal ','"),
+    (b"id\tx\nM\t1.5\n", {}, "--separator tab"),
+    ("id,x\nMüller,1.5\n".encode("latin-1"), {}, "--encoding windows-1252"),
+]
+
+
+@pytest.mark.parametrize(("data", "said", "asked"), FORMATS)
+def test_csv_in_another_format_is_refused_with_what_it_looks_like(
+    csv: Write, data: bytes, said: dict[str, str], asked: str
+) -> None:
+    with pytest.raises(CommingleError) as refused:
+        values(csv(data, **said), "id", "x")
+    assert asked in refused.value.remedy
+    assert "Müller" not in refused.value.diagnostics()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("encoding", ["windows-1252", "latin-1", "utf-16"])
+def test_csv_is_read_as_it_was_registered(csv: Write, encoding: str, strict: bool) -> None:
+    data = 'id;x;note\nMüller; 1,5 ;"a;b"\nNA;;-2,5e1\n'.encode(encoding)
+    source = csv(data, encoding=encoding, separator=";", decimal=",")
+    [batch] = open_source(source, strict=strict)(["id", "x", "note"])
+    read = [
+        [None if c is None else c if strict else c.decode() for c in batch.columns[n].to_pylist()]
+        for n in ["id", "x", "note"]
+    ]
+    assert read == [["Müller", None], [" 1.5 ", None], ["a;b", "-2.5e1"]]
+
+
+def test_agent_reads_on_whatever_bytes_an_encoding_does_not_have(csv: Write) -> None:
+    """0x81 is no letter of windows-1252; a short line is read by another reader, and alike."""
+    source = csv(b"id;x\n\x81a;1,5\nb;2,5\nc\n", encoding="windows-1252", separator=";", decimal=",")
+    with pytest.raises(SourceError):
+        values(source, "id", "x")
+    batches = list(open_source(source, strict=False)(["id", "x"]))
+    cells = [cell for batch in batches for cell in batch.columns["x"].to_pylist()]
+    assert cells == [b"1.5", b"2.5", None]
+
+
+def test_usual_format_leaves_what_is_stored_as_it_was() -> None:
+    assert encode(FileSource(path="/t.csv")) == b'{"kind":"file","path":"/t.csv"}'
+    assert b'"separator":";"' in encode(FileSource(path="/t.csv", separator=";"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("duckling:////x.db", "no driver is installed for duckling databases"),
+        ("sqlite+absent:////x.db", "no driver is installed for sqlite+absent databases"),
+        ("mysql+pymysql://user:hunter2@host/db", "the driver pymysql for this database is not installed"),
+    ],
+)
+def test_database_driver_that_is_missing_is_called_missing(url: str, said: str) -> None:
+    with pytest.raises(SourceError, match=re.escape(said)) as refused:
+        values(SqlSource(url=url, query="SELECT 1 AS id", order_by="id"), "id")
+    assert "Install" in refused.value.remedy
+    assert "hunter2" not in refused.value.diagnostics()

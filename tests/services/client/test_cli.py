@@ -145,6 +145,13 @@ def test_verify_with_the_pinned_key_does_not_warn(directory: str, capsys: pytest
     assert (code, "not pinned" in out) == (0, False)
 
 
+def test_verify_says_what_a_release_is_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published(purpose="To plan beds.")[1].write(tmp_path)
+    assert "Purpose: “To plan beds.”" in run_command(capsys, "verify", str(tmp_path))[1]
+    stated = json.loads(run_command(capsys, "verify", str(tmp_path), "--json")[1])["stated"]
+    assert stated == {"purpose": "To plan beds."}
+
+
 def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, "verify", directory, "--json")
     said = json.loads(out)

@@ -30,6 +30,40 @@ def test_release_loaded_from_its_directory_recovers_the_slopes_of_the_private_ta
     assert release.fit(TARGET, ["age"]).features == ("age",)
 
 
+def test_one_feature_may_be_named_by_itself() -> None:
+    release = Release.of(published()[1])
+    assert release.fit(TARGET, "age").features == ("age",)
+    assert release.ridge_path(TARGET, "age").features == ("age",)
+    assert release.pca("bmi").labels == ("bmi",)
+    assert release.compare(TARGET, "age", ()).larger == ("age",)
+    assert release.two_stage(TARGET, endogenous="age", instruments="bmi").instruments == ("bmi",)
+
+
+def test_summary_and_notebook_say_what_the_release_costs() -> None:
+    release = Release.of(published(epsilon=2.5)[1])
+    fitted = release.fit(TARGET, "age")
+    assert "Epsilon: 2.5 per party" in " ".join(fitted.summary().split())
+    assert "Delta: 1e-05" in " ".join(fitted.summary().split())
+    assert "epsilon per party <b>2.5</b>" in fitted._repr_html_()
+
+
+def test_notebook_shows_what_a_release_holds_and_nobody_elses_markup() -> None:
+    shown = Release.of(published(title="<script>")[1])._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    for expected in (
+        "holds <b>400 noisy rows x 5 columns on 2,000 subjects</b>",
+        "age (years)",
+        "smoker: no, yes",
+        "a key that calls itself clinic: age, bmi.",
+        "The coordinator&#x27;s key was not compared",
+    ):
+        assert expected in shown
+    pinned = Release.of(published()[1], trusted_coordinator=COORDINATOR.fingerprint)
+    assert "not compared" not in pinned._repr_html_()
+    assert "Purpose: “To plan beds.”" in Release.of(published(purpose="To plan beds.")[1])._repr_html_()
+
+
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
 def test_moments_of_the_matrix_are_those_that_are_fitted(mechanism: str) -> None:
     release = Release.of(published(mechanism=mechanism)[1])

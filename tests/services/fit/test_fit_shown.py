@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection
+from matplotlib.text import Annotation
 
-from commingle.services.fit import Fit, FitRequest, fit
+from commingle.services.analysis import lasso_path, pca, ridge_path
+from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.errors import MissingExtraError
 from tests.shared.estimation.tables import TERMS, make_table, noiseless
@@ -112,6 +114,31 @@ def test_plot_uses_the_axes_it_is_given(fitted: Fit) -> None:
 def test_plot_of_a_constant_is_empty() -> None:
     constant = fit(noiseless(TABLE), TABLE.schema, FitRequest(target="pressure", estimator="constant"))
     assert constant.plot().get_yticklabels() == []
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_path_is_drawn_over_public_ranges_with_its_best_penalty() -> None:
+    exact = PreparedMoments.of(noiseless(TABLE), TABLE.schema)
+    path = lasso_path(exact, "pressure")
+    ax = path.plot()
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in ax.get_lines()}
+    assert set(lines) == {*TERMS[1:], "best penalty"}
+    np.testing.assert_allclose(lines[TERMS[1]], 80.0 * path.coefficients[:, 1])
+    assert "noise alone stays at 0" in ax.get_xlabel()
+    figure, own = plt.subplots()
+    assert ridge_path(exact, "pressure", TERMS[1]).plot(own) is own
+    figure.savefig("/dev/null", format="png")
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_components_are_drawn_as_correlations_of_the_columns_with_them() -> None:
+    found = pca(PreparedMoments.of(noiseless(TABLE), TABLE.schema))
+    ax = found.plot()
+    arrows = [text.xy for text in ax.texts if isinstance(text, Annotation)]
+    np.testing.assert_allclose(arrows, (found.loadings[:2] * np.sqrt(found.variances[:2])[:, None]).T)
+    assert [text.get_text().strip() for text in ax.texts if not isinstance(text, Annotation)] == list(found.labels)
+    assert ax.get_xlabel().startswith(f"component 1: {found.shares[0]:.0%} of the variance")
+    assert pca(PreparedMoments.of(noiseless(TABLE), TABLE.schema), TERMS[1]).plot().get_ylabel() == ""
 
 
 @pytest.mark.slow

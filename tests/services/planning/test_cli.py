@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commingle.services.planning.public_table import assumed_of_table
+from commingle.services.tables.reading import read_table
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
@@ -131,7 +132,7 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
         return shrunk
 
     expected = np.array([clip(q) for q in whitened]) / 2**15
-    moments = assumed_of_table(table, design).second_moments
+    moments = assumed_of_table(read_table(table).table, design, where="the table").second_moments
     assert moments is not None
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 
@@ -196,3 +197,16 @@ def test_folder_that_cannot_be_written_is_one_clear_message(command: Command, st
 
 def test_help_shows_examples(command: Command) -> None:
     assert "commingle plan study.json --table public.csv" in command("--help")[1]
+
+
+def test_public_table_with_semicolons_and_commas_is_read_and_said_to_be(
+    command: Command, study: Path, table: Path, tmp_path: Path
+) -> None:
+    european = tmp_path / "european.csv"
+    european.write_bytes(table.read_text().replace(",", ";").replace(".", ",").encode("utf-16"))
+    asked = (study, "--target", "charges", "--mechanism", "moments", "--table")
+    _, out, said = command(*asked, european)
+    assert out == command(*asked, table)[1]
+    assert "european.csv looks like this: utf-16 text, ';' between columns, ',' in numbers." in said
+    explicit = command(*asked, european, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
+    assert explicit == (0, out, "")

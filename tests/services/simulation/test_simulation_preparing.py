@@ -3,6 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from commingle.services.errors import TableError
@@ -61,6 +63,44 @@ def test_features_and_subject_id_limit_what_takes_part(tmp_path: Path) -> None:
     dataset = prepare(Wanted(table=table, target="y", parties=1, features=("b",), subject_id="key"))
     assert _shape(dataset) == {"party-1": ["b", "y"]}
     assert dataset.table.subjects[3] == "k3"
+
+
+def _pandas_table(folder: Path, *, rows: int) -> Path:
+    """A sample with the index that pandas writes beside it, and identifiers in columns of their own."""
+    draw = np.random.default_rng(0)
+    columns = {
+        "age": draw.integers(20, 80, rows),
+        "height": draw.uniform(150, 200, rows),
+        "record": draw.permutation(rows) + 70_000,
+        "code": [f"p-{i}" for i in draw.permutation(rows)],
+        "y": draw.permutation(rows),
+    }
+    path = folder / "table.parquet"
+    pd.DataFrame(columns, index=draw.permutation(rows)).to_parquet(path)
+    return path
+
+
+def test_identifiers_of_rows_are_no_features_unless_they_are_chosen(tmp_path: Path) -> None:
+    table = _pandas_table(tmp_path, rows=200)
+    dataset = prepare(Wanted(table=table, target="y", parties=1))
+    assert _shape(dataset) == {"party-1": ["age", "height", "y"]}
+    for name in ("record", "code", "__index_level_0__"):
+        assert any(f"'{name}' is left out: it looks like an identifier" in notice for notice in dataset.notices)
+    chosen = prepare(Wanted(table=table, target="y", parties=1, features=("age", "record")))
+    assert _shape(chosen) == {"party-1": ["age", "record", "y"]}
+
+
+def test_few_rows_may_all_differ_and_an_index_is_known_by_its_name(tmp_path: Path) -> None:
+    dataset = prepare(Wanted(table=_pandas_table(tmp_path, rows=40), target="y", parties=1))
+    assert _shape(dataset) == {"party-1": ["age", "height", "record", "code", "y"]}
+
+
+def test_format_of_a_table_is_said_among_the_notices(tmp_path: Path) -> None:
+    table = _table(tmp_path, a="i", b="-i", y="i")
+    table.write_text(table.read_text().replace(",", "\t"))
+    dataset = prepare(Wanted(table=table, target="y", parties=1))
+    assert _shape(dataset) == {"party-1": ["a", "b", "y"]}
+    assert dataset.notices[0].startswith("table.csv looks like this: tab between columns.")
 
 
 def test_column_called_subject_id_identifies_rows(tmp_path: Path) -> None:

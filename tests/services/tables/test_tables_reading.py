@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
@@ -6,6 +7,8 @@ import pytest
 
 from commingle.services.errors import TableError
 from commingle.services.tables.reading import read_table
+from commingle.shared.runtime.csv_format import CsvFormat
+from commingle.shared.runtime.tables import guess_format
 
 
 def _csv(folder: Path, text: str) -> Path:
@@ -105,3 +108,40 @@ def test_table_shows_no_row_in_its_repr(tmp_path: Path) -> None:
     source = read_table(_csv(tmp_path, "x\n424242\n"))
     assert repr(source.table) == "<Table of 1 rows and 1 columns>"
     assert "424242" not in repr(source)
+
+
+EUROPEAN = "größe;gewicht;ort\n1,75;80,5;Köln\n1,6;n/a;Straße 1,5\n"
+
+
+@pytest.mark.parametrize(("encoding", "called"), [("latin-1", "windows-1252 text, "), ("utf-8", ""), ("utf-8-sig", "")])
+def test_csv_of_another_country_is_read_as_what_it_is_and_that_is_said(
+    tmp_path: Path, encoding: str, called: str
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(EUROPEAN.encode(encoding))
+    source = read_table(path, typed=True)
+    assert source.table.columns["größe"].to_pylist() == [1.75, 1.6]
+    assert source.table.columns["gewicht"].to_pylist() == [80.5, None]
+    assert source.table.columns["ort"].to_pylist() == ["Köln", "Straße 1,5"]
+    [notice] = source.notices
+    assert notice.startswith(f"table.csv looks like this: {called}';' between columns, ',' in numbers.")
+    assert "--encoding, --separator, --decimal" in notice
+
+
+def test_format_that_is_given_is_not_looked_for(tmp_path: Path) -> None:
+    source = read_table(_csv(tmp_path, "a|b;c\n1|2;3\n"), csv_format=CsvFormat(separator="|"))
+    assert (list(source.table.columns), source.notices) == (["a", "b;c"], ())
+
+
+def test_tabs_and_compression_go_together(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress("a\tb\n1.5\té\n".encode("latin-1")))
+    source = read_table(path, typed=True)
+    assert [cells.to_pylist() for cells in source.table.columns.values()] == [[1.5], ["é"]]
+    assert "windows-1252 text, tab between columns" in source.notices[0]
+
+
+@pytest.mark.parametrize("decimals", ["2.5", "2"])
+def test_points_or_no_decimals_at_all_are_no_decimal_commas(tmp_path: Path, decimals: str) -> None:
+    path = _csv(tmp_path, f"a;b\n{decimals};x\n")
+    assert guess_format(path) == CsvFormat(separator=";")

@@ -1,6 +1,7 @@
 """Plain http never leaves this machine unless somebody said that it may; redirects and proxies lead nobody astray."""
 
 import json
+import ssl
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,8 +16,9 @@ from commingle.party_agent.cli import party
 from commingle.services.client.fit_cli import fit
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.learner.cli import learner
-from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import connect
+from commingle.shared.runtime.errors import SettingsError, UnreachableError
+from commingle.shared.runtime.remote import call, connect
+from tests.e2e.networks import Authority
 
 ELSEWHERE = (
     "http://hub.example",
@@ -127,3 +129,21 @@ def test_request_to_this_machine_passes_no_proxy_and_a_redirect_is_not_followed(
     with connect(url) as client:
         assert client.get("/redirecting").status_code == 302
     assert seen == ["/redirecting"]
+
+
+def test_certificate_that_is_not_trusted_is_said_to_be_that(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "ca", "a private authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue())
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = Thread(target=server.handle_request, daemon=True)
+    thread.start()
+    url = f"https://127.0.0.1:{server.server_port}"
+    with connect(url) as client, pytest.raises(UnreachableError) as refused:
+        call(client, "GET", "/")
+    thread.join(20)
+    server.server_close()
+    assert str(refused.value).startswith(f"the certificate of {url} is not trusted (")
+    assert "certificate" in str(refused.value).partition("(")[2]
+    assert "--ca-file FILE" in refused.value.remedy

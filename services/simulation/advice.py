@@ -1,0 +1,69 @@
+"""Why releases of a simulation did not beat the mean, and what would: rows that may be looked at, so it can be told."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from commingle.services.planning.public_table import assumed_of_table
+from commingle.services.simulation.dataset import StudyTable
+from commingle.services.simulation.releases import Planned
+from commingle.services.tables.reading import Table
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.encoding import as_numbers
+from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.result import Point
+from commingle.shared.planning.design import design_of
+from commingle.shared.planning.errors import PlanningError
+
+_MOST = (1, 99)  # per cent of the rows lie between
+_WIDE = 2.5  # times as far apart as the most are: of a normal column with a million rows, extremes are 2.1 times
+
+
+def wide_attributes(dataset: StudyTable, table: Table) -> tuple[str, ...]:
+    """Numeric attributes with bounds so far out that nearly all values lie close together; the target first."""
+    wide = [a.name for a in dataset.attributes if isinstance(a, NumericAttribute) and _is_wide(a, table)]
+    return tuple(sorted(wide, key=lambda name: name != dataset.target))
+
+
+def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -> list[str]:
+    """What to try where no release beat the mean: by the forecast for these very rows."""
+    wide = wide_attributes(dataset, table)
+    said = []
+    if wide:
+        said.append(
+            f"98 % of the values of {', '.join(wide)} lie within less than half of the bounds, which a few others set, "
+            "and noise is as large as the bounds. Narrow them in schema.json, from what is publicly known, and give "
+            "it with --schema: what lies beyond is clipped."
+        )
+    asked = planned[0]
+    try:
+        design = design_of(asked.study)
+        assumed = assumed_of_table(table, design, where="the table", target=dataset.target)
+        made = plan(design, replace(assumed, public_rows=None))  # these are the rows, not some like them
+    except PlanningError:
+        return said
+    here = f"epsilon {asked.study.epsilon:g}"
+    if best := _best(made.mechanisms):
+        said.append(
+            f"At {here} {best.mechanism} is forecast to explain {best.r_squared:.0%} of {dataset.target} here. "
+            f"Try: --mechanism {best.mechanism}"
+        )
+    elif useful := [point for point in made.over_epsilon if point.useful]:
+        said.append(
+            f"No mechanism is forecast to be of use here at {here}; {useful[0].mechanism} is from about epsilon "
+            f"{useful[0].at:.2g} on. Try: --epsilon {useful[0].at:.2g}"
+        )
+    else:
+        said.append(f"No mechanism is forecast to be of use here near {here}: it needs more people, or other features.")
+    return said
+
+
+def _is_wide(attribute: NumericAttribute, table: Table) -> bool:
+    values = as_numbers(attribute.name, table.columns[attribute.name])
+    low, high = np.nanpercentile(values, _MOST)
+    return bool(attribute.upper - attribute.lower > _WIDE * (high - low) > 0)
+
+
+def _best(points: Iterable[Point]) -> Point | None:
+    return max((point for point in points if point.useful), key=lambda point: point.r_squared, default=None)
