@@ -126,6 +126,12 @@ class TamperedCoordinator:
     def _transport(self) -> InProcess:
         return InProcess(self.hub.app)
 
+    def close(self) -> None:
+        """Let go of its files; it opens them anew when it is next asked."""
+        self.hub.close()
+        for name in ("hub", "_transport"):
+            self.__dict__.pop(name, None)
+
     def client(self, auth: httpx.Auth | None = None) -> httpx.Client:
         return httpx.Client(transport=httpx.MockTransport(self.handle), base_url=URL, auth=auth)
 
