@@ -174,7 +174,7 @@ def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
 
 
 def _show_proposal(console: Console, item: dict[str, Any]) -> None:
-    k = f", k = {item['k']}" if item["k"] else ""
+    k = f", {item['projection'] or 'dense'} mixing, k = {item['k']}" if item["k"] else ""
     console.print(_where_it_stands(item))
     for sentence in item["stated_sentences"] or ["Nothing is said of what it is for."]:
         console.print(f"  {sentence}", soft_wrap=True)

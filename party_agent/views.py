@@ -64,6 +64,7 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "findings": list(proposal.findings),
         "mechanism": spec.mechanism,
         "k": spec.k,
+        "projection": spec.projection,
         "n": spec.n,
         "epsilon": spec.epsilon,
         "delta": spec.delta,

@@ -40,6 +40,13 @@ Examples:
 )
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
+@click.option(
+    "--projection",
+    type=click.Choice(["dense", "sparse"]),
+    default="dense",
+    show_default=True,
+    help="What rmgm mixes rows with: signs of every row, or one for each.",
+)
 @click.option("--one-stage", is_flag=True, help="Spend nothing on sums of columns, by which rows would be scaled.")
 @click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every party.")
 @click.option(

@@ -72,6 +72,7 @@ def terms_from(options: dict[str, Any]) -> Terms:
         epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
         delta=options["delta"],
         k=options["k"],
+        projection="sparse" if options["projection"] == "sparse" else None,
         row_norm=options["row_norm"],
         adjacency=Adjacency(options["adjacency"]),
         first_stage_share=None if options["one_stage"] else AUTO,

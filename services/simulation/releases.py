@@ -13,7 +13,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.row_maps import AUTO
-from commingle.shared.documents.spec import MechanismName, ReleaseSpec
+from commingle.shared.documents.spec import MechanismName, Projection, ReleaseSpec
 from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import check_delta, check_epsilon
@@ -41,6 +41,7 @@ class Terms:
     row_norm: float | None
     adjacency: Adjacency
     first_stage_share: AskedShare = AUTO
+    projection: Projection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,14 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
         }
         for p in dataset.parties
     ]
+    sketched = mechanism_named(mechanism).sketched
     try:
         return Study(
             target=dataset.target,
             study=f"Simulation: {dataset.target} by {mechanism} at epsilon {epsilon:g}",
             mechanism=mechanism,
-            k=terms.k if mechanism_named(mechanism).sketched else None,
+            k=terms.k if sketched else None,
+            projection=terms.projection if sketched else None,
             adjacency=terms.adjacency,
             epsilon=check_epsilon(epsilon),
             delta=check_delta(terms.delta),

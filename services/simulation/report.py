@@ -38,6 +38,7 @@ def release_report(
         "row_norm": spec.parties[0].row_norm,
         "first_stage_share": spec.parties[0].first_stage_share,
         "k": spec.k,
+        "projection": spec.projection,
         "rows": outcome.release.prepared.rows,
         "id": outcome.release.id,
         "folder": outcome.planned.folder,
@@ -159,7 +160,8 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
 
 
 def _title(release: dict[str, Any]) -> str:
-    sketch = f", k = {release['k']:,}" if release["k"] is not None else ""
+    kind = f" ({release['projection']})" if release["projection"] is not None else ""
+    sketch = f", k = {release['k']:,}{kind}" if release["k"] is not None else ""
     outsiders, everybody = release["epsilon_subject_outsiders"], release["epsilon_subject"]
     return (
         f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per party; per person, over all parties, "

@@ -43,6 +43,7 @@ def _known(name: str) -> str:
 MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISMS)})]
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
+Projection = Literal["sparse"]
 Bounds = Literal["proved", "trusted"]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -97,6 +98,8 @@ class ReleaseSpec(StatedPurpose):
     """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency.
 
     Attributes:
+        projection: where the mechanism has a k, what rows are mixed with: one signed entry for each subject, or, left
+            out, k signs.
         id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
         bounds: where parties exchange, whether each proves that it keeps its rows within bounds and follows the
             exchange, or is trusted to; left out, it is trusted.
@@ -110,6 +113,7 @@ class ReleaseSpec(StatedPurpose):
     expires: AwareDatetime
     mechanism: MechanismName
     k: Sketch | None = None
+    projection: Annotated[Projection | None, LEFT_OUT] = None
     fraction_bits: Literal[14, 15] = 15
     seed: Hex32
     alignment: Literal["exact"] = "exact"

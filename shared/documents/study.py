@@ -20,6 +20,7 @@ from commingle.shared.documents.spec import (
     FirstStageShare,
     MechanismName,
     PartySpec,
+    Projection,
     ReleaseSpec,
     Title,
 )
@@ -54,6 +55,7 @@ class Study(StatedPurpose):
     """A study file. What it is for is optional, and so is `k`: the planner chooses one where the mechanism needs it.
 
     Attributes:
+        projection: "sparse" where each subject's row is to go to one row of the sketch; left out, to all of them.
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
         bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
     """
@@ -61,6 +63,7 @@ class Study(StatedPurpose):
     study: Title
     mechanism: MechanismName = DEFAULT_MECHANISM
     k: int | None = None
+    projection: Annotated[Projection | None, LEFT_OUT] = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
@@ -113,6 +116,7 @@ def build_spec(
             expires=now + timedelta(hours=study.lifetime_hours),
             mechanism=study.mechanism,
             k=study.k,
+            projection=study.projection,
             fraction_bits=mechanism_of(study).fraction_bits,
             seed=seed.hex(),
             id_rules=study.id_rules,

@@ -8,6 +8,7 @@ from commingle.shared.planning.design import ReleaseDesign
 from commingle.shared.registry import mechanism_of
 
 _FAR = 1.5  # from the best k
+_PEOPLE = 10  # to a row of a sparse sketch, with which its entries are nearly normal (docs/coverage.md)
 
 
 def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
@@ -17,6 +18,8 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
         said.append(_coefficients(f))
     if f.k is not None and f.best_k is not None and not 1 / _FAR < f.k / f.best_k < _FAR:
         said.append(f"k = {f.k:,} is asked for; k = {f.best_k:,} would suit better.")
+    if design.projection == "sparse" and f.k is not None:
+        said.append(_sparse(people=f.n / f.k))
     if design.whitened:
         said.append(
             f"Columns of {', '.join(design.whitened)} are forecast as published: whitened mixtures of the attributes, "
@@ -36,6 +39,13 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
     return (*said, _assumed(f, whitened=bool(design.whitened)))
+
+
+def _sparse(*, people: float) -> str:
+    mixed = f"Mixing is sparse: each row of the sketch mixes about {people:,.3g} people"
+    if people >= _PEOPLE:
+        return f"{mixed}. Expected figures are those of dense mixing."
+    return f"{mixed}: so few that large errors are likelier than forecast where a few people dominate a column."
 
 
 def forecast_sentences(f: Forecast | None) -> tuple[str, ...]:

@@ -138,6 +138,8 @@ class Mechanism(ABC):
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
         if spec.k is not None and not self.sketched:
             found.append(f"k belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
+        if spec.projection is not None and not self.sketched:
+            found.append(f"projection belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
         if spec.fraction_bits != self.fraction_bits:
             found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
         return found

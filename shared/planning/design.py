@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.row_maps import MAPPED_ROW_NORM, chosen_share, first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import Projection, ReleaseSpec
 from commingle.shared.documents.study import AskedShare, Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
@@ -65,6 +65,7 @@ class ReleaseDesign:
         k: rows of the sketch; None for one that is not chosen yet, and for mechanisms that have none.
         n: subjects.
         epsilon, delta: per party, in the design's own adjacency.
+        projection: as in a spec; expected figures do not depend on it (docs/proofs/projection.md, 3.2).
     """
 
     mechanism: str
@@ -75,6 +76,7 @@ class ReleaseDesign:
     adjacency: Adjacency
     calibration: Calibration
     shares: tuple[PartyDesign, ...]
+    projection: Projection | None = None
 
     @property
     def asked_parties(self) -> tuple[PartyDesign, ...]:
@@ -161,6 +163,7 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         adjacency=asked.adjacency,
         calibration=asked.calibration,
         shares=tuple(shares),
+        projection=asked.projection,
     )
 
 

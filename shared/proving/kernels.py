@@ -7,7 +7,8 @@ import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray
 
-from commingle.shared.ring.kernels import Residues, compiled, scaled
+from commingle.shared.compiling import compiled
+from commingle.shared.ring.kernels import Residues, scaled
 
 PIECE = 512  # columns that stay in a core's cache
 

@@ -1,33 +1,18 @@
 """Loops over residues, compiled by numba: what NumPy has no fast words for.
 
-Residues are 32-bit words below a prime below 2^31. Compiled code is kept in numba's cache (beside this file, else in
-the user's cache folder, else nowhere) and is loaded from there. Nothing imports this module before something is
-computed (`residues.kernels`).
+Residues are 32-bit words below a prime below 2^31. Nothing imports this module before something is computed
+(`residues.kernels`).
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 from numpy.typing import NDArray
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from commingle.shared.compiling import compiled
+
 Residues = NDArray[np.uint32]
 
 TAIL = 4  # pairs at this distance and closer are handled in eight rows
-
-
-def compiled(signature: str) -> Callable[[Function], Function]:
-    """njit, cached where numba finds a folder that it may write; other threads go on meanwhile."""
-
-    def compile_function(function: Function) -> Function:
-        try:
-            return cast(Function, njit(signature, cache=True, nogil=True)(function))
-        except RuntimeError:  # numba's word for: no folder to keep it in
-            return cast(Function, njit(signature, nogil=True)(function))
-
-    return compile_function
 
 
 @compiled("u4(u4, u4, u4, u4)")

@@ -25,6 +25,7 @@ from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.mechanisms.rows.sparse import SparseEntries
 from commingle.shared.planning.design import design_of
 from commingle.shared.release.plan import plan_block, privacy_statement
 from tests.golden import world
@@ -79,10 +80,11 @@ def bounded(mechanism: str) -> dict[str, list[str]]:
 
 
 def arithmetic() -> dict[str, Any]:
-    """Signs, clipping, coarsening and whitening of rows at the ends."""
+    """Signs, entries of a sparse matrix, clipping, coarsening and whitening of rows at the ends."""
     ends = np.array([[SCALE, -SCALE], [-SCALE, 1], [0, 0], [-1, 3], [12_345, -23_456]], np.int64)
     return {
         "signs": SignStream(world.secret("signs")).packed(np.array([0, 1, 2**40]), 300).tobytes().hex(),
+        "sparse": np.transpose(SparseEntries(world.secret("signs"), 1000).of(np.array([0, 1, 2**40]))).tolist(),
         "clipped": {str(norm): integers(clip_rows(ends, squared_row_limit(norm))) for norm in (0.5, 1.0, 1.2)},
         "coarse": integers(coarsen(ends, 14)),
         "whitened": integers(world.WHITENING.integer_map().rows(ends)),

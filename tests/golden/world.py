@@ -64,6 +64,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 GENESIS = "0" * 64
 SOFTWARE = "commingle golden"
 MECHANISMS = ("rmgm", "dgm", "moments")
+RELEASES = (*MECHANISMS, "rmgm_sparse")
 NAMES = ("clinic", "lab", "insurer")
 
 
@@ -154,13 +155,15 @@ class Charge:
     delta: float = 0.5
 
 
-def study(mechanism: str, bounds: Bounds | None = None) -> Study:
-    """The lab's rows are whitened where the mechanism takes it; the clinic's are clipped."""
+def study(release: str, bounds: Bounds | None = None) -> Study:
+    """Of a mechanism and its projection. The lab's rows are whitened where that can be; the clinic's are clipped."""
+    mechanism, _, projection = release.partition("_")
     whiten = mechanism != "moments"
     asked = {
-        "study": f"Golden “{mechanism}” study",
+        "study": f"Golden “{release}” study",
         "mechanism": mechanism,
         "k": 16 if mechanism == "rmgm" else None,
+        "projection": projection or None,
         "calibration": "zcdp",
         "epsilon": 5000.0,
         "delta": 1e-5,

@@ -1,4 +1,4 @@
-"""Writes sign_stream.json and calibration.json, by the formulas alone: nothing of the product is imported.
+"""Writes sign_stream.json, sparse_mixing.json and calibration.json, by the formulas alone, importing nothing of ours.
 
 Usage, at the root of the repository: python -m tests.vectors.make
 """
@@ -138,6 +138,24 @@ def gaussian_delta(sigma: Decimal, epsilon: Decimal) -> Decimal:
     return normal_cdf(near) - epsilon.exp() * normal_cdf(far)
 
 
+def sparse_entry(seed: bytes, rank: int, k: int) -> list[int]:
+    """Row and sign of one column's entry: of AES-256 of rank (12 bytes) || 0 (4 bytes) 64 bits U, then the sign's."""
+    key = hashlib.sha256(b"commingle/v1/sparse-mixing" + seed).digest()
+    encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - distinct public counters
+    block = encrypt(rank.to_bytes(12, "big") + bytes(4))
+    return [int.from_bytes(block[:8], "big") * k >> 64, -1 if block[8] >> 7 else 1]
+
+
+def sparse_mixing() -> dict[str, Any]:
+    """Entries of columns of the sparse matrix."""
+    entries = [
+        {"seed": seed.hex(), "k": k, "ranks": list(RANKS), "entries": [sparse_entry(seed, r, k) for r in RANKS]}
+        for seed, k in product(SEEDS, (1, 7, 1029, 1_000_000))
+    ]
+    said = "Column `rank` of the sparse matrix of a seed (hex) with k rows: row and sign of its one entry."
+    return {"description": said, "entries": entries}
+
+
 def calibration_row(epsilon: float, delta: float) -> dict[str, float | None]:
     """Loss and noise multipliers at unit sensitivity, of exactly these two floats."""
     with localcontext(prec=DIGITS + GUARD):
@@ -166,8 +184,9 @@ def calibration() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write both files."""
-    for name, content in (("sign_stream", sign_stream()), ("calibration", calibration())):
+    """Write all three files."""
+    made = (("sign_stream", sign_stream()), ("sparse_mixing", sparse_mixing()), ("calibration", calibration()))
+    for name, content in made:
         (HERE / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

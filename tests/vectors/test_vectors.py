@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.make import calibration_row, sign_stream
+from tests.vectors.make import calibration_row, sign_stream, sparse_mixing
 
 
 def load(name: str) -> Any:
@@ -13,6 +13,10 @@ def load(name: str) -> Any:
 
 def test_sign_stream_is_that_of_the_generator() -> None:
     assert load("sign_stream") == sign_stream()
+
+
+def test_sparse_mixing_is_that_of_the_generator() -> None:
+    assert load("sparse_mixing") == sparse_mixing()
 
 
 def test_calibration_is_that_of_the_generator() -> None:

@@ -32,7 +32,7 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
     Whitening,
 )
-from commingle.shared.documents.spec import Bounds, MechanismName, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, MechanismName, Projection, ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.noise import Sampler
@@ -186,6 +186,7 @@ class Consortium:
         names: tuple[str, ...] | None = None,
         now: datetime | None = None,
         bounds: Bounds | None = None,
+        projection: Projection | None = None,
     ) -> ReleaseSpec:
         names = names or tuple(self.homes)
         members = {
@@ -202,6 +203,7 @@ class Consortium:
             delta=1e-5,
             n=n,
             bounds=bounds,
+            projection=projection,
             parties=tuple(
                 StudyParty(
                     name=name,

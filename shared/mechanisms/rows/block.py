@@ -11,7 +11,8 @@ from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, row_sensitivity
-from commingle.shared.mechanisms.rows.projection import Projection, ones_projection
+from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
+from commingle.shared.mechanisms.rows.sketch import SKETCHES
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -75,7 +76,7 @@ DGM = Dgm()
 class Rmgm(RowMechanism):
     """Random mixing, then Gaussian noise: S Q + N, k x d (Wu et al. 2022; docs/design/mixing.md).
 
-    Changing one subject moves one column's multiple of S, whose squared norm is k.
+    Changing one subject moves one column's multiple of S, whose squared norm is k, or 1 where S is sparse.
     """
 
     sketched = True
@@ -97,20 +98,24 @@ class Rmgm(RowMechanism):
         return spec.k or 0
 
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        """||S e_i||^2 = k times that of one row."""
-        return self.rows(spec) * row_sensitivity(spec, party, adjacency)
+        """||S e_i||^2 times that of one row."""
+        return self._squared_norm(spec) * row_sensitivity(spec, party, adjacency)
 
     def step(self, spec: ReleaseSpec) -> float:
-        """1 / (sqrt(k) 2^f)."""
-        return 1 / (sqrt(self.rows(spec)) * SCALE)
+        """1 / (||S e_i|| 2^f)."""
+        return 1 / (sqrt(self._squared_norm(spec)) * SCALE)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """B 1 in steps: 2^f S 1."""
-        return ones_projection(bytes.fromhex(spec.seed), self.rows(spec), spec.n) * SCALE
+        return ones_projection(self.accumulator(spec, 1), spec.n) * SCALE
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Projection:
-        """The seeded Bernoulli projection."""
-        return Projection(seed=bytes.fromhex(spec.seed), k=self.rows(spec), d=columns)
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> MixedRows:
+        """The seeded projection that the spec names."""
+        seed = bytes.fromhex(spec.seed)
+        return SKETCHES[spec.projection].mixed_rows(seed, k=self.rows(spec), d=columns, n=spec.n)
+
+    def _squared_norm(self, spec: ReleaseSpec) -> int:
+        return SKETCHES[spec.projection].squared_norm(self.rows(spec))
 
 
 RMGM = Rmgm()

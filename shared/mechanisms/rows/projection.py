@@ -8,6 +8,8 @@ they came in, nor the BLAS in use, nor the number of threads can change a bit of
 
 Privacy needs nothing of S but its entries +-1: a change of one subject's row from q to q' changes Y by
 exactly sqrt(k) * ||q - q'||, provided that each rank occurs once. The caller vouches for that.
+
+`compiled_projection` makes the same integers faster where numba is there.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +18,11 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, SignStream, checked_ranks
+from commingle.shared.mechanisms.rows.mixed_rows import MixedRows
+from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, SignStream
 
-MAX_ABS_ENTRY = 2**15
-MAX_SUBJECTS = 2**53 // MAX_ABS_ENTRY
 _SUBJECTS = 512  # in one block: at most 2^24 / MAX_ABS_ENTRY
 _ROWS = 8 * BLOCK_BITS  # of S at a time: a buffer of 512 x 1024 float32 is 2 MiB and stays in cache
-_BATCH = 2**16  # subjects per call in ones_projection
 
 # OpenBLAS multiplies on the calling thread up to 2^18 multiply-adds. Tiles of that size keep its own threads,
 # which spin between calls, out of the way of ours: two thirds of the time at d = 10. From d = 33 on tiles
@@ -36,10 +35,8 @@ _THREADS = 2
 _SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
 
 
-class Projection:
-    """Accumulates Y = S Q, (k, d), over batches of rows of Q; memory does not grow with the number of rows.
-
-    One caller at a time; `add` itself uses two threads.
+class Projection(MixedRows):
+    """Accumulates Y = S Q, (k, d), for the dense S of a public seed. `add` itself uses two threads.
 
     Args:
         seed: the release seed, 32 bytes, public.
@@ -51,10 +48,7 @@ class Projection:
     """
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
-        if k < 1 or d < 1:
-            raise MixingError(f"a projection has k >= 1 rows and d >= 1 columns, got k={k} and d={d}")
-        self._k = k
-        self._subjects = 0
+        super().__init__(k, d)
         tiled = d <= _TILED_COLUMNS
         narrow = 2 ** ((_SERIAL_PRODUCT // _SUBJECTS // d).bit_length() - 1) if tiled else _ROWS
         step = min(narrow, BLOCK_BITS)  # a power of two, so that it divides every range of rows
@@ -63,21 +57,13 @@ class Projection:
         self._lock = Lock()
         self._lanes = [_Lane(seed, min(_ROWS, self._sum.shape[1])) for _ in range(_THREADS if tiled else 1)]
 
-    def add(self, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> None:
-        """Add m rows: `q` is (m, d) with |q| <= 2^15, row i belongs to the subject of rank ranks[i].
-
-        Raises:
-            MixingError: shapes, types or ranges are wrong; nothing was added.
-        """
-        checked = checked_ranks(ranks)
-        self._check(q, len(checked))
-        self._subjects += len(checked)
-        with ThreadPoolExecutor(len(self._lanes)) as pool:
-            list(pool.map(lambda lane: self._add_lane(lane, checked, q), range(len(self._lanes))))
-
     def total(self) -> NDArray[np.int64]:
         """Y of everything added so far, (k, d)."""
         return np.ascontiguousarray(self._sum[:, : self._k].T.astype(np.int64))
+
+    def _add(self, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
+        with ThreadPoolExecutor(len(self._lanes)) as pool:
+            list(pool.map(lambda lane: self._add_lane(lane, ranks, q), range(len(self._lanes))))
 
     def _add_lane(self, lane: int, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
         """Every len(lanes)-th block of subjects, beginning with the lane's own."""
@@ -91,15 +77,6 @@ class Projection:
                 product = _tiled_product(q_transposed, signs, min(self._tile, rows))
                 with self._lock:
                     self._sum[:, first : first + rows] += product
-
-    def _check(self, q: NDArray[np.integer], subjects: int) -> None:
-        expected = (subjects, self._sum.shape[0])
-        if q.shape != expected or not np.issubdtype(q.dtype, np.integer):
-            raise MixingError(f"expected integers of shape {expected}, got {q.dtype} of shape {q.shape}")
-        if q.size and (int(q.min()) < -MAX_ABS_ENTRY or int(q.max()) > MAX_ABS_ENTRY):
-            raise MixingError(f"an entry exceeds {MAX_ABS_ENTRY} in magnitude; the projection would not be exact")
-        if self._subjects + subjects > MAX_SUBJECTS:
-            raise MixingError(f"more than {MAX_SUBJECTS} rows; the projection would not be exact")
 
 
 class _Lane:
@@ -123,14 +100,3 @@ def _tiled_product(left: NDArray[np.float32], right: NDArray[np.float32], tile: 
     subjects, rows = right.shape
     tiles = left @ right.reshape(subjects, rows // tile, tile).transpose(1, 0, 2)
     return tiles.transpose(1, 0, 2).reshape(len(left), rows)
-
-
-def ones_projection(seed: bytes, k: int, n: int) -> NDArray[np.int64]:
-    """S 1 over ranks 0..n-1, (k,): the public intercept column of docs/design/mixing.md#intercept, free of noise."""
-    if n < 0:
-        raise MixingError(f"there cannot be {n} subjects")
-    projection = Projection(seed, k, 1)
-    for start in range(0, n, _BATCH):
-        ranks = np.arange(start, min(start + _BATCH, n), dtype=np.int64)
-        projection.add(ranks, np.ones((len(ranks), 1), dtype=np.int64))
-    return projection.total()[:, 0]

@@ -25,14 +25,18 @@ _LABEL = b"commingle/v1/mixing"
 class SignStream:
     """The sign matrix of one release seed, with random access by rank. Not safe to share between threads.
 
+    Args:
+        seed: of the release, 32 bytes.
+        label: what the stream is for; another label is another stream.
+
     Raises:
         MixingError: the seed is not 32 bytes.
     """
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, seed: bytes, *, label: bytes = _LABEL) -> None:
         if len(seed) != SEED_BYTES:
             raise MixingError(f"a release seed has {SEED_BYTES} bytes, this one has {len(seed)}")
-        key = hashlib.sha256(_LABEL + seed).digest()
+        key = hashlib.sha256(label + seed).digest()
         # ECB is right here: the input blocks are distinct public counters and the output is a public stream.
         cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
         self._encrypt = cipher.encryptor().update

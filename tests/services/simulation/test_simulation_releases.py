@@ -26,6 +26,12 @@ def test_every_mechanism_is_released_at_every_epsilon() -> None:
     planned = plan_releases(DATASET, Terms(**TERMS))
     assert [p.folder for p in planned] == ["rmgm-epsilon-1", "rmgm-epsilon-0.1", "dgm-epsilon-1", "dgm-epsilon-0.1"]
     assert [p.spec.k for p in planned] == [30, 30, None, None]
+    assert {p.spec.projection for p in planned} == {None}
+
+
+def test_projection_is_that_of_the_mechanisms_that_have_one() -> None:
+    planned = plan_releases(DATASET, Terms(**TERMS, projection="sparse"))
+    assert [p.spec.projection for p in planned] == ["sparse", "sparse", None, None]
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

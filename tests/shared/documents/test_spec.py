@@ -100,6 +100,8 @@ def parse(document: object) -> ReleaseSpec:
 ACCEPTED: list[tuple[str, object]] = [
     ("k", 7),
     ("k", 1000),
+    ("projection", "sparse"),
+    ("projection", None),
     ("n", 20),
     ("n", 2**38 - 1),
     ("epsilon", 1e-3),
@@ -151,6 +153,8 @@ REFUSED: list[tuple[str, object, str]] = [
     ("mechanism", "laplace", "mechanism"),
     ("mechanism", GONE, "mechanism"),
     ("mechanism", "dgm", "k belongs to rmgm"),
+    ("projection", "dense", "projection"),
+    ("projection", True, "projection"),
     ("k", GONE, "rmgm needs k"),
     ("k", None, "rmgm needs k"),
     ("k", 0, "k"),
@@ -382,6 +386,7 @@ MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
     [
         ({"fraction_bits": 15}, "14 for moments"),
         ({"k": 20}, "k belongs to rmgm"),
+        ({"projection": "sparse"}, "projection belongs to rmgm"),
         ({"n": ROWS_LIMIT + 1}, "too many for an exchange"),
         ({"bounds": "hoped"}, "bounds"),
         ({"bounds": "proved", "mechanism": "dgm", "fraction_bits": 15}, "where parties exchange"),
@@ -440,6 +445,21 @@ def test_plan_of_noise_beyond_exact_arithmetic_is_a_spec_error() -> None:
     spec = parse({**VALID, "epsilon": 1e-7, "delta": 1e-13, "k": 10**6, "n": 10**6})
     with pytest.raises(SpecError, match="too much noise"):
         plan_blocks(spec)
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "zero_out"])
+def test_sparse_block_has_the_noise_and_step_of_plain_rows_and_a_dense_one_the_same_in_finer_steps(
+    adjacency: str,
+) -> None:
+    dense = parse({**VALID, "adjacency": adjacency, "k": 400})
+    sparse = parse({**VALID, "adjacency": adjacency, "k": 400, "projection": "sparse"})
+    plain = parse({**VALID, "adjacency": adjacency, "k": None, "mechanism": "dgm"})
+    steps = [mechanism_named(spec.mechanism).step(spec) for spec in (dense, sparse, plain)]
+    assert steps == [2**-15 / 20, 2**-15, 2**-15]
+    for d, s, p in zip(*map(plan_blocks, (dense, sparse, plain)), strict=True):
+        assert (s.rows, s.sigma, s.loss) == (400, p.sigma, p.loss)
+        assert 20 * (s.sigma - 1) < d.sigma <= 20 * s.sigma
+    assert b"projection" not in encode(dense)
 
 
 @given(st.sampled_from(["rmgm", "dgm"]), st.sampled_from(["replace_one", "zero_out"]), st.floats(0.01, 50))

@@ -56,6 +56,17 @@ def test_sketch_far_from_the_best_is_pointed_out() -> None:
     assert any(f"k = {f.best_k:,} would suit better" in sentence for sentence in f.sentences)
 
 
+def test_sparse_mixing_has_the_forecast_of_dense_mixing_and_says_where_few_people_meet() -> None:
+    dense, sparse = (forecast(numeric(5, n=1_000_000, projection=which)) for which in (None, "sparse"))
+    assert dense.terms == sparse.terms
+    assert (dense.r_squared, dense.best_k) == (sparse.r_squared, sparse.best_k)
+    (said,) = set(sparse.sentences) - set(dense.sentences)
+    assert said.endswith("Expected figures are those of dense mixing.")
+    crowded = forecast(numeric(5, n=1000, k=500, projection="sparse"))
+    assert any("about 2 people: so few" in sentence for sentence in crowded.sentences)
+    assert not any("sparse" in s for s in forecast(numeric(5, mechanism="dgm", projection="sparse")).sentences)
+
+
 def test_release_that_serves_prediction_only_says_so() -> None:
     f = forecast(numeric(11, n=150_000))
     assert (f.useful, f.reliable) == (True, False)

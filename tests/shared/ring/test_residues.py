@@ -9,8 +9,8 @@ from numba import njit
 from numba.core import caching
 from numpy.typing import NDArray
 
+from commingle.shared.compiling import compiled
 from commingle.shared.ring.errors import KernelsError
-from commingle.shared.ring.kernels import compiled
 from commingle.shared.ring.residues import (
     divide,
     integers,

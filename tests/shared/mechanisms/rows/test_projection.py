@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.projection import MAX_ABS_ENTRY, Projection, ones_projection
+from commingle.shared.mechanisms.rows.mixed_rows import MAX_ABS_ENTRY, ones_projection
+from commingle.shared.mechanisms.rows.projection import Projection
 from commingle.shared.mechanisms.rows.signs import SignStream
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "sign_stream.json").read_text())
@@ -46,7 +47,8 @@ def test_reference_projection_is_reproduced(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", VECTORS["ones"])
 def test_reference_projection_of_ones_is_reproduced(case: dict[str, Any]) -> None:
-    assert ones_projection(bytes.fromhex(case["seed"]), case["k"], case["n"]).tolist() == case["Y"]
+    empty = Projection(bytes.fromhex(case["seed"]), case["k"], 1)
+    assert ones_projection(empty, case["n"]).tolist() == case["Y"]
 
 
 @settings(deadline=None)
@@ -114,7 +116,7 @@ def test_change_of_one_row_moves_the_block_by_sqrt_k_times_its_distance(
 @pytest.mark.parametrize(("n", "k"), [(0, 5), (1, 1), (700, 130), (70_000, 9)])
 def test_ones_projection_equals_projected_column_of_ones(n: int, k: int) -> None:
     expected = naive(SEED, k, np.arange(n), np.ones((n, 1), dtype=np.int64))
-    assert np.array_equal(ones_projection(SEED, k, n), expected[:, 0])
+    assert np.array_equal(ones_projection(Projection(SEED, k, 1), n), expected[:, 0])
 
 
 def test_columns_of_sign_matrix_have_norm_sqrt_k_and_look_random() -> None:
@@ -167,4 +169,4 @@ def test_bad_rows_are_refused_and_leave_the_sum_alone(ranks: NDArray[np.int64], 
 
 def test_ones_projection_refuses_a_negative_count() -> None:
     with pytest.raises(MixingError, match="subjects"):
-        ones_projection(SEED, 1, -1)
+        ones_projection(Projection(SEED, 1, 1), -1)

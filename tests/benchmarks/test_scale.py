@@ -1,0 +1,20 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.scale import Result, main, slopes
+
+
+def test_slope_is_that_of_logarithms_within_one_work() -> None:
+    results = [Result("a", n, seconds, 0, 0) for n, seconds in ((10, 1.0), (100, 10.0), (1000, 1000.0))]
+    assert slopes([*results, Result("b", 10, 5.0, 0, 0)]) == pytest.approx({("a", 100): 1.0, ("a", 1000): 2.0})
+
+
+@pytest.mark.slow
+def test_quick_run_prints_a_line_for_each_process(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(main, ["--quick", "--json", str(tmp_path / "out.json")], catch_exceptions=False).output
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert len(printed.splitlines()) == 2 + len(results) == 10
+    assert all(r["peak_megabytes"] >= r["before_megabytes"] > 10 and r["cpu_seconds"] > 0 for r in results)
