@@ -20,7 +20,7 @@ def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) 
     release = consortium.propose(mechanism="rmgm", projection="sparse", first_stage_share=None)
     consortium.step("clinic", draw=exact)
     with consortium.agent("clinic") as agent:
-        view = proposal_view(agent.proposals.get(release), agent, counts=False)
+        view = proposal_view(agent, agent.proposals.get(release), counts=False)
     shown = StringIO()
     _show_proposal(Console(file=shown, width=200), view)
     assert view["projection"] == "sparse"
