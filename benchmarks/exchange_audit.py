@@ -8,6 +8,8 @@ same without the protection that it is about, which it must notice.
 * ciphertexts: a word less what either row would add to it is a small error for the right one, were there no mask.
 * second halves of a reply: a linear function of the evaluator's rows, to compare with that of either table, were there
   no fresh encryption of zero on it.
+* proof of columns, where bounds are proved: the columns that it opens are values of polynomials through the rows, to
+  compare with those of either table, were there no random tails. These runs cost a proof each, so they are few.
 
 The messages are made by the product; an unprotected one by the same code with a key of zeros, or with blinds of zero.
 What is opened besides, `benchmarks.moments_audit` attacks; why nothing is left is docs/proofs/linear-encryption.md.
@@ -15,14 +17,23 @@ What is opened besides, `benchmarks.moments_audit` attacks; why nothing is left 
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.distinguishing import ALPHA, SUBJECTS, epsilon_bound
 from benchmarks.exchanged import Exchanging, Integers, approved
+from commingle.shared.documents.spec import Bounds
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.proving import code
+from commingle.shared.proving import columns as statements
+from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.owner import rows_in_groups
+from commingle.shared.proving.parameters import OPENED
+from commingle.shared.proving.proof import Places, Proof, parse_proof
+from commingle.shared.proving.transcript import first_challenges, opened_places
 from commingle.shared.ring.encryption import SecretKey, columns_in_stripes, encrypt
 from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import Layout, byte_count, parse_residues
@@ -42,6 +53,8 @@ class Attack:
         protected, unprotected: that message of the second party, made of its rows.
         bare: what an unprotected one of that table would be, but for errors.
         likeness: how many words of a message are those of a bare one.
+        bounds: of the release.
+        rarer: it is run so many times less often.
     """
 
     seen_by: str
@@ -49,6 +62,8 @@ class Attack:
     unprotected: Callable[[Exchanging, Integers], bytes]
     bare: Callable[[Exchanging, Integers], Residues]
     likeness: Callable[[Exchanging, bytes, Residues], int]
+    bounds: Bounds = "trusted"
+    rarer: int = 1
 
 
 def _ciphertexts(world: Exchanging, rows: Integers) -> bytes:
@@ -120,9 +135,60 @@ def _equal_words(world: Exchanging, sent: bytes, bare: Residues) -> int:
     return int(np.count_nonzero(_second_halves(world, sent) == bare))
 
 
+def _statement(world: Exchanging) -> tuple[statements.Columns, bytes]:
+    """What the second party proves of its columns, and the proof: the table is one segment."""
+    _, name, _ = world.exchange.parties
+    sent = world.sent(name)
+    (segment,) = sent.segments()
+    ciphertexts = Ciphertexts(world.exchange.layout(name), segment.rows, sent.public_key, segment.blocks)
+    return statements.Columns(ciphertexts, world.exchange.bound(name)), segment.proof[0]
+
+
+def _proof(world: Exchanging, rows: Integers) -> bytes:
+    world.encrypt(world.exchange.parties[1], rows)
+    return _statement(world)[1]
+
+
+def _opened(statement: statements.Columns, sent: bytes) -> tuple[Proof, NDArray[np.intp]]:
+    """A proof, and the places that it opens: everybody computes them."""
+    proof = parse_proof(sent, statement.sizes, Places(statement.rows).all)
+    (challenge,) = first_challenges([statement.digest], [proof.root])
+    return proof, opened_places(challenge, proof.answers.to_bytes(), statement.sizes)
+
+
+def _table_rows(statement: statements.Columns) -> NDArray[np.intp]:
+    """Numbers of the matrix's rows that hold the table."""
+    held = np.arange(statement.groups * statement.members).reshape(statement.groups, statement.members)
+    return statement.bits + held[:, :_COLUMNS].ravel()
+
+
+def _without_tails(world: Exchanging, rows: Integers) -> bytes:
+    """The proof that was made last, with columns as they would be had these rows no random tails."""
+    statement, sent = _statement(world)
+    proof, places = _opened(statement, sent)
+    columns = proof.columns.copy()
+    columns[0][:, _table_rows(statement)] = _words(world, rows)[:, places].T
+    return replace(proof, columns=columns).to_bytes()
+
+
+def _words(world: Exchanging, table: Integers) -> Residues:
+    """The table's rows of the matrix modulo the first prime, at all places, with tails of zeros."""
+    statement, _ = _statement(world)
+    sizes, prime = statement.sizes, statement.sizes.ring.primes[0]
+    held = rows_in_groups(statement.ciphertexts, table).reshape(-1, sizes.message) % prime
+    return code.words(np.pad(held, ((0, 0), (0, OPENED))).astype(np.uint32), sizes, prime)
+
+
+def _equal_columns(world: Exchanging, sent: bytes, bare: Residues) -> int:
+    statement, _ = _statement(world)
+    proof, places = _opened(statement, sent)
+    return int(np.count_nonzero(bare[:, places] == proof.columns[0][:, _table_rows(statement)].T))
+
+
 ATTACKS = (
     Attack("ciphertexts", _ciphertexts, _without_a_mask, _scaled, _words_within_an_error),
     Attack("second halves of a reply", _part, _without_fresh_zeros, _bare_halves, _equal_words),
+    Attack("proof of columns", _proof, _without_tails, _words, _equal_columns, bounds="proved", rarer=5),
 )
 
 
@@ -138,19 +204,21 @@ def audit_exchange(
 ) -> list[dict[str, Any]]:
     """What each attack demonstrates, and what it would without the protection. Each run makes its message anew."""
     pair, results = tables(), []
-    world = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon)
-    for name in world.exchange.parties:
-        world.encrypt(name, pair[0])
     for attack in attacks:
+        world = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, bounds=attack.bounds)
+        for name in world.exchange.parties:
+            world.encrypt(name, pair[0])
         bare, shown = [attack.bare(world, table) for table in pair], {}
 
-        def score(sent: bytes, attack: Attack = attack, bare: Sequence[Residues] = bare) -> float:
+        def score(
+            sent: bytes, world: Exchanging = world, attack: Attack = attack, bare: Sequence[Residues] = bare
+        ) -> float:
             """How far a message speaks for the second table and against the first; of a tie a coin decides."""
             first, second = (attack.likeness(world, sent, table) for table in bare)
             return second - first + float(np.random.default_rng().uniform(-0.5, 0.5))
 
         for what, make in (("demonstrated", attack.protected), ("unprotected", attack.unprotected)):
-            both = (np.array([score(make(world, rows)) for _ in range(runs)]) for rows in pair)
+            both = (np.array([score(make(world, rows)) for _ in range(runs // attack.rarer)]) for rows in pair)
             shown[what] = epsilon_bound(*both, alpha=alpha)
         results.append({"mechanism": "moments", "seen_by": attack.seen_by, "claimed": 0.0, **shown})
     return results

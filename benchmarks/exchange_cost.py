@@ -27,6 +27,7 @@ from typing import Any
 
 import click
 import numpy as np
+from scipy.optimize import nnls
 
 from benchmarks.exchanged import Integers, approved, no_noise, traffic
 from benchmarks.mpyc_products import PARTIES, matrix, mpyc, ours
@@ -36,6 +37,7 @@ from commingle.shared.documents.spec import Bounds
 from commingle.shared.mechanisms.moments.block import largest_opening, places
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
+from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
@@ -182,11 +184,24 @@ def measure(case: Case) -> dict[str, Any]:
     return {
         **asdict(case),
         "cpu": {step: sum(found.cpu for found in steps) for step, steps in used.items()},
+        "steps": {step: [asdict(found) for found in steps] for step, steps in used.items()},
         "total": sum(step.cpu for step in every),
         "wall": sum(step.wall for step in every),
         "megabytes": max(step.megabytes for step in every),
         "bytes": traffic(exchange),
     }
+
+
+def fitted(results: list[dict[str, Any]]) -> list[float]:
+    """Seconds a megabyte of each kind of `Sizes.work`, by least squares of relative errors: `sizes.SECONDS`."""
+    work, seconds = [], []
+    for case in results:
+        sizes = Sizes.of(case["n"], [case["columns"]] * case["parties"], proved=case["bounds"] == "proved")
+        for place in range(case["parties"]):
+            work.append(sizes.work(place))
+            seconds.append(sum(steps[place]["cpu"] for steps in case["steps"].values()))
+    found: list[float] = nnls(np.array(work) / np.array(seconds)[:, None], np.ones(len(seconds)))[0].tolist()
+    return found
 
 
 def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> None:
@@ -221,9 +236,11 @@ def main(*, large: bool, quick: bool, json_file: Path | None) -> None:
         figures = (*found["cpu"].values(), found["total"], found["wall"], found["bytes"] / 1e6, found["megabytes"])
         size = f"{case.n:,}, {case.parties} x {case.columns}, {case.bounds}"
         print(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
+    per_megabyte = fitted(results)
+    print("seconds a megabyte:", ", ".join(f"{found:.2g}" for found in per_megabyte))
     beside = {} if quick else _beside_mpyc()
     if json_file is not None:
-        json_file.write_text(json.dumps({"exchange": results, "beside": beside}, indent=2))
+        json_file.write_text(json.dumps({"exchange": results, "seconds": per_megabyte, "beside": beside}, indent=2))
 
 
 def _beside_mpyc() -> dict[str, Any]:

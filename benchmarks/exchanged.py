@@ -222,8 +222,15 @@ def approved(
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["coordinator"].fingerprint,
     )
+    return agreed(spec, keys, entropy=entropy)
+
+
+def agreed(
+    spec: ReleaseSpec, keys: Mapping[str, SigningKey], *, entropy: Callable[[int], bytes] = os.urandom
+) -> Exchanging:
+    """A release that all have approved, of a spec with their keys, and the coordinator's."""
     opened = open_spec(seal(spec, kind="spec", key=keys["coordinator"]), [keys["coordinator"].verifying_key])
-    approvals = {}
+    approvals, names = {}, [party.name for party in spec.parties]
     for name in names:
         document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
         approvals[name] = seal(document, kind="approval", key=keys[name])

@@ -93,7 +93,7 @@ def _fit(case: Case, release: PreparedMoments, estimator: str, features: tuple[s
     return fit_prepared(release, FitRequest(target=case.dataset.target, features=features, estimator=estimator))
 
 
-def _r2(case: Case, release: PreparedMoments, estimator: str) -> float:
+def test_r2(case: Case, release: PreparedMoments, estimator: str) -> float:
     try:
         fitted = _fit(case, release, estimator)
     except EstimationError:
@@ -111,7 +111,7 @@ def of_moments(
 ) -> dict[str, dict[str, float]]:
     """Test R^2 by estimator; the same noise directions for every row norm."""
     made = releases(case, spec_of(case, "moments", row_norm=row_norm), runs, seed=1)
-    return {name: _summary([_r2(case, r, name) for r in made]) for name in estimators}
+    return {name: _summary([test_r2(case, r, name) for r in made]) for name in estimators}
 
 
 def of_rmgm(case: Case, *, runs: int) -> dict[str, dict[str, float]]:
@@ -121,7 +121,7 @@ def of_rmgm(case: Case, *, runs: int) -> dict[str, dict[str, float]]:
     for k in sorted({3 * (p + 1), 100, 300, 1000, round(n ** (2 / 3))}):
         made = releases(case, spec_of(case, "rmgm", k=k), runs, seed=2)
         for name in _RMGM:
-            found = {"k": k, **_summary([_r2(case, r, name) for r in made])}
+            found = {"k": k, **_summary([test_r2(case, r, name) for r in made])}
             best[name] = max(best.get(name, found), found, key=lambda one: one["mean"])
     return best
 

@@ -6,8 +6,9 @@ assembled and published as second moments. All that is opened of it is linear in
 to it is found by running the product with that number one and all others nought. Each run of an attack then draws these
 numbers, by the product's sampler, and adds up what they do; both tables of an attack, and the attacks at one epsilon,
 get the same numbers. That nothing is lost by it is checked for SAMPLED whole releases of every table: the mechanism
-asks for the same numbers, once, and what is seen is the noiseless one plus what the numbers do, integer by integer. The
-variances that follow must be the published ones.
+asks for the same numbers, once, and what is seen is the noiseless one plus what the numbers do, integer by integer. So
+it is checked of whole releases with proved bounds too, one for each party that all others attack: what is opened of
+them is the same, and so are the figures. The variances that follow must be the published ones.
 
 Adversary: sees all published moments; parties inside subtract their own noise. With the coordinator they see everything
 that travels: the block of the party they are against, and its replies to those inside, opened with their keys; what is
@@ -35,7 +36,7 @@ from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
@@ -166,9 +167,9 @@ def _no_sums(sigma: int, count: int) -> Integers:
     raise AssertionError(f"no first stage asks for {count} numbers of scale {sigma}")
 
 
-def ready(epsilon: float, row: Integers) -> Ready:
+def ready(epsilon: float, row: Integers, bounds: Bounds = "trusted") -> Ready:
     """Approve a release of a table whose last subject has that row, and encrypt its columns."""
-    exchanging = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, row_norm=_ROW_NORM)
+    exchanging = approved(SUBJECTS, _COLUMNS, _PARTIES, epsilon=epsilon, row_norm=_ROW_NORM, bounds=bounds)
     spec, digest = exchanging.exchange.spec.document, exchanging.exchange.spec.digest
     with tempfile.TemporaryDirectory() as folder:
         for place, party in enumerate(spec.parties):
@@ -224,9 +225,9 @@ def scores(case: Case, numbers: Numbers, apart: Floats, drawn: Floats) -> tuple[
     return centred(float(apart @ weights), drawn @ pull)
 
 
-def check_sampled(release: Ready, still: Views, numbers: Numbers) -> None:
+def check_sampled(release: Ready, still: Views, numbers: Numbers, *, times: int = SAMPLED) -> None:
     """Raise AssertionError unless what is seen of whole releases is the noiseless one plus what the numbers do."""
-    for _ in range(SAMPLED):
+    for _ in range(times):
         asked: list[tuple[int, int, int]] = []
         drawn: list[Integers] = []
 
@@ -259,8 +260,11 @@ def audit_moments(
     honest, broken = (numbers.drawn(runs, draw) for draw in (rounded_gaussian, halved))
     results = []
     for case in cases:
-        pair = [ready(epsilon, row) for row in worst_rows(spec, numbers.variance(case.inside), case.changed)]
+        rows = worst_rows(spec, numbers.variance(case.inside), case.changed)
+        pair = [ready(epsilon, row) for row in rows]
         stills = [release.still() for release in pair]
+        if case.against is not None:
+            check_sampled(ready(epsilon, rows[0], "proved"), stills[0], numbers, times=1)
         for release, still in zip(pair, stills, strict=True):
             check_sampled(release, still, numbers)
         apart = stills[1][case.against] - stills[0][case.against]

@@ -27,6 +27,7 @@ from commingle.shared.documents.statements import (
     open_rejection,
     open_spec,
 )
+from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.rounds import Alignment, Approve, Reject, State
 from commingle.shared.runtime import faults
@@ -94,13 +95,17 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
     Raises:
         UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
     """
-    rejection = open_rejection(envelope, share_of(_spec(coordinator, release), party), spec=release)
+    spec = _spec(coordinator, release)
+    rejection = open_rejection(envelope, share_of(spec, party), spec=release)
+    require_evidence(spec, rejection.document)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         if is_repetition(found.shares[party].rejection, envelope, what=f"rejection by {party}"):
             return False
         reason, about = rejection.document.reason, rejection.document.about
         said = reason if about is None else f"{reason} with {about}"
+        if rejection.document.evidence is not None:
+            said += ", who signed two sets of columns"
         after = advance_round(found.round, Reject(party, said), coordinator)
         tx.releases.save_rejection(release, party, envelope)
         record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)

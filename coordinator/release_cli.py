@@ -25,8 +25,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.purpose import Attachment
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
-from commingle.shared.forecast.forecast import forecast_of, with_sketch
-from commingle.shared.forecast.words import forecast_sentences
+from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.cli import emit, json_option, say
@@ -88,7 +87,7 @@ def propose(
             now=system_clock(),
         )
         forecast = forecast_of(spec)
-        say("\n".join(forecast_sentences(forecast)))
+        say("\n".join(outlook_of(spec)))
         body = seal(spec, kind="spec", key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         release = model_of(ReleaseDetails, answer)

@@ -157,11 +157,11 @@ class Agent(Contributor):
         reason: RejectionReason = "operator",
         note: DecisionNote | None = None,
         *,
-        about: str | None = None,
+        because: DeviationError | None = None,
     ) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
 
-        `reason` is told to the others and `about` names the member whose message it is; `note`, of the person who
+        `reason` is told to the others and `because` names the member whose message it is; `note`, of the person who
         decided it, is told to nobody.
 
         Raises:
@@ -171,7 +171,7 @@ class Agent(Contributor):
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
-        if self._sign_rejection(release, reason, note, about=about):
+        if self._sign_rejection(release, reason, note, because=because):
             self.outbox.clear(release)
             self.exchanges.clear(release)
             _log.info("rejected", release=release, reason=reason)
@@ -179,7 +179,7 @@ class Agent(Contributor):
         return self.proposals.get(release)
 
     def _sign_rejection(
-        self, release: str, reason: RejectionReason, note: DecisionNote | None, *, about: str | None
+        self, release: str, reason: RejectionReason, note: DecisionNote | None, *, because: DeviationError | None
     ) -> bool:
         with self.store.transaction() as db:
             if self.ledger.signature(release, "rejection") is not None:
@@ -191,7 +191,8 @@ class Agent(Contributor):
                 reason=reason,
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
-                about=about,
+                about=None if because is None else because.party,
+                evidence=None if because is None else because.evidence,
             )
             self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), **_facts_of(note))
         faults.reach("party.rejection.signed")
@@ -374,7 +375,7 @@ class Agent(Contributor):
             self.reject(spec.digest, "block_lost")
             raise
         except DeviationError as error:
-            self.reject(spec.digest, "exchange", about=error.party)
+            self.reject(spec.digest, "exchange", because=error)
             raise
 
     def _finish(self, view: ReleaseDetails, release: str) -> None:

@@ -132,6 +132,7 @@ class Contributor(Party):
     def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
         """From everybody's replies to a stored block: noise is drawn, the table not read."""
         spec, release = exchange.spec.document, exchange.spec.digest
+        self.exchanges.require_one_set(exchange, view.signed("columns"))
         agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
 
         def largest(name: str) -> int:

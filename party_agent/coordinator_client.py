@@ -30,6 +30,7 @@ from commingle.shared.wire import (
 _UPLOAD_TIMEOUT_SECONDS = 600.0  # the coordinator checks what it received before it answers
 _LONG_POLL_MARGIN_SECONDS = 15.0
 _PAGE = 200
+_EXCESS_BYTES = 1 << 20
 _LARGEST_PAGE_BYTES = 8 << 20  # of that many releases with 64 parties each
 _MOST_MEMBER_PAGES = 50
 # while a party's witnesses are asked, its loops wait for each other
@@ -168,9 +169,13 @@ class CoordinatorClient:
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
     def message(self, release: str, party: str, *, kind: MessageKind, size: int) -> Iterator[bytes]:
-        """What a party sent in an exchange: pieces of at most `size` bytes in all. Raises NonsenseError for more."""
+        """What a party sent in an exchange, in pieces.
+
+        It has `size` bytes; some more are read, as what its sender signed may be too long, and who is to blame then
+        follows from a digest of all of it. Raises NonsenseError for more.
+        """
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
-        return download(self.http, path, largest_bytes=size, patience_seconds=self.patience_seconds)
+        return download(self.http, path, largest_bytes=size + _EXCESS_BYTES, patience_seconds=self.patience_seconds)
 
     def wait(self, after: int, *, seconds: int) -> int:
         """Wait until something happened after event `after`; the number of the last event."""

@@ -31,6 +31,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     columns_digest,
     open_columns,
     open_reply_statement,
+    require_one_set,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
@@ -114,6 +115,7 @@ class Exchanges:
         """
         release, name, rows = exchange.spec.digest, self.identity.name, self.rows(exchange)
         seen = columns_digest(exchange, columns)
+        self.require_one_set(exchange, columns)
         with ExitStack() as held:
             sent = self._columns(held, exchange, columns)
             for other in sent.values():
@@ -122,8 +124,18 @@ class Exchanges:
             faults.reach("party.columns.verified")
             owners = {owner: sent[owner] for owner in exchange.owners(name)}
             digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, self.entropy))
+        self.files.note(release, columns)
         faults.reach("party.reply.written")
         self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
+
+    def require_one_set(self, exchange: Exchange, shown: Mapping[str, Envelope]) -> None:
+        """Nothing, where nobody's columns are others than those that this party has replied to.
+
+        Raises:
+            DeviationError: a member signed two sets, which are the evidence.
+            SignatureError, DocumentError: others are shown, which that member did not sign for this exchange.
+        """
+        require_one_set(exchange, self.files.noted(exchange.spec.digest), shown)
 
     def send(self, view: ReleaseDetails, kind: MessageKind, permit: Callable[[], None]) -> bool:
         """Send what was made, where the coordinator does not show it; whether everybody's is there.

@@ -4,7 +4,7 @@ An exchange needs a secret, the party's rows encrypted under it, and messages, i
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,12 +13,17 @@ from mmap import ACCESS_READ, mmap
 from os import fstat
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from commingle.party_agent.errors import LostError
+from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Stored
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 
+_SEEN = "seen"
+_STATEMENTS = TypeAdapter(dict[str, Envelope])
 KEPT_AFTER_PUBLICATION = timedelta(days=7)
 """How long a block stays for a coordinator that is set back to before it had it: sent again, it costs nobody budget."""
 
@@ -98,6 +103,17 @@ class ExchangeFiles:
                 return file_digest(file, "sha256").hexdigest() == digest
         except FileNotFoundError:
             return False
+
+    def note(self, release: str, statements: Mapping[str, Envelope]) -> None:
+        """Store whose columns this party has replied to, as they signed them."""
+        self.put(release, _SEEN, [_STATEMENTS.dump_json(dict(statements))])
+
+    def noted(self, release: str) -> Mapping[str, Envelope]:
+        """Those statements, by party; none where it has not replied."""
+        try:
+            return _STATEMENTS.validate_json(self.file(release, _SEEN).read_bytes())
+        except FileNotFoundError:
+            return {}
 
     def view(self, held: ExitStack, release: str, kind: str, *, sender: str, size: int) -> Stored:
         """A message of this size, read from its file as it is needed, until what holds it is closed.

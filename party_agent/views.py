@@ -23,8 +23,8 @@ from commingle.shared.documents.statements import RotationRequest, SignedDocumen
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.forecast.words import forecast_sentences
+from commingle.shared.forecast.forecast import exchange_of, forecast_of, outlook_of
+from commingle.shared.planning.design import design_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
@@ -91,7 +91,8 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "protects": PROTECTS,
         "trust": privacy.trust,
         "forecast": None if forecast is None else asdict(forecast),
-        "outlook": list(forecast_sentences(forecast)),
+        "exchange": None if (cost := exchange_of(design_of(spec))) is None else asdict(cost),
+        "outlook": list(outlook_of(spec)),
     }
 
 

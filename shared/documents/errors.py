@@ -11,7 +11,12 @@ ProtocolError
 └── VerificationError   a published release that does not hold together
 """
 
+from typing import TYPE_CHECKING
+
 from commingle.shared.errors import CommingleError
+
+if TYPE_CHECKING:  # envelopes raise these errors
+    from commingle.shared.documents.dsse import Envelope
 
 
 class ProtocolError(CommingleError):
@@ -61,16 +66,17 @@ class DeviationError(ExchangeError):
 
     Attributes:
         party: which.
+        evidence: two statements that it signed, of which it may sign one.
     """
 
     code = "deviation"
 
-    def __init__(self, party: str, fault: str) -> None:
+    def __init__(self, party: str, fault: str, evidence: "tuple[Envelope, Envelope] | None" = None) -> None:
         super().__init__(
             f"what {party} sent does not follow the exchange: {fault}",
             remedy="Ask that member. Propose a new release once it is explained.",
         )
-        self.party = party
+        self.party, self.evidence = party, evidence
 
 
 class VerificationError(ProtocolError):

@@ -66,8 +66,10 @@ class Rejection(WireModel):
 
     Attributes:
         about: whose message does not follow the exchange, where that is the reason.
+        evidence: two statements that it signed, where it may sign one; everybody can verify them.
     """
 
+    largest_bytes: ClassVar[int] = 256 << 10  # two statements with sums
     type: Literal["commingle/rejection"] = "commingle/rejection"
     version: Version = 1
     spec: Digest
@@ -76,6 +78,7 @@ class Rejection(WireModel):
     created: AwareDatetime
     ledger_head: Digest
     about: Annotated[Name | None, LEFT_OUT] = None
+    evidence: Annotated[tuple[Envelope, Envelope] | None, LEFT_OUT] = None
 
 
 class Rotation(WireModel):

@@ -9,8 +9,9 @@ import numpy as np
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.result import Forecast, TermForecast
-from commingle.shared.forecast.words import sentences
+from commingle.shared.forecast.words import exchange_words, sentences
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.planning.design import ReleaseDesign, design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.prediction import Prediction
@@ -58,6 +59,21 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
     return forecast_for(question_of(design, assumed), design, assumed)
 
 
+def exchange_of(design: ReleaseDesign) -> ExchangeCost | None:
+    """What a release of that design costs its parties besides budget, where they exchange."""
+    columns = {party.name: len(party.columns) for party in design.parties}
+    return mechanism_of(design).exchange_cost(design.n, columns, proved=design.proved)
+
+
+def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
+    """What a proposed release will be worth and cost besides budget, in sentences."""
+    found = forecast_of(spec)
+    if found is not None:
+        return found.sentences
+    none = "No forecast: no attribute can be the label of a linear model."
+    return none, *exchange_words(exchange_of(design_of(spec)))
+
+
 def question_of(design: ReleaseDesign, assumed: Assumptions) -> Question:
     """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible.
 
@@ -100,6 +116,7 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         n_needed=_n_needed(design, task),
         best_k=best.k,
         terms=_terms(task, found),
+        exchange=exchange_of(chosen),
     )
     return replace(result, sentences=sentences(result, design))
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from commingle.shared.mechanisms.costs import ExchangeCost
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermForecast:
@@ -36,6 +38,7 @@ class Forecast:
         r_squared_range: where `r_squared` lies for nine of ten populations that such a table may come from; None where
             the assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
+        exchange: what it costs besides budget; None where nothing is exchanged, or so much would be refused.
         sentences: all of this in words.
     """
 
@@ -59,6 +62,7 @@ class Forecast:
     n_needed: int | None
     best_k: int | None
     terms: tuple[TermForecast, ...]
+    exchange: ExchangeCost | None = None
     sentences: tuple[str, ...] = ()
 
 

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.forecast.result import Forecast, Point
+from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.planning.design import ReleaseDesign
 from commingle.shared.registry import mechanism_of
 
 _FAR = 1.5  # from the best k
 _PEOPLE = 10  # to a row of a sparse sketch, with which its entries are nearly normal (docs/coverage.md)
+_MANY_SECONDS = 180.0
 
 
 def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
@@ -38,7 +40,27 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "count what cutting loses. It helps only where public knowledge says that nearly all rows are well below "
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
+    said += exchange_words(f.exchange)
+    if f.exchange is None and mechanism_of(design).interactive:
+        said.append("So much is not exchanged: it would be refused when it is proposed. Ask fewer columns or subjects.")
     return (*said, _assumed(f, whitened=bool(design.whitened)))
+
+
+def exchange_words(cost: ExchangeCost | None) -> tuple[str, ...]:
+    """What parties compute and send besides, and what of it proofs are."""
+    if cost is None:
+        return ()
+    sent, received = (max(each) for each in zip(*((p.bytes_sent, p.bytes_received) for p in cost.parties), strict=True))
+    busiest = max(party.seconds for party in cost.parties)
+    said = (
+        f"The exchange moves {_amount(cost.bytes)} over all parties (one sends at most {_amount(sent)} and receives "
+        f"{_amount(received)}) and takes an estimated {_seconds(cost.seconds)} of processor time, {_seconds(busiest)} "
+        "at the busiest party."
+    )
+    if cost.bounds == "proved":
+        proofs = f"{_amount(cost.proof_bytes)} and {_seconds(cost.proof_seconds)}"
+        said += f" Proofs that members keep their bounds and follow it are {proofs} of that."
+    return said, "What is debited stays spent also where another member never sends its part, or a proof of it."
 
 
 def _sparse(*, people: float) -> str:
@@ -46,11 +68,6 @@ def _sparse(*, people: float) -> str:
     if people >= _PEOPLE:
         return f"{mixed}. Expected figures are those of dense mixing."
     return f"{mixed}: so few that large errors are likelier than forecast where a few people dominate a column."
-
-
-def forecast_sentences(f: Forecast | None) -> tuple[str, ...]:
-    """The sentences of a forecast, or that there is none."""
-    return ("No forecast: no attribute can be the label of a linear model.",) if f is None else f.sentences
 
 
 def advice(points: Sequence[Point]) -> str:
@@ -121,6 +138,19 @@ def _assumed(f: Forecast, *, whitened: bool) -> str:
         f"Assumed: attributes are independent and uniform on their bounds or levels{mixtures}, and together explain "
         f"{f.r_squared_assumed:.0%} of {label}. Rows that spread less than that give less."
     )
+
+
+def _amount(count: int) -> str:
+    """Bytes to two digits."""
+    unit, name = (10**9, "GB") if count >= 10**9 else (10**6, "MB")
+    return f"{float(f'{count / unit:.2g}'):g} {name}"
+
+
+def _seconds(seconds: float) -> str:
+    """To two digits; minutes where they are many."""
+    if seconds < 1:
+        return "less than 1 s"
+    return f"{float(f'{seconds:.2g}'):g} s" if seconds < _MANY_SECONDS else f"{float(f'{seconds / 60:.2g}'):g} minutes"
 
 
 def _two(value: float) -> str:

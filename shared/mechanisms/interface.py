@@ -1,7 +1,7 @@
 """What a mechanism offers: its block, and where its fits, its forecast and its words are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -16,6 +16,7 @@ from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
+from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.registry import load, sketched_names
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
@@ -183,6 +184,17 @@ class Mechanism(ABC):
             columns: of a party, on average.
         """
         return radius_squared_for(self.radius, rho=rho, n=n, columns=columns)
+
+    def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
+        """What it costs to exchange encrypted columns first; None where nothing is exchanged, or so much is refused.
+
+        Args:
+            n: subjects.
+            columns: encoded ones of each party, by name, in the spec's order.
+            proved: whether bounds are.
+        """
+        del n, columns, proved
+        return None
 
     @abstractmethod
     def step(self, spec: ReleaseSpec) -> float:

@@ -66,6 +66,7 @@ class ReleaseDesign:
         n: subjects.
         epsilon, delta: per party, in the design's own adjacency.
         projection: as in a spec; expected figures do not depend on it (docs/proofs/projection.md, 3.2).
+        proved: whether members prove their bounds, where parties exchange.
     """
 
     mechanism: str
@@ -77,6 +78,7 @@ class ReleaseDesign:
     calibration: Calibration
     shares: tuple[PartyDesign, ...]
     projection: Projection | None = None
+    proved: bool = True
 
     @property
     def asked_parties(self) -> tuple[PartyDesign, ...]:
@@ -164,6 +166,7 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         calibration=asked.calibration,
         shares=tuple(shares),
         projection=asked.projection,
+        proved=asked.bounds == "proved" if isinstance(asked, ReleaseSpec) else asked.bounds != "trusted",
     )
 
 

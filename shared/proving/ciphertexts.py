@@ -19,7 +19,7 @@ from commingle.shared.proving.relation import Term
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout, parse_residues
+from commingle.shared.ring.layout import BLOCK_STRIPES, Layout, parse_residues
 from commingle.shared.ring.randomness import public_slots
 from commingle.shared.ring.residues import Residues, to_coefficients
 
@@ -27,11 +27,15 @@ SECRET_BITS = 2  # a ternary number is their sum less 1
 _SEGMENT_POLYNOMIALS = 64
 
 
+def segment_rows(layout: Layout) -> int:
+    """How many rows are proved together, but for the last ones: some blocks, about 64 polynomials."""
+    return max(1, _SEGMENT_POLYNOMIALS // (BLOCK_STRIPES * layout.groups)) * layout.block_rows
+
+
 def segments(layout: Layout) -> Iterator[tuple[int, int]]:
-    """The (start, stop) of the rows that are proved together: some blocks each, about 64 polynomials."""
-    blocks = list(layout.blocks())
-    each = max(1, _SEGMENT_POLYNOMIALS // (layout.stripes(*blocks[0]) * layout.groups))
-    return ((blocks[k][0], blocks[min(k + each, len(blocks)) - 1][1]) for k in range(0, len(blocks), each))
+    """The (start, stop) of the rows that are proved together."""
+    size = segment_rows(layout)
+    return ((start, min(start + size, layout.rows)) for start in range(0, layout.rows, size))
 
 
 @dataclass(frozen=True, slots=True)

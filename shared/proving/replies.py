@@ -127,28 +127,36 @@ class Reply:
         Row t of a stripe is the coefficient L - 1 - t of what second halves are multiplied by, and meets coefficient
         a L + t of the first half for column a.
         """
-        layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
+        length = self.layout.stripe_rows
         first, last = start // length, -(-stop // length)
-        rows = first * length, min(last * length, layout.rows)
-        slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)
-        slots = slots.reshape(last - first, layout.groups, 1, -1)[..., ::-1]
-        along = weights.along.transpose(1, 0, 2)
-        held = code.values(along.reshape(-1, along.shape[2]), along.shape[2], prime).reshape(along.shape)
-        second = np.stack([code.products(held, stripe, prime) for stripe in slots])
-        second = code.interpolated(second.reshape(-1, second.shape[2]), prime).reshape(second.shape)
-        windows = [code.combinations(weights.numbers, window, prime) for window in self._windows(k, first, last)]
-        found = code.total(second[..., length - 1 :: -1], np.stack(windows), prime)
-        found = found.transpose(1, 0, 2).reshape(REPEATS, -1)
-        return found[:, start - rows[0] : stop - rows[0]]
+        found = [self._stripe_weights(weights, at, held) for at, held in self._stripes(k, first, last)]
+        return np.hstack(found)[:, start - first * length : stop - first * length]
 
-    def _windows(self, k: int, first: int, last: int) -> Iterator[Residues]:
-        """Of each stripe the coefficients that belong to each of the owner's columns: (columns, L)."""
-        layout, before = self.layout, 0
+    def _stripe_weights(self, weights: ReplyWeights, first: int, held: Residues) -> Residues:
+        """The same of some stripes, the first of which has this number: (repeats, stripes L)."""
+        layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
+        rows = first * length, min((first + len(held)) * length, layout.rows)
+        slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)
+        slots = slots.reshape(len(held), layout.groups, 1, -1)[..., ::-1]
+        along = weights.along.transpose(1, 0, 2)
+        asked = code.values(along.reshape(-1, along.shape[2]), along.shape[2], prime).reshape(along.shape)
+        second = np.stack([code.products(asked, stripe, prime) for stripe in slots])
+        second = code.interpolated(second.reshape(-1, second.shape[2]), prime).reshape(second.shape)
+        windows = held[..., : layout.width * length].reshape(len(held), -1, length)[:, : layout.columns]
+        sums = np.stack([code.combinations(weights.numbers, window, prime) for window in windows])
+        found = code.total(second[..., length - 1 :: -1], sums, prime)
+        return found.transpose(1, 0, 2).reshape(REPEATS, -1)
+
+    def _stripes(self, k: int, first: int, last: int) -> Iterator[tuple[int, Residues]]:
+        """First halves of these stripes modulo prime k, some at a time: the number of the first, (stripes, groups, N).
+
+        A segment of an evaluator with few columns may have thousands of stripes of a wide owner.
+        """
+        before = 0
         for received, shape in zip(self.blocks, self._shapes, strict=True):
             if before < last and first < before + shape[1]:
-                stripes = plane(received, shape, k)[max(first - before, 0) : last - before]
-                used = stripes[..., : layout.width * layout.stripe_rows]
-                yield from used.reshape(len(stripes), -1, layout.stripe_rows)[:, : layout.columns]
+                skipped = max(first - before, 0)
+                yield before + skipped, plane(received, shape, k)[skipped : last - before]
             before += shape[1]
 
 

@@ -18,7 +18,7 @@ from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Parameters
 from commingle.shared.ring.residues import Residues
 
 _WIDTH_LIMIT = 16  # beyond it transforms of the evaluator's rows cost more than shorter replies save
-_BLOCK_STRIPES = 8
+BLOCK_STRIPES = 8
 _WORD_BYTES = 4
 
 
@@ -62,6 +62,11 @@ class Layout:
         return self.parameters.degree // self.width
 
     @property
+    def block_rows(self) -> int:
+        """The rows of one block, but for the last ones."""
+        return BLOCK_STRIPES * self.stripe_rows
+
+    @property
     def label(self) -> bytes:
         """What public polynomials are hashed from: 32 bytes, another for every context, size and ring."""
         facts = self.rows.to_bytes(8, "little") + self.columns.to_bytes(8, "little") + self.context
@@ -69,7 +74,7 @@ class Layout:
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """The (start, stop) of all blocks of rows, in order: what is encrypted, sent and evaluated at a time."""
-        size = _BLOCK_STRIPES * self.stripe_rows
+        size = self.block_rows
         return ((start, min(start + size, self.rows)) for start in range(0, self.rows, size))
 
     def stripes(self, start: int, stop: int) -> int:

@@ -14,6 +14,7 @@ from commingle.shared.ring.errors import DomainError
 ENTRY_LIMIT = 1 << 14  # |x| of an entry of a column, both sides
 ROWS_LIMIT = 1 << 24
 MESSAGE_LIMIT = 1 << 63  # |m| of what a reply opens to
+FLOODED_BITS = 40  # floods hide the noise of all openings of a release up to a distance of 2^-40
 PRIME_LIMIT = 1 << 31  # four products of residues fit 64 bits
 
 
@@ -85,6 +86,13 @@ class Parameters:
         """Total variation between all openings of a release and openings whose noise tells nothing (4.2), at most."""
         deviation = sqrt(self.error_bound / 2 * (rows * ENTRY_LIMIT**2 + 2 * self.degree))
         return openings * deviation / 2.0 ** (self.flood_bits + 1)
+
+    def most_openings(self, rows: int) -> int:
+        """Of one release over so many rows: more are not flooded to 2^-40, whatever errors of that size were chosen.
+
+        C V / 2^(flood_bits + 1) <= 2^-40, V being `largest_noise` (docs/proofs/proved-bounds.md, 7.1).
+        """
+        return (1 << self.flood_bits + 1 - FLOODED_BITS) // self.largest_noise(rows)
 
     def security_bits(self) -> float:
         """The cost of the best known attack on the ring, in bits: `primal_attack_bits` of these parameters."""

@@ -52,6 +52,7 @@ from commingle.shared.documents.statements import (
     Approval,
     ApprovalRequest,
     BlockStatement,
+    Rejection,
     SignedDocument,
     approval_set_digest,
     open_approvals,
@@ -241,6 +242,20 @@ class AlteredMember:
         digest = sha256(body).hexdigest()
         said = ColumnsStatement(spec=release, party=self.name, approvals=exchange.approved, body_sha256=digest)
         return self.sign(said, "columns"), body
+
+    def complain(self, release: str, *, about: str, evidence: tuple[Envelope, Envelope]) -> None:
+        """Withdraw, and blame another member for it."""
+        said = Rejection(
+            spec=release,
+            party=self.name,
+            reason="exchange",
+            created=self.consortium.clock_shows,
+            ledger_head=HEAD,
+            about=about,
+            evidence=evidence,
+        )
+        with self.consortium.client(self.name) as client:
+            client.reject(release, self.name, self.sign(said, "rejection"))
 
     def offer(self, payload: bytes) -> httpx.Response:
         """Propose these bytes, over and over if it likes."""

@@ -9,16 +9,17 @@ import pytest
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import ask
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
-from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, require_evidence
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
-from tests.party_agent.exchanging import body_of, replace_message, replied, resigned
-from tests.party_agent.releasing import approved_by_all
+from tests.party_agent.exchanging import body_of, columned, messages, replace_message, replied, resigned
+from tests.party_agent.releasing import approved_by_all, rejection_of
 from tests.party_agent.test_malicious_coordinator import tampered
 from tests.party_agent.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
 from tests.world.consortium import Consortium, Noise, consortium_of, second_beside, strictly
@@ -165,11 +166,34 @@ def test_one_spec_replayed_in_two_consortia_of_one_operator_is_released_once(pai
 
 def test_party_that_shows_two_sets_of_columns_gets_nobodys_block(pair: Consortium) -> None:
     release = replied(pair)
-    other = AlteredMember(pair, "clinic").other_columns(release)
+    first, other = messages(pair, release, "columns")["clinic"], AlteredMember(pair, "clinic").other_columns(release)
     replace_message(pair, release, "clinic", *other, kind="columns")
-    with pytest.raises(ExchangeError, match="was shown other columns"):
+    with pytest.raises(DeviationError, match="two sets of columns"):
         pair.step("insurer")
-    assert (pair.state(release), "insurer" in pair.coordinator.received) == ("approved", False)
+    assert (pair.state(release), "insurer" in pair.coordinator.received) == ("aborted", False)
+    said = rejection_of(pair, release, "insurer")
+    assert (said.about, said.evidence) == ("clinic", (first, other[0]))
+    require_evidence(pair.coordinator.exchange(release).spec, said)  # as anybody can who is shown the release
+
+
+@pytest.mark.parametrize("evidence", ["one twice", "its own", "forged", "of another kind", "of another release"])
+def test_member_that_accuses_another_without_two_statements_of_it_is_refused(pair: Consortium, evidence: str) -> None:
+    release, accuser = columned(pair), AlteredMember(pair)
+    said = messages(pair, release, "columns")["clinic"]
+    other, _ = AlteredMember(pair, "clinic").other_columns(release)
+    elsewhere = decode(ColumnsStatement, other.payload_bytes).model_copy(update={"spec": "ab" * 32})
+    shown = {
+        "one twice": (said, said),
+        "its own": (messages(pair, release, "columns")["insurer"], accuser.other_columns(release)[0]),
+        "forged": (said, accuser.sign(decode(ColumnsStatement, other.payload_bytes), "columns")),
+        "of another kind": (said, pair.coordinator.found(release).approvals["clinic"]),
+        "of another release": (said, AlteredMember(pair, "clinic").sign(elsewhere, "columns")),
+    }[evidence]
+    with pytest.raises(RemoteProblemError):
+        accuser.complain(release, about="clinic", evidence=shown)
+    assert (pair.state(release), pair.coordinator.found(release).rejections) == ("approved", {})
+    accuser.complain(release, about="clinic", evidence=(said, other))
+    assert pair.state(release) == "aborted"
 
 
 def test_reply_to_columns_that_nobody_else_has_seen_is_not_opened(pair: Consortium) -> None:

@@ -343,6 +343,10 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
         assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
         code, _, err = run("approve", release, *home, "--yes")
     assert code == 0
+    own = next(party for party in item["exchange"]["parties"] if party["name"] == "clinic")
+    assert (item["exchange"]["bounds"], own["bytes_sent"] > 0) == (bounds or "proved", True)
+    assert ("Proofs that members keep their bounds and follow it are" in err) == (bounds != "trusted")
+    assert "What is debited stays spent also where another member never sends its part, or a proof of it." in err
     assert trust in err
     assert f"to outsiders epsilon {item['per_subject_outsiders_epsilon']:.3g}" in err
     assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err

@@ -17,6 +17,7 @@ from commingle.shared.documents.errors import DeviationError, DocumentError, Exc
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import Approval
+from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.mechanisms.moments.exchange.messages import Columns
 from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.exchanging import (
@@ -27,6 +28,7 @@ from tests.party_agent.exchanging import (
     assert_given_up_because_of,
     body_of,
     columned,
+    crash_at,
     finish,
     messages,
     replace_message,
@@ -95,7 +97,7 @@ def test_message_that_does_not_end_is_cut_off(pair: Consortium, fetch: Fetch) ->
 
     def longer(request: httpx.Request) -> httpx.Response | None:
         asked = request.method == "GET" and f"{PATHS[fetch.kind]}{fetch.sender}" in request.url.path
-        return httpx.Response(200, content=2 * body) if asked else None
+        return httpx.Response(200, content=body + bytes(2 << 20)) if asked else None
 
     pair.coordinator.before = longer
     with pytest.raises(NonsenseError, match="more than the"):
@@ -156,7 +158,7 @@ def residues_at_random(pair: Consortium, release: str) -> bytes:
 
 
 @each_bounds
-@pytest.mark.parametrize("where", ["key", "ciphertext", "length", "nothing"])
+@pytest.mark.parametrize("where", ["key", "ciphertext", "length", "too long", "nothing"])
 def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_member(
     pair: Consortium, bounds: Bounds, where: str
 ) -> None:
@@ -167,6 +169,7 @@ def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_membe
         "key": b"\xff" * 4 + body[4:],
         "ciphertext": body[: end - 4] + b"\xff" * 4 + body[end:],
         "length": body[:-4],
+        "too long": body + b"\0" * (1 << 20),
         "nothing": b"",
     }[where]
     as_the_sender_signs_it(pair, release, "clinic", "columns", garbage)
@@ -180,7 +183,7 @@ def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_membe
 
 
 @each_bounds
-@pytest.mark.parametrize("where", ["beyond its bound", "unreduced", "length"])
+@pytest.mark.parametrize("where", ["beyond its bound", "unreduced", "length", "too long"])
 def test_reply_that_no_honest_member_signs_ends_the_release_before_a_block_is_made(
     pair: Consortium, bounds: Bounds, where: str
 ) -> None:
@@ -190,6 +193,7 @@ def test_reply_that_no_honest_member_signs_ends_the_release_before_a_block_is_ma
         "beyond its bound": residues_at_random(pair, release),
         "unreduced": b"\xff" * 4 + body[4:],
         "length": body[:-4],
+        "too long": body + b"\0" * 4,
     }[where]
     as_the_sender_signs_it(pair, release, "insurer", "reply", garbage)
     with pytest.raises(DeviationError, match="what insurer sent does not follow") as found:
@@ -220,21 +224,39 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
     assert rejection_of(pair, release, "clinic").about == "insurer"
 
 
-@pytest.mark.parametrize("stage", [columned, replied], ids=["before its reply", "after it"])
-def test_other_columns_than_its_fellow_was_shown_are_refused(
-    pair: Consortium, stage: Callable[[Consortium, Bounds], str]
-) -> None:
-    """The insurer signs two sets, each proved, has replied to the first, and the clinic is shown the second."""
-    release, noise = stage(pair, "proved"), Noise()
-    if stage is columned:
-        pair.step("insurer")
+def test_other_columns_than_its_fellow_was_shown_before_are_refused(pair: Consortium) -> None:
+    """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second."""
+    release, noise = columned(pair, "proved"), Noise()
+    pair.step("insurer")
     as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
-    if stage is columned:
-        pair.step("clinic")
+    pair.step("clinic")
     with pytest.raises(ExchangeError, match="was shown other columns"):
         pair.step("clinic", draw=noise)
     assert (noise.calls, signed_by(pair, release, "clinic")) == ([], {"columns", "reply"})
     assert state_of(pair, release) == "debited"
+
+
+@pytest.mark.parametrize("again", ["shown", "after a crash"])
+def test_member_that_signs_two_sets_of_columns_is_named_with_both(pair: Consortium, again: str) -> None:
+    """By whoever is shown the second after its own reply, made or about to be."""
+    release, noise, paid = columned(pair, "proved"), Noise(), spent(pair)
+    first = messages(pair, release, "columns")["insurer"]
+    if again == "after a crash":
+        crash_at(pair, "party.reply.written")
+    else:
+        step_all(pair)
+    as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
+    second = messages(pair, release, "columns")["insurer"]
+    with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
+        pair.step("clinic", draw=noise)
+    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
+    assert spent(pair) == paid
+    said = rejection_of(pair, release, "clinic")
+    assert said.evidence == (first, second)
+    require_evidence(pair.coordinator.exchange(release).spec, said)
+    assert pair.coordinator.found(release).row.round.reason == (
+        "clinic withdrew: exchange with insurer, who signed two sets of columns"
+    )
 
 
 @each_bounds
@@ -252,13 +274,13 @@ def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_blo
     replace_message(trio, release, "clinic", first, body, kind="columns")
     trio.step("clinic")
     assert set(messages(trio, release, "reply")) == set(NAMES)
-    for shown in (first, second):
+    for name, shown in (("insurer", first), ("lab", second), ("lab", first)):
         replace_message(trio, release, "clinic", shown, body, kind="columns")
-        for name in ("insurer", "lab"):
-            noise = Noise()
-            with pytest.raises(ExchangeError, match="was shown other columns"):
-                trio.step(name, draw=noise)
-            assert (noise.calls, signed_by(trio, release, name)) == ([], {"columns", "reply"})
+        noise = Noise()
+        with pytest.raises(ExchangeError, match=r"was shown other columns|two sets of columns"):
+            trio.step(name, draw=noise)
+        assert (noise.calls, signed_by(trio, release, name)) == ([], {"columns", "reply"})
+    assert rejection_of(trio, release, "lab").evidence == (second, first)
     assert trio.coordinator.found(release).blocks == {}
 
 

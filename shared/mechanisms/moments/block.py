@@ -6,7 +6,7 @@ In releases of an earlier version both hold a masked share, and the sum is taken
 intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.mechanisms.interface import (
     Mechanism,
     MomentsEstimate,
@@ -26,12 +27,11 @@ from commingle.shared.mechanisms.interface import (
     row_sensitivity,
 )
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
+from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 from commingle.shared.proving.columns import BOUND_LIMIT
-from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT
+from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
 
 TRUST_PROVED = (
     "Nobody has to be trusted: until the noise is in place, encryption hides the rows, and each member proves that its "
@@ -80,22 +80,25 @@ class NoisyMoments(Mechanism):
         return TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That there are more rows than are encrypted together, or proofs that are too large, besides.
+        """That there are more rows than are encrypted together, or too much to prove or to flood, besides.
 
         The moments of that many rows fit 64 bits (docs/proofs/moments.md, 1.2).
         """
         found = super().problems(spec)
-        if spec.n > ROWS_LIMIT:
-            found.append(f"{spec.n} subjects are too many for an exchange: at most {ROWS_LIMIT}")
-        elif spec.bounds == "proved":
+        proved = spec.bounds == "proved"
+        found += _too_large(spec.n, [len(party.columns) for party in spec.parties], proved=proved)
+        if proved:
             found += [
                 f"the rows of {p.name} are bounded by nothing that can be proved"
                 for p in spec.parties
                 if not _bounded(spec, p)
             ]
-            if not _provable(spec):
-                found.append("there are too many rows and columns to prove their bounds; ask fewer, or trust them")
         return found
+
+    def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
+        """From sizes alone; None where a spec of these is refused."""
+        refused = _too_large(n, list(columns.values()), proved=proved)
+        return None if refused else exchange_cost(n, columns, proved=proved)
 
     def rows(self, spec: ReleaseSpec) -> int:
         """One per published column."""
@@ -157,15 +160,23 @@ def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
     return 0 < row_sensitivity(spec, party, Adjacency.ZERO_OUT) < BOUND_LIMIT
 
 
-def _provable(spec: ReleaseSpec) -> bool:
-    layouts = [Layout(b"", spec.n, len(party.columns)) for party in spec.parties]
+def _too_large(n: int, columns: Sequence[int], *, proved: bool) -> list[str]:
+    """Why an exchange of so many subjects, and columns at each party, is refused: a sentence, or none."""
+    if n > ROWS_LIMIT:
+        return [f"{n} subjects are too many for an exchange: at most {ROWS_LIMIT}"]
+    openings, most = (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2, STANDARD.most_openings(n)
+    if proved and openings > most:
+        return [
+            (
+                f"{openings} products of two parties' columns would be opened, and of {n} subjects floods hide {most} "
+                "at most where members may choose their errors; ask fewer columns or subjects, or trust bounds"
+            )
+        ]
     try:
-        for place, layout in enumerate(layouts):
-            column_proofs(layout)
-            reply_proofs(layout, layouts[:place])
+        _ = Sizes.of(n, columns, proved=proved).proofs
     except DomainError:
-        return False
-    return True
+        return ["there are too many rows and columns to prove their bounds; ask fewer, or trust them"]
+    return []
 
 
 def _width(spec: PublicRelease) -> int:

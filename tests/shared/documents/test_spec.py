@@ -407,21 +407,42 @@ def test_spec_that_leaves_its_bounds_out_trusts_members_and_says_the_bytes_it_al
     assert trust == [TRUST_MOMENTS, TRUST_MOMENTS, TRUST_PROVED]
 
 
+def wide(number: int, columns: int) -> Json:
+    """A party of so many columns."""
+    attributes = [{"kind": "numeric", "name": f"x{number} {i}", "lower": 0, "upper": 1} for i in range(columns)]
+    key = f"{number + 1:064x}"
+    named = {"name": f"p{number}", "signing_key": key, "sealing_key": key}
+    return {**VALID["parties"][0], **named, "attributes": attributes}
+
+
 def test_more_replies_than_one_proof_can_be_about_are_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
-    (party, *_), owners = VALID["parties"], 63
-
-    def share(number: int, columns: int) -> Json:
-        attributes = [{"kind": "numeric", "name": f"x{number} {i}", "lower": 0, "upper": 1} for i in range(columns)]
-        key = f"{number + 1:064x}"
-        return {**party, "name": f"p{number}", "signing_key": key, "sealing_key": key, "attributes": attributes}
-
-    parties = [share(number, 1) for number in range(owners)]
+    owners = 63
+    parties = [wide(number, 1) for number in range(owners)]
     asked = {**MOMENTS, "n": 10_000, "bounds": "proved"}
-    parse({**asked, "parties": [*parties, share(owners, 1)]})
-    many = {**asked, "parties": [*parties, share(owners, 191)]}
+    parse({**asked, "parties": [*parties, wide(owners, 1)]})
+    many = {**asked, "parties": [*parties, wide(owners, 191)]}
     with pytest.raises(CommingleError, match="too many rows and columns to prove their bounds"):
         parse(many)
     assert parse({**many, "bounds": "trusted"}).bounds == "trusted"
+
+
+def test_one_opening_more_than_is_flooded_is_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
+    """C V <= 2^49 of the proof's 7.1; drawn errors, which trusted members have, leave more room than there can be."""
+    asked = {**MOMENTS, "n": ROWS_LIMIT, "bounds": "proved"}
+    most = 2**49 // (21 * (ROWS_LIMIT * 2**14 + 2 * 8192))
+    assert parse({**asked, "parties": [wide(0, most), wide(1, 1)]})
+    beyond = {**asked, "parties": [wide(0, most + 1), wide(1, 1)]}
+    with pytest.raises(CommingleError, match=f"{most + 1} products .* hide {most} at most .* fewer columns"):
+        parse(beyond)
+    assert parse({**beyond, "bounds": "trusted"}).bounds == "trusted"
+
+
+def test_openings_are_one_for_each_two_columns_of_different_parties() -> None:
+    """Three parties of ten columns have 300: at 5 453 925 subjects all of them are flooded, and not with one more."""
+    asked = {**MOMENTS, "bounds": "proved", "parties": [wide(number, 10) for number in range(3)]}
+    assert parse({**asked, "n": 5_453_925})
+    with pytest.raises(CommingleError, match="300 products"):
+        parse({**asked, "n": 5_453_926})
 
 
 def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:

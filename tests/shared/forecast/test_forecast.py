@@ -13,7 +13,7 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.forecast.words import advice
-from commingle.shared.mechanisms.moments.block import TRUST_PROVED
+from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
 from commingle.shared.planning.task import Assumptions
 from commingle.shared.registry import MECHANISMS
 from tests.shared.forecast.designs import mixed, numeric
@@ -118,6 +118,23 @@ def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
         assert r_squared[-1] > r_squared[len(curve) // 2] > r_squared[0]
     best = max(made.over_k, key=lambda p: p.r_squared)
     assert made.over_k[0].at < best.at < made.over_k[-1].at
+
+
+def test_forecast_of_moments_says_what_the_exchange_costs_and_what_of_it_proofs_are() -> None:
+    proved, trusted = (forecast(numeric(30, 3, mechanism="moments", proved=proved)) for proved in (True, False))
+    assert proved.exchange == MOMENTS.exchange_cost(100_000, {"p0": 10, "p1": 10, "p2": 10}, proved=True)
+    (said,) = [sentence for sentence in proved.sentences if sentence.startswith("The exchange moves 560 MB over all")]
+    assert "Proofs that members keep their bounds and follow it are 450 MB and 21 s of that." in said
+    (said,) = [sentence for sentence in trusted.sentences if sentence.startswith("The exchange moves 110 MB over all")]
+    assert "Proofs" not in said
+    for made in (proved, trusted):
+        assert any(sentence.startswith("What is debited stays spent") for sentence in made.sentences)
+
+
+def test_exchange_that_would_be_refused_is_said_to_be() -> None:
+    (said,) = [s for s in forecast(numeric(4, mechanism="moments", n=10**9)).sentences if "not exchanged" in s]
+    assert said.startswith("So much is not exchanged")
+    assert not any("xchange" in sentence for sentence in forecast(numeric(4)).sentences)
 
 
 @pytest.mark.parametrize("n", [10_000, 100_000])

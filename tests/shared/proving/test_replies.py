@@ -12,6 +12,7 @@ from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.replies import NOISE_BITS, Reply
 from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.evaluation import InnerProducts
+from commingle.shared.ring.layout import Layout, byte_count
 from commingle.shared.ring.parameters import STANDARD
 from commingle.shared.ring.replies import HiddenSums, make_reply, open_reply, round_reply, whole_reply
 from tests.world.proving import BOUND, Member, hidden_sums, honest, member, replies_of, reply_to, rows_within
@@ -200,3 +201,12 @@ def test_exchange_of_two_parties_opens_what_both_proved() -> None:
         ]
         noise = np.array([each.noise for each in hidden]).T
         assert np.array_equal(np.stack(opened, axis=1), owner.rows.T @ own.rows + noise)
+
+
+def test_stripes_of_a_wide_owner_are_read_a_block_at_a_time() -> None:
+    """An evaluator of one column has thousands of them in one segment: together they would be gigabytes."""
+    layout = Layout(b"wide", 20_000, 17)
+    blocks = [bytes(byte_count(layout.block_shape(*block))) for block in layout.blocks()]
+    reply = Reply(layout, bytes(byte_count(layout.key_shape)), blocks, ())
+    read = list(reply._stripes(0, 3, 21))
+    assert [(first, held.shape) for first, held in read] == [(3, (5, 2, 8192)), (8, (8, 2, 8192)), (16, (5, 2, 8192))]

@@ -49,6 +49,14 @@ def test_all_openings_of_the_largest_release_are_flooded_to_2_to_the_minus_45() 
     assert STANDARD.flood_distance(100_000, 600) < 2**-55
 
 
+@pytest.mark.parametrize("rows", [1, 10_000, 100_000, 1_000_000, ROWS_LIMIT])
+def test_most_openings_are_flooded_to_2_to_the_minus_40_and_one_more_is_not_by_exact_arithmetic(rows: int) -> None:
+    """The proof's 4.1 with the largest noise there can be in place of its mean."""
+    most, noise = STANDARD.most_openings(rows), STANDARD.largest_noise(rows)
+    distance = Fraction(noise, 2 * 2**STANDARD.flood_bits)
+    assert most * distance <= Fraction(1, 2**40) < (most + 1) * distance
+
+
 def test_flood_distance_bounds_the_mean_shift_over_twice_the_flood() -> None:
     """With errors drawn 2,000 times: total variation of a uniform law from itself shifted by v is |v| / 2R."""
     ring, rng, rows = toy(64), np.random.default_rng(5), 50

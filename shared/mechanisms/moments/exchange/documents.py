@@ -5,10 +5,11 @@ from hashlib import sha256
 from typing import Annotated, ClassVar, Literal
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
-from commingle.shared.documents.errors import DocumentError, ExchangeError
+from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError
 from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel
 from commingle.shared.documents.row_maps import first_stage_of
-from commingle.shared.documents.statements import Sums, require_about
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import Rejection, Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
 _REMEDY = "Propose a new release."
@@ -100,6 +101,39 @@ def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], repli
     """The same from the digests of what was sent, by party, as a coordinator's history has them."""
     seen = _set_digest(exchange, columns)
     return _digest(exchange, "transcript", seen, *(replies.get(name, "") for name in exchange.parties))
+
+
+def require_one_set(exchange: Exchange, seen: Mapping[str, Envelope], shown: Mapping[str, Envelope]) -> None:
+    """Nothing, where columns that are shown are those that were seen before.
+
+    Raises:
+        DeviationError: a party signed others; with both statements.
+        SignatureError, DocumentError: others are shown that are no columns of that party in this exchange.
+    """
+    for party, first in seen.items():
+        if party in shown and shown[party].digest != first.digest:
+            second = open_columns(exchange, shown[party], party).envelope
+            raise DeviationError(party, "it has signed two sets of columns", (first, second))
+
+
+def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:
+    """Nothing, where a complaint shows what it says, or shows nothing: two sets of columns that one member signed.
+
+    It takes nobody's word: whoever has the spec and the complaint can tell.
+
+    Raises:
+        DocumentError: these are not two statements about this release by the member that it is about.
+        SignatureError: that member did not sign them.
+    """
+    if rejection.evidence is None:
+        return
+    member = spec.document.party(rejection.about or "")
+    keys, digests = [member.verifying_key], set()
+    for shown in rejection.evidence:
+        said = open_envelope(shown, ColumnsStatement, kind="columns", keys=keys)
+        digests.add(require_about(said, party=member.name, spec=spec.digest).digest)
+    if len(digests) != len(rejection.evidence):
+        raise DocumentError("a complaint shows one statement twice", remedy="It is no evidence of anything.")
 
 
 def _set_digest(exchange: Exchange, columns: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import row_sensitivity
-from commingle.shared.proving.lengths import column_proofs, reply_proofs
-from commingle.shared.ring.layout import Layout, byte_count
+from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
+from commingle.shared.ring.layout import Layout
 
 _CONTEXT = b"commingle/v2/exchange"
 
@@ -72,28 +72,25 @@ class Exchange:
         spec = self.spec.document
         return row_sensitivity(spec, spec.party(party), Adjacency.ZERO_OUT)
 
+    @property
+    def sizes(self) -> Sizes:
+        """Of its messages."""
+        return Sizes.of(self.spec.document.n, [self.columns(name) for name in self.parties], proved=self.proved)
+
     def columns_size(self, party: str) -> int:
         """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows.
 
         Where nothing is proved the last party sends nothing: nobody multiplies its columns.
         """
-        if not self.proved and not self.evaluators(party):
-            return 0
-        layout = self.layout(party)
-        blocks = (layout.block_shape(*block) for block in layout.blocks())
-        proofs = column_proofs(layout) if self.proved else []
-        return byte_count(layout.key_shape) + sum(map(byte_count, blocks)) + sum(proofs)
+        return self.sizes.columns(self.parties.index(party))
 
     def part_size(self, owner: str, evaluator: str) -> int:
         """Bytes of what an evaluator replies to one owner: its columns one after the other."""
-        layout = self.layout(owner)
-        return byte_count(layout.whole_reply_shape if self.proved else layout.reply_shape) * self.columns(evaluator)
+        return self.sizes.part(self.parties.index(owner), self.parties.index(evaluator))
 
     def reply_size(self, party: str) -> int:
         """Bytes of all that a party replies: the parts in the order of owners, then their proofs."""
-        owners = self.owners(party)
-        proofs = reply_proofs(self.layout(party), [self.layout(owner) for owner in owners]) if self.proved else []
-        return sum(self.part_size(owner, party) for owner in owners) + sum(proofs if owners else [])
+        return self.sizes.reply(self.parties.index(party))
 
     def info(self, purpose: str, *facts: str | int) -> bytes:
         """What a hash of this exchange is for; different facts, different bytes."""

@@ -1,0 +1,130 @@
+"""Bytes and seconds of an exchange, from what is public: subjects, each party's columns, whether bounds are proved.
+
+Bytes are exact, but for headers and statements, which do not grow with anything. Seconds are an estimate: bytes of each
+kind times what it took to make or read one (`SECONDS`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Self
+
+from commingle.shared.mechanisms.costs import ExchangeCost, PartyCost
+from commingle.shared.proving.lengths import column_proofs, reply_proofs
+from commingle.shared.ring.layout import Layout, byte_count
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the messages of an exchange. Parties go by their place in the spec's order.
+
+    Attributes:
+        layouts: of each party's ciphertexts.
+        proved: whether bounds are.
+    """
+
+    layouts: tuple[Layout, ...]
+    proved: bool
+
+    @classmethod
+    def of(cls, rows: int, columns: Sequence[int], *, proved: bool) -> Self:
+        """Of parties with so many encoded columns each. Raises DomainError where there are too many rows."""
+        return cls(tuple(Layout(b"", rows, count) for count in columns), proved)
+
+    @cached_property
+    def ciphertexts(self) -> list[int]:
+        """Bytes of each party's key and encrypted columns; none where nobody reads them."""
+        every = [byte_count(own.key_shape) + byte_count(own.block_shape(0, own.rows)) for own in self.layouts]
+        return every if self.proved else [*every[:-1], 0]
+
+    @cached_property
+    def proofs(self) -> list[tuple[int, int]]:
+        """Bytes of what proves each party's columns, and its replies. Raises DomainError where that is too much."""
+        if not self.proved:
+            return [(0, 0)] * len(self.layouts)
+        return [
+            (sum(column_proofs(own)), sum(reply_proofs(own, self.layouts[:place])) if place else 0)
+            for place, own in enumerate(self.layouts)
+        ]
+
+    def columns(self, party: int) -> int:
+        """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows."""
+        return self.ciphertexts[party] + self.proofs[party][0]
+
+    def part(self, owner: int, evaluator: int) -> int:
+        """Bytes of what an evaluator replies to one owner: its columns one after the other."""
+        layout = self.layouts[owner]
+        shape = layout.whole_reply_shape if self.proved else layout.reply_shape
+        return byte_count(shape) * self.layouts[evaluator].columns
+
+    def reply(self, party: int) -> int:
+        """Bytes of all that a party replies: the parts in the order of owners, then their proofs."""
+        return sum(self.part(owner, party) for owner in range(party)) + self.proofs[party][1]
+
+    def received(self, party: int) -> int:
+        """Bytes that it fetches: columns of those before it, or of all where they are proved, and replies to it."""
+        every = range(len(self.layouts))
+        read = every if self.proved else every[:party]
+        return sum(self.columns(p) for p in read if p != party) + sum(self.reply(p) for p in every[party + 1 :])
+
+    def work(self, party: int) -> tuple[float, ...]:
+        """What that party's seconds follow from: megabytes of each kind, in the order of `SECONDS`.
+
+        Ciphertexts that it makes; proofs that it makes; proofs that it verifies; ciphertexts that it reads, as often as
+        it does; ciphertexts that it multiplies, times its columns.
+        """
+        own, multiplied, taken = self.ciphertexts[party], sum(self.ciphertexts[:party]), self.ciphertexts
+        verified = sum(columns for columns, _ in self.proofs) - self.proofs[party][0]
+        verified += sum(replies for _, replies in self.proofs[party + 1 :])
+        read = multiplied
+        if self.proved:  # of all others for their bounds, and for each proof of replies of its maker and those before
+            read += sum(taken) - own + sum([*accumulate(taken)][max(party, 1) :])
+        counts = own, sum(self.proofs[party]), verified, read, multiplied * self.layouts[party].columns
+        return tuple(count / 1e6 for count in counts)
+
+
+SECONDS = (0.012, 0.11, 0.0065, 0.015, 0.00022)
+"""Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
+measures (docs/moments-cost.md): within a third of every party's seconds there, from 100 000 subjects on."""
+
+
+def exchange_cost(rows: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost:
+    """What an exchange costs each party and all together, and what of it proofs are.
+
+    Args:
+        rows: subjects.
+        columns: encoded ones of each party, in the spec's order.
+        proved: whether bounds are.
+
+    Raises:
+        DomainError: there are too many rows or columns.
+    """
+    found, trusted = (_parties(Sizes.of(rows, list(columns.values()), proved=p), columns) for p in (proved, False))
+    moved, seconds = _total(found)
+    without_proofs = _total(trusted)
+    return ExchangeCost(
+        bounds="proved" if proved else "trusted",
+        parties=found,
+        bytes=moved,
+        seconds=seconds,
+        proof_bytes=moved - without_proofs[0],
+        proof_seconds=seconds - without_proofs[1],
+    )
+
+
+def _parties(sizes: Sizes, names: Iterable[str]) -> tuple[PartyCost, ...]:
+    return tuple(
+        PartyCost(
+            name=name,
+            bytes_sent=sizes.columns(party) + sizes.reply(party),
+            bytes_received=sizes.received(party),
+            seconds=sum(each * count for each, count in zip(SECONDS, sizes.work(party), strict=True)),
+        )
+        for party, name in enumerate(names)
+    )
+
+
+def _total(parties: Iterable[PartyCost]) -> tuple[int, float]:
+    costs = list(parties)
+    return sum(c.bytes_sent + c.bytes_received for c in costs), sum(c.seconds for c in costs)

@@ -1,0 +1,28 @@
+import numpy as np
+
+from benchmarks.exchange_accuracy import drawn, exchanged
+from benchmarks.release_law import proposed
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.study import Study, StudyParty
+
+
+def test_exchanged_release_and_drawn_one_are_the_same_but_for_their_noise() -> None:
+    random, n = np.random.default_rng(0), 30
+    parties = tuple(
+        StudyParty(
+            name=f"p{i}",
+            dataset="d",
+            attributes=(NumericAttribute(name=f"x{i}", lower=-1, upper=1),),
+            first_stage_share=None,
+        )
+        for i in range(2)
+    )
+    spec = proposed(Study(study="s", mechanism="moments", epsilon=1.0, delta=1e-5, n=n, parties=parties))
+    rows = {party.name: random.integers(-(2**14), 2**14, (n, 1)) for party in parties}
+    A = np.hstack([np.ones((n, 1)), *(own / 2**14 for own in rows.values())])
+    for made in (exchanged(spec, rows), drawn(spec, rows, random)):
+        assert made.entry_variance is not None
+        off = np.abs(made.gram - A.T @ A)
+        assert off[0, 0] == 0
+        assert (off <= 8 * np.sqrt(made.entry_variance)).all()
+        assert off[1:, 1:].all()
