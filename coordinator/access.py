@@ -84,7 +84,7 @@ def require_reader(coordinator: Coordinator, head: RequestHead) -> None:
     """Refuse a caller who may not read.
 
     A signature is checked wherever there is one. Its nonce is used up only where reading is not public: elsewhere a
-    replay shows nothing that is not shown to everybody.
+    replay shows nothing that is not shown to everybody. No read writes to the database (`reads`).
 
     Raises:
         UnauthenticatedError, ScopeError and what `require_party` raises.
@@ -147,9 +147,11 @@ def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[Sign
 
 
 def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
-    now = coordinator.clock()
-    with coordinator.store.write() as tx:
-        new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=now)
+    if request.body is None:  # it reads
+        new = coordinator.reads.remember(request, now=coordinator.clock())
+    else:
+        with coordinator.store.write() as tx:
+            new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=coordinator.clock())
     if not new:
         raise ReplayedRequestError(
             "this very request was received before",

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
+from commingle.coordinator.reads import Reads
 from commingle.coordinator.store.rows import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, Verified, seal
@@ -30,6 +31,7 @@ class Coordinator:
     Attributes:
         retention: how long the documents are kept of a release that came to nothing.
         most_proposals: how many open proposals one member can have, and how many ended ones of it are kept whole.
+        reads: signed requests that read and were answered by this process.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Coordinator:
     public_reads: bool = True
     retention: timedelta = timedelta(days=30)
     most_proposals: int = 50
+    reads: Reads = field(default_factory=Reads)
 
 
 def require_release(tx: Transaction, release: str) -> ReleaseRow:

@@ -4,8 +4,7 @@ Here it decides: budget is reserved before an approval is signed (docs/design/st
 once every party has approved is in `contribution`.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,7 +37,6 @@ from commingle.shared.documents.statements import (
     RejectionReason,
     open_spec,
 )
-from commingle.shared.dp.accounting import NOTHING, ZERO, Rho
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
@@ -55,13 +53,16 @@ class Agent(Contributor):
     coordinator: PinnedCoordinator
     past: LookBack
 
-    def step(self, attend: Callable[[str, Callable[[], None]], None]) -> None:
-        """Look at every release that concerns this party and do what is due.
+    def step(
+        self, attend: Callable[[str, Callable[[], None]], None], views: Sequence[ReleaseDetails] | None = None
+    ) -> None:
+        """Look at every release that concerns this party and do what is due, or at these only.
 
         Releases that were over when the agent looked back, and were never seen to end here, are ended here too.
 
         Args:
             attend: runs the work on one release and decides what its failure means.
+            views: releases as the coordinator shows them now; where there are none it is asked for all.
 
         Raises:
             RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.
@@ -72,11 +73,14 @@ class Agent(Contributor):
         self.ledger.release_expired(self.clock())
         if not self.membership.linkage_file.exists():
             self._receive_linkage_key()
-        open_ones = self.client.releases(self.identity.name, over_too=False)
         going_on = self.proposals.unfinished(own)
-        unseen = frozenset(self.past.ended) - self.proposals.finished(own) if self.past.ended else frozenset[str]()
-        for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
-            attend(release, partial(self._look, release))
+        if views is None:
+            open_ones = self.client.releases(self.identity.name, over_too=False)
+            unseen = frozenset(self.past.ended) - self.proposals.finished(own) if self.past.ended else frozenset[str]()
+            for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
+                attend(release, partial(self._look, release))
+        for view in views or ():
+            attend(view.id, partial(self.handle, view, view.id))
         for release in self.outbox.past_keeping(self.clock()):
             if release in self.proposals.finished(own):
                 self.outbox.clear(release)
@@ -264,15 +268,9 @@ class Agent(Contributor):
             self.home.policy(),
             spec=spec,
             plan=plan_block(spec, party),
-            charged=self._charged_by_proposer(),
+            by_it=self.ledger.lost_to_releases(proposer=spec.proposer),
+            by_all=self.ledger.lost_to_releases(),
         )
-
-    def _charged_by_proposer(self) -> Mapping[str, Rho]:
-        """What releases have cost or reserved so far, by the fingerprints of their proposers."""
-        charged = defaultdict[str, Rho](lambda: ZERO)
-        for charge in self._charged_releases():
-            charged[self.proposals.get(charge.release).spec.proposer] += charge.rho
-        return charged
 
     def _examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
         plan = plan_block(spec, party)
@@ -312,13 +310,12 @@ class Agent(Contributor):
         )
 
     def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
-        charges = [charge for charge in self._charged_releases() if charge.release != release]
-        specs = {charge.release: self.proposals.get(charge.release).spec for charge in charges}
+        limited = self.home.policy().max_releases_per_day is not None
         return Usage(
             dataset=self.lost_by(party.dataset, without=release),
-            study=sum((charge.loss for charge in charges if charge.study == spec.study), start=NOTHING),
-            approved_today=self.spent_on_today(),
-            replayed=next((release for release, earlier in specs.items() if earlier.seed == spec.seed), None),
+            study=self.ledger.lost_to_study(spec.study, without=release),
+            approved_today=self.spent_on_today() if limited else 0,
+            replayed=self.proposals.charged_with_seed(spec.seed, without=release),
             delta=self.ledger.cap.delta,
         )
 

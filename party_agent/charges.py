@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from commingle.shared.dp.accounting import NOTHING, Loss, Rho
+from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.release.charge import Charge, ChargeKind, ChargeState, ChargeTerms
 
 
@@ -44,8 +44,14 @@ class ChargeRecord(Charge):
 
 
 def sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
-    """What rows of charges come to together."""
-    return sum(map(loss_of, rows), start=NOTHING)
+    """What rows of charges come to together: those without a delta, which are nearly all, by their integers."""
+    units, gaussian, others = 0, True, []
+    for row in rows:
+        if row["delta"]:
+            others.append(loss_of(row))
+        else:
+            units, gaussian = units + int(row["rho_units"]), gaussian and bool(row["gaussian"])
+    return sum(others, start=Loss(Rho(units), gaussian=gaussian))
 
 
 def loss_of(row: sqlite3.Row) -> Loss:

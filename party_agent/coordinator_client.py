@@ -24,6 +24,7 @@ from commingle.shared.wire import (
     PartyRecord,
     ReleaseDetails,
     ReleasePage,
+    ReleaseSteps,
     SealedLinkageKeys,
 )
 
@@ -36,6 +37,7 @@ _MOST_MEMBER_PAGES = 50
 # while a party's witnesses are asked, its loops wait for each other
 _LARGEST_HEADS_BYTES = 1 << 20
 _HEADS_PATIENCE_SECONDS = 10.0
+_BEYOND_ALL = (1 << 62) - 1  # event numbers
 _JSON = {"Content-Type": "application/json"}
 MessageKind: TypeAlias = Literal["columns", "reply"]
 _MESSAGES: Mapping[MessageKind, str] = MappingProxyType({"columns": "columns", "reply": "replies"})
@@ -136,6 +138,14 @@ class CoordinatorClient:
         for page in self._pages(ReleasePage, "/v1/releases", which):
             yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
 
+    def steps(self, party: str, *, after: int, seconds: int) -> ReleaseSteps:
+        """Releases that name this party and took a step after event `after`, waiting for the first."""
+        params = {"after": after, "wait_seconds": seconds}
+        path, timeout = f"/v1/parties/{party}/releases", seconds + _LONG_POLL_MARGIN_SECONDS
+        found = model_of(ReleaseSteps, call(self.http, "GET", path, params=params, timeout_seconds=timeout))
+        items = tuple(item for item in found.items if any(p.name == party for p in item.parties))
+        return found.model_copy(update={"items": items})
+
     def release(self, release: str) -> ReleaseDetails:
         """One release."""
         return model_of(ReleaseDetails, call(self.http, "GET", f"/v1/releases/{release}"))
@@ -176,6 +186,10 @@ class CoordinatorClient:
         """
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         return download(self.http, path, largest_bytes=size + _EXCESS_BYTES, patience_seconds=self.patience_seconds)
+
+    def newest_event(self) -> int:
+        """The number of the last event."""
+        return self.wait(_BEYOND_ALL, seconds=0)
 
     def wait(self, after: int, *, seconds: int) -> int:
         """Wait until something happened after event `after`; the number of the last event."""

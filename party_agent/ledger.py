@@ -9,7 +9,7 @@ import json
 import secrets
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -227,6 +227,34 @@ class Ledger:
     def lost_in(self, db: sqlite3.Connection) -> Loss:
         """The same, inside a transaction."""
         return sum_of(db.execute("SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released'"))
+
+    def lost_by(self, datasets: Collection[str], *, without: str | None) -> Loss:
+        """What these data sets have lost or set aside, but for one release."""
+        places = ", ".join("?" * len(datasets))
+        return self._lost_where(f"dataset IN ({places}) AND release IS NOT ?", *datasets, without)
+
+    def lost_to_study(self, study: str, *, without: str) -> Loss:
+        """What releases of a study have cost or set aside, but for one."""
+        return self._lost_where("kind = 'release' AND study = ? AND release <> ?", study, without)
+
+    def lost_to_releases(self, *, proposer: str | None = None) -> Rho:
+        """What releases have cost or set aside: those of one proposer, or all."""
+        proposed = (
+            "SELECT release FROM proposals WHERE spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"
+        )
+        those = () if proposer is None else (proposer,)
+        return self._lost_where(f"kind = 'release' AND {f'release IN ({proposed})' if those else 'TRUE'}", *those).rho
+
+    def _lost_where(self, condition: str, *values: str | None) -> Loss:
+        which = f"SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released' AND {condition}"  # noqa: S608 - ours
+        with self._store.reading() as db:
+            return sum_of(db.execute(which, values))
+
+    def interrupted_regressions(self) -> tuple[str, ...]:
+        """Ids of regressions that are paid for and have no result."""
+        which = "SELECT release FROM charges WHERE kind = 'regression' AND state = 'debited'"
+        with self._store.reading() as db:
+            return tuple(row["release"] for row in db.execute(which))
 
     @property
     def populations(self) -> tuple[str, ...]:
@@ -465,5 +493,5 @@ class Ledger:
 
 def _rejoined(db: sqlite3.Connection) -> list[sqlite3.Row]:
     return db.execute(
-        "SELECT seq, body FROM entries WHERE json_extract(body, '$.kind') = ? ORDER BY seq", (REJOINED,)
+        f"SELECT seq, body FROM entries WHERE json_extract(body, '$.kind') = '{REJOINED}' ORDER BY seq"  # noqa: S608 - ours
     ).fetchall()

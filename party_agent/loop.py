@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from errno import errorcode
 from functools import partial
+from http import HTTPStatus
 from threading import Event, Thread
 
 import structlog
@@ -20,8 +21,8 @@ from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import AgentError, StaleLedgerError
 from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
-from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
+from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 _FIRST_DELAY_SECONDS = 0.5
@@ -66,7 +67,9 @@ class Loop:
     last_contact: float = 0.0
     _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
     _releases: dict[str, Backoff] = field(default_factory=dict)
-    _last: int = 0
+    _last: int | None = None
+    _views: tuple[ReleaseDetails, ...] = ()
+    _whole_at: float = 0.0
 
     @property
     def postponed(self) -> int:
@@ -97,29 +100,47 @@ class Loop:
             thread.join(0.05)
 
     def _pause(self, error: CommingleError, what: str) -> None:
-        self.trouble = error
+        self.trouble, self._last, self._whole_at = error, None, 0.0
         delay = self._coordinator.fail(time.monotonic())
         _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
         self.stop.wait(delay)
 
     def turn(self) -> None:
-        """One look and one wait."""
+        """One look and one wait: at all releases every few seconds, in between at those that took a step."""
         self._finish_regressions()
-        self.agent.step(self._attend)
+        whole = time.monotonic() >= self._whole_at
+        if self._last is None:
+            self._last = self.agent.client.newest_event()
+        self.agent.step(self._attend, None if whole else self._views)
         if self._return():
             return
         now = time.monotonic()
+        if whole:
+            self._whole_at = now + _WAIT_SECONDS
         # what is due and was not tried just now is not listed any more: nothing to hurry for
         soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
-        seconds = min(_WAIT_SECONDS, soonest - now)
+        self._whole_at = min(self._whole_at, soonest)
         self.idle = True
         try:
-            if seconds < 1:
-                self.stop.wait(seconds)
-            else:
-                self._last = self.agent.client.wait(self._last, seconds=int(seconds))
+            self._wait(max(self._whole_at - now, 0.0))
         finally:
             self.idle = False
+
+    def _wait(self, seconds: float) -> None:
+        if seconds < 1:
+            self._views = ()
+            self.stop.wait(seconds)
+            return
+        client, party = self.agent.client, self.agent.identity.name
+        try:
+            steps = client.steps(party, after=self._last or 0, seconds=int(seconds))
+        except RemoteProblemError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            # a coordinator of an earlier version tells that there are events, and not whose
+            self._last, self._views, self._whole_at = client.wait(self._last or 0, seconds=int(seconds)), (), 0.0
+        else:
+            self._last, self._views = steps.last, steps.items
 
     def _return(self) -> bool:
         """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""
@@ -135,8 +156,7 @@ class Loop:
 
     def _finish_regressions(self) -> None:
         """Before anything that needs the coordinator, who may be slow."""
-        charges = self.agent.ledger.charges()
-        interrupted = [c.release for c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED]
+        interrupted = self.agent.ledger.interrupted_regressions()
         if interrupted:
             from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
 

@@ -17,7 +17,7 @@ from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval
-from commingle.shared.dp.accounting import NOTHING, Loss
+from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import EVERY_DATASET, adopted_kind
 from commingle.shared.runtime.settings import Clock
@@ -44,19 +44,15 @@ class Party:
 
     def lost_by(self, dataset: str, *, without: str | None = None) -> Loss:
         """What a data set has lost or set aside, to releases, regressions and what nobody can explain, but for one."""
-        charges = (charge for charge in self.ledger.charges() if charge.counts and charge.release != without)
-        about = (charge.loss for charge in charges if charge.dataset in {dataset, EVERY_DATASET})
-        return sum(about, start=NOTHING)
+        return self.ledger.lost_by({dataset, EVERY_DATASET}, without=without)
 
     def spent_on_today(self) -> int:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
         yesterday = self.clock() - _DAY
-        releases = (charge for charge in self.ledger.charges() if charge.kind == "release")
+        # none is approved after it expired
+        releases = (c for c in self.ledger.charges() if c.kind == "release" and c.expires > yesterday)
         approved = sum(self._approved_at(charge) > yesterday for charge in releases)
         return approved + Requests(self.store).since(yesterday)
-
-    def _charged_releases(self) -> list[ChargeRecord]:
-        return [charge for charge in self.ledger.charges() if charge.kind == "release" and charge.counts]
 
     def _approved_at(self, charge: ChargeRecord) -> datetime:
         for kind in ("approval", adopted_kind("approval")):

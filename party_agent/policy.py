@@ -143,7 +143,7 @@ class Usage:
     Attributes:
         dataset, study: sums over the charges of the data set and over the releases of the study, without the
             release that is looked at.
-        approved_today: releases approved and regressions paid for within the last 24 hours.
+        approved_today: releases approved and regressions paid for within the last 24 hours, where they are limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
         delta: at which caps on epsilon are meant.
     """
@@ -203,14 +203,14 @@ def asks_trust(spec: ReleaseSpec) -> bool:
     return spec.interactive and spec.bounds != "proved"
 
 
-def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, charged: Mapping[str, Rho]) -> bool:
+def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Rho, by_all: Rho) -> bool:
     """Whether a proposal without findings is approved without a person: never where others' bounds are trusted.
 
-    `charged` is what releases have cost or reserved so far, by the fingerprints of their proposers.
+    `by_it` and `by_all` are what releases have cost or reserved so far: those of its proposer, those of all.
     """
 
     def total(rule: AutoApproval) -> Rho:
-        return sum((rho for key, rho in charged.items() if rule.proposer in {_EVERY_OTHER, key}), start=plan.charge)
+        return plan.charge + (by_all if rule.proposer == _EVERY_OTHER else by_it)
 
     rules = () if asks_trust(spec) else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
     return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and float(total(rule)) <= rule.max_rho for rule in rules)

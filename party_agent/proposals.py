@@ -133,6 +133,16 @@ class Proposals:
         with self.store.reading() as db:
             return [datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)]
 
+    def charged_with_seed(self, seed: str, *, without: str) -> str | None:
+        """A release that was charged whose spec has this seed, other than one; None where there is none."""
+        which = (
+            "SELECT p.release FROM proposals p JOIN charges c ON c.release = p.release WHERE p.spec <> x'' "
+            "AND json_extract(CAST(p.spec AS TEXT), '$.seed') = ? AND p.release <> ? AND c.state <> 'released'"
+        )
+        with self.store.reading() as db:
+            row = db.execute(which, (seed, without)).fetchone()
+        return None if row is None else str(row["release"])
+
     def unfinished(self, coordinator: str) -> list[str]:
         """Releases of one consortium that were not over when last seen."""
         which = f"SELECT release FROM proposals WHERE {_OF} AND {_UNFINISHED}"  # noqa: S608 - ours

@@ -40,6 +40,20 @@ CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BL
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """
+_INDEXES = """
+CREATE INDEX IF NOT EXISTS charges_release ON charges (release);
+CREATE INDEX IF NOT EXISTS charges_state ON charges (state);
+CREATE INDEX IF NOT EXISTS entries_signed ON entries (json_extract(body, '$.document'), seq)
+    WHERE json_extract(body, '$.kind') = 'signed';
+CREATE INDEX IF NOT EXISTS entries_rejoined ON entries (seq) WHERE json_extract(body, '$.kind') = 'rejoined';
+CREATE INDEX IF NOT EXISTS proposals_state ON proposals (state);
+CREATE INDEX IF NOT EXISTS proposals_seen ON proposals (seen) WHERE spec <> x'';
+CREATE INDEX IF NOT EXISTS proposals_seed ON proposals (json_extract(CAST(spec AS TEXT), '$.seed'))
+    WHERE spec <> x'';
+CREATE INDEX IF NOT EXISTS proposals_proposer ON proposals (json_extract(CAST(spec AS TEXT), '$.proposer'))
+    WHERE spec <> x'';
+"""
+"""So that no step takes longer the more was charged before. No part of a version: they hold nothing of their own."""
 SCHEMA = _TABLES + CHECKS_SCHEMA
 _UPGRADES = {
     3: """
@@ -146,6 +160,7 @@ class AgentStore:
                     db.execute(statement)
                 check_rows_there_are(db)
                 db.execute(f"PRAGMA user_version={VERSION}")
+        self._connection.executescript(_INDEXES)
         check_rows_to_come(self._connection)
 
 

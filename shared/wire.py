@@ -164,6 +164,13 @@ class ReleaseDetails(ReleaseSummary):
         }[kind]
 
 
+class ReleaseSteps(Answer):
+    """Releases of a party that took a step after the event asked for; ask for those after `last` next."""
+
+    items: tuple[ReleaseDetails, ...]
+    last: int
+
+
 class ReleaseEvent(Answer):
     """One line of a release's history: `kind` is what happened, `state` where that left the release."""
 

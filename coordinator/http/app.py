@@ -76,7 +76,8 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         publisher.start()
-        yield
+        with coordinator.store.listening():
+            yield
         await run_in_threadpool(publisher.stop)
         pool.close()
 

@@ -11,12 +11,14 @@ from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.store.store import Store
 from commingle.shared.runtime.middleware import RequestMetrics
 
+_WAITING = frozenset({"/v1/events", "/v1/releases/{release}/events", "/v1/parties/{party}/releases"})
+
 
 class CoordinatorMetrics(RequestMetrics):
     """Those of requests to this process, and what only a coordinator has."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__("coordinator", waiting=frozenset({"/v1/events", "/v1/releases/{release}/events"}))
+        super().__init__("coordinator", waiting=_WAITING)
         self.uploaded = Counter(
             "commingle_coordinator_uploaded_bytes", "Bytes of recorded blocks.", registry=self.registry
         )

@@ -1,4 +1,4 @@
-"""Endpoints that wait: the history of one release as server-sent events, of all by long polling."""
+"""Endpoints that wait: the history of one release as server-sent events, of all and of a party's by long polling."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -9,17 +9,19 @@ from starlette.concurrency import run_in_threadpool
 
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.feed import Feed
-from commingle.coordinator.http.views import EventsQuery, release_event
+from commingle.coordinator.http.views import EventsQuery, release_details, release_event
+from commingle.coordinator.members import require_party
 from commingle.coordinator.store.rows import EventRow
 from commingle.coordinator.store.store import Store
-from commingle.shared.wire import EventPage, ReleaseEvent
+from commingle.shared.wire import EventPage, ReleaseEvent, ReleaseSteps
 
 _PAGE = 500
+_RELEASES_AT_ONCE = 4  # in full, each up to megabytes where it has many parties
 _KEEP_ALIVE_SECONDS = 15.0
 
 
 def streams_router(coordinator: Coordinator, feed: Feed) -> APIRouter:
-    """`/v1/events` and `/v1/releases/{id}/events`."""
+    """`/v1/events`, `/v1/parties/{party}/releases` and `/v1/releases/{id}/events`."""
     router = APIRouter(prefix="/v1", tags=["events"])
 
     def page(query: EventsQuery) -> EventPage:
@@ -34,6 +36,25 @@ def streams_router(coordinator: Coordinator, feed: Feed) -> APIRouter:
         """Events of all releases after one, waiting up to 30 seconds for the first."""
         await feed.wait(query.after, timeout_seconds=query.wait_seconds)
         return await run_in_threadpool(page, query)
+
+    def steps(party: str, after: int) -> ReleaseSteps:
+        with coordinator.store.read() as tx:
+            require_party(tx, party)
+            last = min(after + _PAGE, tx.events.last())
+            found = tx.events.steps_of(party, after=after, last=last, limit=_RELEASES_AT_ONCE)
+            if len(found) == _RELEASES_AT_ONCE:
+                last = found[-1][1]
+            return ReleaseSteps(items=tuple(release_details(require_release(tx, one)) for one, _ in found), last=last)
+
+    @router.get("/parties/{party}/releases")
+    async def wait_for_steps(party: str, query: Annotated[EventsQuery, Query()]) -> ReleaseSteps:
+        """Releases of a member in full that took a step after an event, waiting up to 30 seconds for the first.
+
+        A proposal is one, the last approval, the last message of an exchange, and the end: after each of them something
+        can be due of every party. What one party did while others are waited for is none.
+        """
+        await feed.wait(query.after, timeout_seconds=query.wait_seconds, party=party)
+        return await run_in_threadpool(steps, party, query.after)
 
     @router.get("/releases/{release}/events", response_class=StreamingResponse)
     async def follow_release(

@@ -7,15 +7,16 @@ are short and few: blobs are stored before a transaction begins.
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
 import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from commingle.coordinator.errors import StorageError
 from commingle.shared.errors import MissingExtraError
@@ -23,6 +24,8 @@ from commingle.shared.runtime.errors import SettingsError
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
 _WAIT_SECONDS = 30
+_CHANNEL = "commingle_events"
+_HEARING_SECONDS = 0.5  # how long a process that ends may wait for its listener
 _PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": _WAIT_SECONDS}
@@ -62,6 +65,28 @@ class Database:
                 if not self._sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER})
                 yield connection
+
+    def notify(self, connection: Connection) -> None:
+        """Let whoever listens know of this transaction as soon as it is committed."""
+        if self.serves_itself:
+            connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
+
+    def listen(self, hear: Callable[[], object], stopping: Event) -> None:
+        """Call `hear` after every transaction that notified, over a connection of its own. Raises StorageError."""
+        with _as_storage_error(), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql(f"LISTEN {_CHANNEL}")
+            driver: Any = connection.connection.driver_connection
+            connection.detach()  # never one of the pool's again
+            hear()  # nothing was heard before
+            try:
+                while not stopping.is_set():
+                    for _ in driver.notifies(timeout=_HEARING_SECONDS, stop_after=1):
+                        hear()
+            except driver.Error as error:
+                raise DBAPIError("LISTEN", None, error) from error
+            finally:
+                driver.close()
 
     def check(self) -> str:
         """Whether the database answers and, for SQLite, is undamaged. Raises StorageError."""

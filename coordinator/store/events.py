@@ -2,14 +2,16 @@
 
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, not_, or_, select
 
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.store.rows import EventRow
-from commingle.coordinator.store.tables import events
+from commingle.coordinator.store.tables import events, shares
 from commingle.shared.release.audit import event_body
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.rounds import State
+
+_ONE_AFTER_THE_OTHER = ("approval", "columns", "reply", "block")
 
 
 class Events:
@@ -89,7 +91,44 @@ class Events:
             for row in self._connection.execute(query.order_by(events.c.seq).limit(limit))
         )
 
+    def steps_of(self, party: str, *, after: int, last: int, limit: int) -> tuple[tuple[str, int], ...]:
+        """Releases of a party that took a step after an event, up to another, each with the newest such event."""
+        newest = func.max(events.c.seq)
+        query = (
+            select(events.c.release, newest)
+            .join(shares, shares.c.release == events.c.release)
+            .where(events.c.seq > after, events.c.seq <= last, shares.c.party == party, _is_step())
+            .group_by(events.c.release)
+        )
+        return tuple((row[0], row[1]) for row in self._connection.execute(query.order_by(newest).limit(limit)))
+
+    def newest_steps(self, after: int) -> dict[str, int]:
+        """The newest event after one with which a release of a party took a step, by party."""
+        query = (
+            select(shares.c.party, func.max(events.c.seq))
+            .join(events, shares.c.release == events.c.release)
+            .where(events.c.seq > after, _is_step())
+            .group_by(shares.c.party)
+        )
+        return {row[0]: row[1] for row in self._connection.execute(query)}
+
     def last(self) -> int:
         """The number of the newest event about a release; 0 where there is none."""
         newest = select(events.c.seq).where(events.c.release.is_not(None)).order_by(events.c.seq.desc()).limit(1)
         return self._connection.execute(newest).scalar() or 0
+
+
+def _is_step() -> ColumnElement[bool]:
+    """After it something can be due of every party, not of those only that have not done yet what others did."""
+    others = shares.alias()
+
+    def sent_by_all(kind: str) -> ColumnElement[bool]:
+        missing = exists().where(others.c.release == events.c.release, others.c[kind].is_(None))
+        return and_(events.c.kind == kind, not_(missing))
+
+    return or_(
+        events.c.kind.not_in(_ONE_AFTER_THE_OTHER),
+        and_(events.c.kind == "approval", events.c.state != State.PROPOSED),
+        sent_by_all("columns"),
+        sent_by_all("reply"),
+    )

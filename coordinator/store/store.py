@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 import structlog
 from alembic import command
@@ -21,6 +22,7 @@ from commingle.coordinator.store.releases import Releases
 from commingle.shared.runtime import faults
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_AWAY_SECONDS = 5.0
 _log = structlog.get_logger()
 
 
@@ -72,9 +74,32 @@ class Store:
         with self._database.writing() as connection:
             transaction = _transaction(connection)
             yield transaction
+            if transaction.events.added:
+                self._database.notify(connection)
             faults.reach("coordinator.committing")
         if transaction.events.added:
             self.on_event()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Call `on_event` after events of other replicas too, as far as the database tells of them."""
+        stopping = Event()
+        thread = Thread(target=self._listen, args=(stopping,), name="listener", daemon=True)
+        if self._database.serves_itself:
+            thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            if thread.is_alive():
+                thread.join()
+
+    def _listen(self, stopping: Event) -> None:
+        while not stopping.is_set():
+            try:
+                self._database.listen(lambda: self.on_event(), stopping)  # noqa: PLW0108 - whichever it is by then
+            except StorageError:  # logged there; events are looked for every second meanwhile
+                stopping.wait(_AWAY_SECONDS)
 
     def close(self) -> None:
         """Give every connection back."""

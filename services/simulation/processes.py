@@ -85,6 +85,10 @@ class Processes:
         for running in self._running:
             running.require_alive()
 
+    def pids(self) -> dict[str, int]:
+        """Of all children, by name."""
+        return {running.name: running.process.pid or 0 for running in self._running}
+
     def last_words(self, names: Collection[str]) -> str:
         """What these servers logged last."""
         return "".join(f"\n  {r.name}:{r.last_words()}" for r in self._running if r.name in names)

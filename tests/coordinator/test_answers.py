@@ -13,6 +13,7 @@ from commingle.shared.wire import (
     PartyRecord,
     ReleaseDetails,
     ReleasePage,
+    ReleaseSteps,
 )
 from tests.world.coordinator import Hub
 from tests.world.exchange import Exchanging
@@ -25,6 +26,7 @@ PAGES: list[tuple[str, type[Answer]]] = [
     ("/v1/releases", ReleasePage),
     ("/v1/releases/{release}", ReleaseDetails),
     ("/v1/events", EventPage),
+    ("/v1/parties/clinic/releases", ReleaseSteps),
 ]
 
 

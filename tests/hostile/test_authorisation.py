@@ -51,6 +51,7 @@ OPEN = {"/healthz", "/readyz", "/metrics", "/v1/coordinator"}
 READS = {
     "/v1/member-log",
     "/v1/parties", "/v1/parties/{party}", "/v1/parties/{party}/keys", "/v1/parties/{party}/linkage-keys",
+    "/v1/parties/{party}/releases",
     "/v1/events", "/v1/releases", "/v1/releases/{release}", "/v1/releases/{release}/events",
     "/v1/releases/{release}/forecast",
     "/v1/releases/{release}/manifest", "/v1/releases/{release}/matrix", "/v1/releases/{release}/moments",

@@ -3,6 +3,7 @@
 import errno
 import json
 import time
+from collections import Counter
 from threading import Event, Thread
 from typing import Any
 
@@ -48,6 +49,9 @@ def test_coordinator_that_is_back_waits_ten_seconds_at_most(pair: Consortium) ->
     assert [log["event"] for log in logs].count("reachable again") == 1
 
 
+WAITS = ("/clinic/releases", "/insurer/releases")
+
+
 def turns(loop: Loop, count: int) -> None:
     for _ in range(count):
         loop.turn()
@@ -59,11 +63,45 @@ def test_turns_bring_a_release_to_publication(pair: Consortium) -> None:
     release = pair.propose()
     with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
         loops = Loop(clinic), Loop(insurer)
-        for _ in range(3):
+        for _ in range(6):
             for loop in loops:
                 turns(loop, 1)
         assert clinic.jobs.get(release).stage == "published"  # type: ignore[union-attr]
     assert pair.state(release) == "published"
+
+
+def test_release_takes_each_member_four_requests_beside_its_waits(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many members there are: nobody asks for what others do, but to be sure every few seconds."""
+    monkeypatch.setattr("commingle.party_agent.loop._WAIT_SECONDS", 3600)
+    with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
+        loops = Loop(clinic), Loop(insurer)
+        for title in ("first", "second"):
+            pair.coordinator.requests.clear()
+            release = pair.propose(title=title)
+            for _ in range(6):
+                for loop in loops:
+                    turns(loop, 1)
+            assert pair.state(release) == "published"
+    asked = Counter(request for request in pair.coordinator.requests if not request.endswith(WAITS))
+    own = {f"PUT /v1/releases/{release}/{what}/{name}" for what in ("approvals", "blocks") for name in pair.homes}
+    heads = {f"PUT /v1/parties/{name}/ledger-heads" for name in pair.homes}
+    assert asked == Counter(dict.fromkeys(own | heads, 1) | {"GET /v1/ledger-heads": 2})
+
+
+def test_coordinator_of_an_earlier_version_is_asked_for_everything_after_every_event(pair: Consortium) -> None:
+    missing = pair.coordinator.hub.http.get("/v1/parties/clinic/nothing")
+    kind = missing.headers["content-type"]
+    pair.coordinator.before = answering(404, missing.content, part="/parties/clinic/releases", content_type=kind)
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        turns(loop, 1)
+        release = pair.propose()
+        turns(loop, 1)
+        assert loop.trouble is None
+    assert "clinic" in pair.coordinator.found(release).approvals
+    assert pair.coordinator.requests[-1] == "GET /v1/events"
 
 
 def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others(pair: Consortium) -> None:
@@ -115,7 +153,7 @@ def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(p
         loop._releases[release].until = time.monotonic() - 1
         pair.coordinator.requests.clear()
         loop.turn()
-    assert pair.coordinator.requests[-1] == "GET /v1/events"
+    assert pair.coordinator.requests[-1] == "GET /v1/parties/clinic/releases"
 
 
 def test_disk_that_is_full_is_told_with_a_remedy(pair: Consortium) -> None:

@@ -194,7 +194,8 @@ def test_all_findings_are_told_at_once() -> None:
 def approves(policy: Policy, charged: Mapping[str, Rho] | None = None, /, **changes: Any) -> bool:
     """Whether a proposal by the other party is approved without a person."""
     spec = spec_with(**changes)
-    return approves_itself(policy, spec=spec, plan=plan_of(spec), charged=charged or {})
+    by_it, by_all = (charged or {}).get(spec.proposer, ZERO), sum((charged or {}).values(), start=ZERO)
+    return approves_itself(policy, spec=spec, plan=plan_of(spec), by_it=by_it, by_all=by_all)
 
 
 def up_to(max_rho: float, proposer: str = "*", **changes: Any) -> Policy:

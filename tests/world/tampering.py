@@ -1,5 +1,6 @@
 """The real coordinator application in the power of an operator who may lie, forget, forge and overhear."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from tests.world.transport import Fault, InProcess, no_fault
 URL = "https://coordinator.test"
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 _HELD = {"/v1/parties": {"limit": "1"}, "/v1/releases": {"limit": "1"}, "/v1/events": {"wait_seconds": "0"}}
+_STEPS = re.compile("/v1/parties/[^/]+/releases")
+
+
+def _held(path: str) -> dict[str, str] | None:
+    return {"wait_seconds": "0"} if _STEPS.fullmatch(path) else _HELD.get(path)
 
 
 @dataclass(frozen=True)
@@ -197,9 +203,10 @@ class TamperedCoordinator:
         disguised, _, rest = path.removeprefix("/v1/releases/").partition("/")
         real, envelope = self._disguises.get(disguised, (disguised, None))
         url, headers = request.url, request.headers.copy()
-        if request.method == "GET" and (path in _HELD or envelope):  # open to everybody: asked anew, unsigned
+        held = _held(path) if request.method == "GET" else None
+        if request.method == "GET" and (held or envelope):  # open to everybody: asked anew, unsigned
             url = url.copy_with(path=path.replace(disguised, real) if envelope else path)
-            url = url.copy_merge_params(_HELD.get(path, {}))
+            url = url.copy_merge_params(held or {})
             headers.pop("signature", None), headers.pop("signature-input", None)
         answer = self._transport.handle_request(
             httpx.Request(request.method, url, headers=headers, content=request.content)
@@ -212,8 +219,13 @@ class TamperedCoordinator:
         return httpx.Response(answer.status_code, json=said)
 
     def _changed(self, path: str, said: Any, *, rest: str) -> Any:
+        names = {real: shown for shown, (real, _) in self._disguises.items()}
+        if _STEPS.fullmatch(path):
+            for item in said["items"]:
+                if (shown := names.get(item["id"])) is not None:
+                    item |= {"id": shown, "spec": self._disguises[shown][1].model_dump(mode="json")}
+            said["items"] = [self.shown(item) for item in said["items"]]
         if path == "/v1/releases":
-            names = {real: shown for shown, (real, _) in self._disguises.items()}
             said["items"] = [item | {"id": names.get(item["id"], item["id"])} for item in said["items"]]
         if path.startswith("/v1/releases/") and not rest:
             return self.shown(said)
