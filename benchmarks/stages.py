@@ -1,6 +1,7 @@
 """One stage against two, over every real table at hand.
 
 python -m benchmarks.stages [--quick] [--data DIR] [--out FILE] [--tables A,B] [--mechanisms moments,rmgm]
+    [--draws N] [--cross-weight N]
 
 Three parties, delta = 1e-5 per party, replace_one, analytic calibration, studies as they are proposed unless they say
 otherwise. Sums, maps, rows and noise are the product's; moments are drawn from their law (`release_law`). Scores are
@@ -159,15 +160,28 @@ def scores(rows: Rows, spec: ReleaseSpec, *, draws: int) -> Array:
     return np.array(found)
 
 
-def comparisons(rows: Rows, mechanisms: Sequence[Mechanism], *, draws: int) -> Iterator[Comparison]:
+def weighted(spec: ReleaseSpec, weight: int | None) -> ReleaseSpec:
+    """With that weight of products where the proposer chose one or none; 0 for none, None for the proposer's choice."""
+    if weight is None or not spec.interactive:
+        return spec
+    parties = [
+        p if p.first_stage_share is None else p.model_copy(update={"cross_weight": weight or None})
+        for p in spec.parties
+    ]
+    return spec.model_copy(update={"parties": tuple(parties)})
+
+
+def comparisons(
+    rows: Rows, mechanisms: Sequence[Mechanism], *, draws: int, weight: int | None = None
+) -> Iterator[Comparison]:
     """One for each mechanism and epsilon."""
     exact, n = exact_score(rows.case), len(rows.splits[0])
     draws *= _MORE if n < _FEW else 1
     for mechanism in mechanisms:
         for epsilon in EPSILONS:
             one, two = (
-                scores(rows, proposed(study(rows, mechanism, epsilon=epsilon, stages=stages)), draws=draws)
-                for stages in (1, 2)
+                scores(rows, weighted(proposed(study(rows, mechanism, epsilon=epsilon, stages=s)), weight), draws=draws)
+                for s in (1, 2)
             )
             yield Comparison(
                 table=rows.case.name,
@@ -214,7 +228,17 @@ def _summary(mechanism: str, half: str, epsilon: float, part: Sequence[Compariso
 @click.option("--tables", help="Only these, with commas between.")
 @click.option("--mechanisms", default="moments,rmgm", show_default=True)
 @click.option("--draws", type=int, default=20, show_default=True)
-def main(*, quick: bool, data: Path, out: Path | None, tables: str | None, mechanisms: str, draws: int) -> None:
+@click.option("--cross-weight", type=click.IntRange(0, 4), help="Of products beside sums of 1, or 0 for 1 and 2.")
+def main(
+    *,
+    quick: bool,
+    data: Path,
+    out: Path | None,
+    tables: str | None,
+    mechanisms: str,
+    draws: int,
+    cross_weight: int | None,
+) -> None:
     """Run every table and print both halves."""
     asked: Any = mechanisms.split(",")
     wanted = _QUICK if quick else tuple(tables.split(",")) if tables else None
@@ -226,7 +250,7 @@ def main(*, quick: bool, data: Path, out: Path | None, tables: str | None, mecha
             except TableError as error:
                 print(f"{about['name']} is left out: {error}")
                 continue
-            found += comparisons(rows, asked, draws=5 if quick else draws)
+            found += comparisons(rows, asked, draws=5 if quick else draws, weight=cross_weight)
     print(markdown(found))
     if out is not None:
         out.write_text(json.dumps([asdict(c) for c in found]) + "\n", encoding="utf-8")

@@ -21,23 +21,23 @@ SIZES = tuple(40 * 2**power for power in range(20))
 _ROW_BY_ROW = 2**16
 
 
-def simulated(n: int, draw: Generator) -> tuple[Sample, Floats]:
-    """A sample of D rows with the X^T X and X^T y of n drawn rows, and theta_0.
+def simulated(n: int, draw: Generator, *, d: int = D) -> tuple[Sample, Floats]:
+    """A sample of d rows with the X^T X and X^T y of n drawn rows, and theta_0.
 
     The methods compared read a sample's two sums and bounds only; K^T and K^-1 X^T y have the same sums, K K^T = X^T X.
     """
-    theta = draw.uniform(0, 1, D)
+    theta = draw.uniform(0, 1, d)
     if n <= _ROW_BY_ROW:
-        x = draw.normal(size=(n, D))
+        x = draw.normal(size=(n, d))
         y = x @ theta + draw.normal(size=n)
         gram, cross = x.T @ x, x.T @ y
         longest, largest = float(np.linalg.norm(x, axis=1).max()), float(np.abs(y).max())
     else:
-        gram = np.asarray(wishart(n, np.eye(D)).rvs(random_state=draw))
-        cross = gram @ theta + np.linalg.cholesky(gram) @ draw.normal(size=D)
+        gram = np.asarray(wishart(n, np.eye(d)).rvs(random_state=draw))
+        cross = gram @ theta + np.linalg.cholesky(gram) @ draw.normal(size=d)
         # P(max <= t) = F(t)^n, so F(max) = u^(1/n), with 1 - u^(1/n) = -expm1(ln u / n)
         above = -np.expm1(np.log(draw.uniform(size=2)) / n)
-        longest = float(chi(D).isf(above[0]))
+        longest = float(chi(d).isf(above[0]))
         largest = sqrt(1 + float(theta @ theta)) * float(norm.isf(above[1] / 2))
     root = np.linalg.cholesky(gram)
     return Sample(root.T.astype(np.float64), np.linalg.solve(root, cross).astype(np.float64), longest, largest), theta

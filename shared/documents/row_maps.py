@@ -76,8 +76,7 @@ def chosen_share(asked: Asked, party: AskedParty) -> float | None:
         return party.first_stage_share
     if party.row_norm is not None or party.whitening is not None:
         return None
-    columns = sum(len(a.columns) for p in asked.asked_parties for a in p.attributes) / len(asked.asked_parties)
-    rho = calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta)
+    rho, columns = _rho_and_columns(asked)
     share = mechanism_of(asked).first_stage_share(rho=rho, n=asked.n, columns=columns)
     if share is None:
         return None
@@ -87,6 +86,18 @@ def chosen_share(asked: Asked, party: AskedParty) -> float | None:
     except ParameterError:
         return None
     return share
+
+
+def chosen_cross_weight(asked: Asked) -> int | None:
+    """That of a party with a first stage."""
+    rho, columns = _rho_and_columns(asked)
+    return mechanism_of(asked).cross_weight(rho=rho, n=asked.n, columns=columns)
+
+
+def _rho_and_columns(asked: Asked) -> tuple[float, float]:
+    """What a party may spend, and its columns, on average."""
+    columns = sum(len(a.columns) for p in asked.asked_parties for a in p.attributes) / len(asked.asked_parties)
+    return calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta), columns
 
 
 class MappedParty(Protocol):

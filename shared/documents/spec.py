@@ -44,6 +44,7 @@ MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
 Projection = Literal["sparse"]
+CrossWeight = Annotated[int, Field(ge=1, le=4)]
 Bounds = Literal["proved", "trusted"]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -61,6 +62,8 @@ class PartySpec(WireModel):
         whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
         first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
             (`shared.documents.row_maps`), or None.
+        cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
+            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
     """
 
     name: Name
@@ -71,6 +74,7 @@ class PartySpec(WireModel):
     row_norm: Annotated[float, Field(gt=0, le=1e3)] | None = None
     whitening: Whitening | None = None
     first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
+    cross_weight: Annotated[CrossWeight | None, LEFT_OUT] = None
 
     @property
     def verifying_key(self) -> VerifyingKey:

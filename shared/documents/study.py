@@ -11,7 +11,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
 from commingle.shared.documents.purpose import StatedPurpose
-from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_share
+from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_cross_weight, chosen_share
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.spec import (
     MAX_COLUMNS,
@@ -147,4 +147,5 @@ def _party(party: StudyParty, study: Study, member: Member) -> PartySpec:
         row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
         whitening=party.whitening,
         first_stage_share=share,
+        cross_weight=None if share is None else chosen_cross_weight(study),
     )

@@ -35,6 +35,8 @@ class PublicParty(Protocol):
     def geometries(self) -> tuple[Geometry, ...] | None: ...
     @property
     def row_norm(self) -> float | None: ...
+    @property
+    def cross_weight(self) -> int | None: ...
 
 
 class PublicRelease(Protocol):
@@ -143,6 +145,8 @@ class Mechanism(ABC):
             found.append(f"projection belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
         if spec.fraction_bits != self.fraction_bits:
             found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
+        if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
+            found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
         return found
 
     @abstractmethod
@@ -174,6 +178,14 @@ class Mechanism(ABC):
         """
         worth = is_worth_it(rho=rho, n=n, columns=columns, least=self.least_signal)
         return self.share if worth else None
+
+    def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
+        """That of `PartySpec`, which a new release gives parties with a first stage; None where there is none.
+
+        Args are those of `first_stage_share`.
+        """
+        del rho, n, columns
+        return None
 
     def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
         """r^2 of the maps that first stages suggest: a mapped row's mean square is 1 / r^2 (`dp.first_stage.scaling`).

@@ -6,7 +6,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.row_maps import MAPPED_ROW_NORM, chosen_share, first_stage_of, row_map
+from commingle.shared.documents.row_maps import (
+    MAPPED_ROW_NORM,
+    chosen_cross_weight,
+    chosen_share,
+    first_stage_of,
+    row_map,
+)
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
 from commingle.shared.documents.spec import Projection, ReleaseSpec
 from commingle.shared.documents.study import AskedShare, Study
@@ -49,6 +55,7 @@ class PlannedParty:
     row_norm: float | None
     whitening: Whitening | None
     first_stage_share: float | None
+    cross_weight: int | None
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
@@ -139,6 +146,7 @@ def _planned(design: ReleaseDesign) -> tuple[PlannedParty, ...]:
             row_norm=share.row_norm if first is None else MAPPED_ROW_NORM,
             whitening=share.whitening,
             first_stage_share=first,
+            cross_weight=None if first is None else chosen_cross_weight(design),
         )
         for share, first in chosen
     )

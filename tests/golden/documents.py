@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
 from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
@@ -46,12 +47,10 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
     spec = made.spec.document
     manifest, parquet, moments = made.files
     found = verify_release(manifest, parquet, moments, trusted_coordinator=world.COORDINATOR.fingerprint)
-    plans = {name: asdict(world.request(mechanism, name).plan) for name in world.NAMES}
-    assert {plan.pop("first_stage") for plan in plans.values()} == {None}
     return {
         "study": encode(world.study(mechanism)).decode(),
         "spec": envelope(made.spec.envelope),
-        "plans": plans,
+        "plans": {name: planned(mechanism, name) for name in world.NAMES},
         "approvals": {name: envelope(signed) for name, signed in made.approvals.items()},
         "approval_set": approval_set_digest(open_approvals(made.approvals, made.spec)),
         "alignments": {name: envelope(world.alignment(mechanism, name)) for name in world.NAMES},
@@ -67,6 +66,19 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
         "release": found.release,
         "findings": list(found.findings),
     }
+
+
+def planned(release: str, party: str) -> dict[str, Any]:
+    """A party's plan, and the noise of its sums and the map that follows from them where it has a first stage."""
+    request = world.request(release, party)
+    stage = request.plan.first_stage
+    found = {field: value for field, value in asdict(request.plan).items() if field != "first_stage"}
+    if stage is None:
+        return found
+    applied = row_map(request.spec, request.party, world.sums_of(release, party))
+    assert applied is not None
+    noise = {"sigma": stage.sigma, "square_sigma": stage.square_sigma}
+    return {**found, "first_stage": noise, "gains": np.diag(applied.matrix).tolist(), "centre": applied.centre.tolist()}
 
 
 def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:

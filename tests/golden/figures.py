@@ -17,6 +17,7 @@ from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.model import decode, encode, text_digest
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
+from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.subject_ids import SubjectKey, canonical_subject
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
@@ -27,12 +28,14 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.mechanisms.rows.sparse import SparseEntries
 from commingle.shared.planning.design import design_of
+from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_block, privacy_statement
 from tests.golden import world
 from tests.golden.documents import integers
-from tests.golden.world import MECHANISMS, NAMES
+from tests.golden.world import MECHANISMS, NAMES, RELEASES
 
 TARGET = world.CHARGES.name
+ADJACENCIES = ("replace_one", "zero_out")
 METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
 
 
@@ -62,17 +65,17 @@ def encoding() -> dict[str, Any]:
         "ranks": ranks.by_row.tolist(),
         "sorted_subjects": [subject.decode() for subject in ranks.ids()],
         "canonical_subject": canonical_subject(" e\u0301\u212b x\u00a0").hex(),
-        "bounded_rows": {mechanism: bounded(mechanism) for mechanism in MECHANISMS},
+        "bounded_rows": {release: bounded(release) for release in RELEASES},
     }
 
 
-def bounded(mechanism: str) -> dict[str, list[str]]:
-    """Each party's rows after whitening and clipping, in the table's order."""
-    spec = world.signed_spec(mechanism).document
+def bounded(release: str) -> dict[str, list[str]]:
+    """Each party's rows after its map and clipping, in the table's order."""
+    spec = world.signed_spec(release).document
     found = {}
     for party in spec.parties:
         cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
-        mapped = None if party.whitening is None else party.whitening.integer_map()
+        mapped = row_map(spec, party, world.sums_of(release, party.name))
         found[party.name] = integers(
             bounded_rows(party.row_norm, mapped, fraction_bits=spec.fraction_bits)(np.hstack(cells))
         )
@@ -95,9 +98,7 @@ def arithmetic() -> dict[str, Any]:
 def plans() -> dict[str, Any]:
     """Sigma, losses and squared sensitivities by mechanism, adjacency, calibration, epsilon and row norm."""
     found = {}
-    cases = product(
-        MECHANISMS, ("replace_one", "zero_out"), ("zcdp", "classical", "analytic"), (0.25, 1.0), (None, 0.7)
-    )
+    cases = product(MECHANISMS, ADJACENCIES, ("zcdp", "classical", "analytic"), (0.25, 1.0), (None, 0.7))
     for mechanism, adjacency, calibration, epsilon, row_norm in cases:
         asked = json.loads(encode(world.signed_spec(mechanism).document))
         asked["parties"][0]["row_norm"] = row_norm
@@ -106,18 +107,48 @@ def plans() -> dict[str, Any]:
         found[f"{mechanism} {adjacency} {calibration} {epsilon} {row_norm}"] = {
             party.name: planned(changed, party) for party in changed.parties
         }
+    for name, spec in two_stage_specs().items():
+        found[name] = {p.name: first_planned(spec, p) for p in spec.parties}
     return found
+
+
+def two_stage_specs() -> dict[str, ReleaseSpec]:
+    """Of every mechanism and adjacency; where parties exchange also with weights of their products."""
+    found = {f"{m} {a} two stages": two_stage_spec(m, a) for m, a in product(MECHANISMS, ADJACENCIES)}
+    weighted = {f"moments {a} two stages, weighted": two_stage_spec("moments", a, weight=4) for a in ADJACENCIES}
+    return found | weighted
+
+
+def two_stage_spec(mechanism: str, adjacency: str, weight: int | None = None) -> ReleaseSpec:
+    """The release with two stages, but of that mechanism, and with epsilon 1 for 10,000 subjects."""
+    asked = json.loads(encode(world.signed_spec(world.TWO_STAGES).document))
+    bits, k = mechanism_named(mechanism).fraction_bits, 16 if mechanism == "rmgm" else None
+    changes = {"mechanism": mechanism, "fraction_bits": bits, "k": k, "n": 10_000}
+    if weight is not None:
+        asked["parties"] = [p | {"cross_weight": weight} if "first_stage_share" in p else p for p in asked["parties"]]
+    return decode(ReleaseSpec, json.dumps(asked | changes | {"adjacency": adjacency, "epsilon": 1.0}).encode())
+
+
+def first_planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
+    """A party's plan, the noise of its sums, and the map that follows from sums that are 0."""
+    stage = first_stage_of(spec, party)
+    if stage is None:
+        return planned(spec, party)
+    applied = row_map(spec, party, (0,) * stage.size)
+    assert applied is not None
+    noise = {"first_sigma": stage.sigma, "first_square_sigma": stage.square_sigma}
+    return {**planned(spec, party), **noise, "gains": np.diag(applied.matrix).tolist()}
 
 
 def statements() -> dict[str, Any]:
     """What manifests say of privacy under the calibration of today, as their bytes are signed."""
     found = {}
-    for mechanism, adjacency in product(MECHANISMS, ("replace_one", "zero_out")):
+    for mechanism, adjacency in product(MECHANISMS, ADJACENCIES):
         asked = json.loads(encode(world.signed_spec(mechanism).document))
         changes = {"adjacency": adjacency, "calibration": "analytic", "epsilon": 1.0}
         changed = decode(ReleaseSpec, json.dumps(asked | changes).encode())
         found[f"{mechanism} {adjacency}"] = encode(privacy_statement(changed)).decode()
-    return found
+    return found | {name: encode(privacy_statement(spec)).decode() for name, spec in two_stage_specs().items()}
 
 
 def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
@@ -136,7 +167,7 @@ def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
 
 def fits(drawn: world.Drawn) -> dict[str, Any]:
     """Fits of every release, a party's own regressions, and a whitening."""
-    found = {mechanism: fits_of(ReleaseFiles(*world.release(mechanism, drawn).files)) for mechanism in MECHANISMS}
+    found = {release: fits_of(ReleaseFiles(*world.release(release, drawn).files)) for release in RELEASES}
     return {**found, "party": {method: regression(method) for method in METHODS}, "whitening": whitening()}
 
 
@@ -149,13 +180,13 @@ def fits_of(files: ReleaseFiles) -> dict[str, Any]:
     """Coefficients and standard errors of every estimator that applies; None where there is none."""
     release = Release.of(files)
     found: dict[str, Any] = {}
-    for name in mechanism_of(release.spec).fit.estimators:
+    for estimator in mechanism_of(release.spec).fit.estimators:
         try:
-            fit = release.fit(TARGET, estimator=name)
+            fit = release.fit(TARGET, estimator=estimator)
         except EstimationError as error:
-            found[name] = {"refused": type(error).__name__}
+            found[estimator] = {"refused": type(error).__name__}
         else:
-            found[name] = {
+            found[estimator] = {
                 "terms": list(fit.terms),
                 "coefficients": numbers(fit.coefficients.tolist()),
                 "standard_errors": numbers(fit.standard_errors.tolist()),

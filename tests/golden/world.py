@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
+from commingle.party_agent.private.privatise import BlockRequest, PrivateBlock, exchanged_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.dsse import Envelope, Verified, seal
@@ -37,7 +37,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
     open_spec,
 )
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
@@ -64,7 +64,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 GENESIS = "0" * 64
 SOFTWARE = "commingle golden"
 MECHANISMS = ("rmgm", "dgm", "moments")
-RELEASES = (*MECHANISMS, "rmgm_sparse")
+TWO_STAGES = "two_stages"
+RELEASES = (*MECHANISMS, "rmgm_sparse", TWO_STAGES)
+"""A release of each mechanism, one of rows that are mixed sparsely, and one of rmgm whose parties have first stages."""
 NAMES = ("clinic", "lab", "insurer")
 
 
@@ -155,8 +157,25 @@ class Charge:
     delta: float = 0.5
 
 
-def study(release: str, bounds: Bounds | None = None) -> Study:
-    """Of a mechanism and its projection. The lab's rows are whitened where that can be; the clinic's are clipped."""
+def study(name: str, bounds: Bounds | None = None) -> Study:
+    """Of a mechanism and its projection, or with two stages."""
+    return two_stage_study() if name == TWO_STAGES else one_stage_study(name, bounds)
+
+
+def two_stage_study() -> Study:
+    """One share that was asked for, one left to the mechanism, and a party without; the calibration of today."""
+    asked = one_stage_study("rmgm")
+    shares: dict[str, AskedShare] = {"clinic": 0.25, "lab": AUTO, "insurer": None}
+    parties = tuple(
+        StudyParty(name=p.name, dataset=p.dataset, attributes=p.attributes, first_stage_share=shares[p.name])
+        for p in asked.parties
+    )
+    changes = {"study": "Golden “two stages” study", "calibration": "analytic", "epsilon": 100.0}
+    return Study.model_validate({**dict(asked), **changes, "parties": parties})
+
+
+def one_stage_study(release: str, bounds: Bounds | None = None) -> Study:
+    """The lab's rows are whitened where that can be; the clinic's are clipped."""
     mechanism, _, projection = release.partition("_")
     whiten = mechanism != "moments"
     asked = {
@@ -350,15 +369,18 @@ def blocks_of(mechanism: str) -> Mapping[str, Block]:
     """Every party's block."""
     if mechanism == "moments":
         return exchanged().blocks
-    return {
-        name: privatise(
-            table(name),
-            request(mechanism, name),
-            charge=charge(mechanism, name),
-            draw=sampler(f"noise {mechanism} {name}"),
-        ).integers
-        for name in NAMES
-    }
+    return {name: private_block(mechanism, name).integers for name in NAMES}
+
+
+def private_block(name: str, party: str) -> PrivateBlock:
+    """What that party makes of its rows for a release without an exchange."""
+    draw = sampler(f"noise {name} {party}")
+    return privatise(table(party), request(name, party), charge=charge(name, party), draw=draw)
+
+
+def sums_of(name: str, party: str) -> Sums | None:
+    """Those of its first stage, if it has one."""
+    return None if signed_spec(name).document.interactive else private_block(name, party).sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +439,7 @@ def release(mechanism: str, drawn: Drawn) -> Made:
             content_sha256=content_digest(blocks[name]),
             ledger_head=GENESIS,
             transcript=seen,
+            sums=sums_of(mechanism, name),
         )
         statements[name] = seal(statement, kind="block", key=KEYS[name])
     matrix = assemble(spec.document, [blocks[name] for name in NAMES])

@@ -1,8 +1,10 @@
 """How a moments block splits its noise, and what one subject can move it (docs/proofs/moments.md, sections 4 and 5).
 
 The entries of a party's block get noise of variance sigma^2 / weight, sigma being the block's: weight 1 for cross
-blocks, 2 for linear terms (they enter every centred moment), one chosen here for the own block. Weights count in
-the sensitivity. All quantities are public and integers in steps of 4^-f, so every party computes the same.
+blocks, 2 for linear terms (they enter every centred moment), one chosen here for the own block. Where the spec gives
+cross blocks a weight, linear terms have 1: columns that a first stage centred need them for little but the intercept.
+Weights count in the sensitivity. All quantities are public and integers in steps of 4^-f, so every party computes the
+same.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from math import ceil, isqrt
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import PublicParty, PublicRelease, row_sensitivity
 
-_LINEAR = 2
+_LINEAR = 2  # where cross blocks have 1
 _OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
 
 
@@ -46,10 +48,18 @@ def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> NoiseScales:
 
     Off-diagonal entries of the own block stand for two equal ones: they need half the variance.
     """
-    own = own_weight(spec, party)
+    own, (linear, cross) = own_weight(spec, party), outer_weights(party)
     return NoiseScales(
-        linear=_share(sigma, _LINEAR), diagonal=_share(sigma, own), off_diagonal=_share(sigma, 2 * own), cross=sigma
+        linear=_share(sigma, linear),
+        diagonal=_share(sigma, own),
+        off_diagonal=_share(sigma, 2 * own),
+        cross=_share(sigma, cross),
     )
+
+
+def outer_weights(party: PublicParty) -> tuple[int, int]:
+    """Of a party's linear terms and of its cross blocks."""
+    return (_LINEAR, 1) if party.cross_weight is None else (1, party.cross_weight)
 
 
 def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
@@ -64,30 +74,31 @@ def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjace
 def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
     """What is public about that party's rows."""
     c = {p.name: row_sensitivity(spec, p, Adjacency.ZERO_OUT) for p in spec.parties}
-    own = c[party.name]
+    own, (linear, cross) = c[party.name], outer_weights(party)
     return Bounds(
         c=own,
         e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
-        k=_LINEAR * 4**spec.fraction_bits + sum(c.values()) - own,
+        k=linear * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
     )
 
 
 def own_weight(spec: PublicRelease, party: PublicParty) -> int:
-    """The weight of the own block that makes the expected squared error of all moments least.
+    """The weight of the own block, no less than that of cross blocks, with the least expected squared error in all.
 
     k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
     """
-    bounds = bounds_of(spec, party)
+    bounds, (linear, cross) = bounds_of(spec, party), outer_weights(party)
     d = len(party.columns)
     others = sum(len(p.columns) for p in spec.parties) - d
-    free = min(bounds.k // (2 * bounds.c), max(_OWN)) if bounds.c else 1
+    grid = [cross * weight for weight in _OWN]
+    free = min(bounds.k // (2 * bounds.c), max(grid)) if bounds.c else cross
 
     def error(own: int) -> Fraction:
-        # sigma^2 is proportional to Delta^2; E ||noise||_F^2 / sigma^2 = d(d+1) / 2w + 2d / 2 + 2d(p-d)
-        spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d, _LINEAR) + 2 * d * others
+        # sigma^2 is proportional to Delta^2; E ||noise||_F^2 / sigma^2 = d(d+1) / 2w + 2d / linear + 2d(p-d) / cross
+        spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d, linear) + Fraction(2 * d * others, cross)
         return _moved(bounds, own, spec.adjacency) * spread
 
-    return min(sorted({*_OWN, max(free, 1)}), key=error)
+    return min(sorted({*grid, max(free, cross)}), key=error)
 
 
 def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:

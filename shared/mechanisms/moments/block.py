@@ -7,6 +7,7 @@ intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,8 @@ _TRUST_BEFORE = (
     "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
     "them together, learn no more than the published noisy moments."
 )
+_SIGNAL_OF_EQUAL_WEIGHTS = 6
+_MOST_CROSS_WEIGHT = 4
 TAIL = 13
 """Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
 
@@ -78,6 +81,14 @@ class NoisyMoments(Mechanism):
     def trust_of(self, bounds: Bounds | None) -> str:
         """Nobody where they are proved."""
         return TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS
+
+    def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
+        """Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
+
+        Noise in sums costs a fit as much as it costs its intercept, noise in products a term for each slope: less once
+        it is so large that slopes are not believed in. Chosen by measuring (`benchmarks.stages`).
+        """
+        return min(int(n * sqrt(rho) / (_SIGNAL_OF_EQUAL_WEIGHTS * columns**1.5)), _MOST_CROSS_WEIGHT) or None
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """That there are more rows than are encrypted together, or too much to prove or to flood, besides.

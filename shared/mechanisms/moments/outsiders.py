@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import PublicRelease
-from commingle.shared.mechanisms.moments.allocation import Bounds, bounds_of, own_weight
+from commingle.shared.mechanisms.moments.allocation import Bounds, bounds_of, outer_weights, own_weight, scales
 
 _UNITS = 1 << 128
 _SWEEPS = 100
@@ -29,11 +29,12 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
         adjacency: how the person's rows change.
     """
     bounds = [bounds_of(spec, party) for party in spec.parties]
-    variances = [sigma * sigma for sigma in sigmas]
-    pairs = [[_up(1, one + other) for other in variances] for one in variances]
-    for j, (party, variance) in enumerate(zip(spec.parties, variances, strict=True)):
-        pairs[j][j] = 2 * _up(own_weight(spec, party), variance)
-    linear = [_up(2 * 4**spec.fraction_bits, variance) for variance in variances]
+    parties = list(zip(spec.parties, sigmas, strict=True))
+    crossed = [scales(spec, party, sigma).cross ** 2 for party, sigma in parties]
+    pairs = [[_up(1, one + other) for other in crossed] for one in crossed]
+    for j, (party, sigma) in enumerate(parties):
+        pairs[j][j] = 2 * _up(own_weight(spec, party), sigma**2)
+    linear = [_up(outer_weights(party)[0] * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
     c = [bound.c for bound in bounds]
     if adjacency is Adjacency.ZERO_OUT:
         moved = _product(c, pairs, c) // 2 + _dot(linear, c)
@@ -41,7 +42,7 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
         moved = _product(c, pairs, c) + 2 * _dot(linear, c) - _least(bounds, pairs, linear)
     # whole numbers are split between the two noises of an entry; products with rows of nothing do not change
     columns = [len(party.columns) if bound.c else 0 for party, bound in zip(spec.parties, bounds, strict=True)]
-    split = sum(_up(d * (sum(columns) - d), 4 * variance) for d, variance in zip(columns, variances, strict=True))
+    split = sum(_up(d * (sum(columns) - d), 4 * variance) for d, variance in zip(columns, crossed, strict=True))
     return Rho(-(-(moved + split) // (2 * _UNITS // RHO_UNITS)))
 
 

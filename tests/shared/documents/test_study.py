@@ -70,6 +70,26 @@ def test_bounds_of_a_moments_study_are_proved_unless_it_says_that_they_are_trust
     assert build(study(mechanism="moments", k=None, **asked)).bounds == agreed
 
 
+@pytest.mark.parametrize(
+    ("changes", "party", "weight"),
+    [
+        ({}, {}, 4),
+        ({"n": 50}, {}, 1),
+        ({"n": 20}, {}, None),
+        ({}, {"first_stage_share": None}, None),
+        ({"mechanism": "dgm"}, {}, None),
+    ],
+)
+def test_products_are_given_a_weight_where_there_is_a_first_stage_and_enough_to_learn(
+    changes: dict[str, Any], party: dict[str, Any], weight: int | None
+) -> None:
+    """With n sqrt(rho) / 6 of 316, 1.6 and 0.6."""
+    asked = {"mechanism": "moments", "k": None, "parties": [{**PARTY, **party}], **changes}
+    spec = build(study(**asked))
+    assert spec.parties[0].cross_weight == weight
+    assert (b"cross_weight" in encode(spec)) is (weight is not None)
+
+
 def test_study_without_an_exchange_says_nothing_of_bounds_and_may_not() -> None:
     assert build(study()).bounds is None
     for bounds in ("proved", "trusted"):

@@ -46,6 +46,12 @@ CONSORTIA: dict[str, tuple[PartySpec, ...]] = {
     "whitened": WHITENED,
     "whitened against many": (party_spec("clinic", *NUMBERS, row_norm=1.0, whitening=SKEW), party_spec("lab", *MANY)),
     "whitened alone": (party_spec("clinic", BLOOD, row_norm=1.0, whitening=UNEVEN),),
+    "heavier products": (
+        party_spec("clinic", *NUMBERS, row_norm=1.0, cross_weight=4),
+        party_spec("lab", BLOOD, cross_weight=1),
+        party_spec("registry", SEX),
+    ),
+    "heavier products alone": (party_spec("clinic", *NUMBERS, cross_weight=3),),
 }
 CASES = [(name, party.name) for name, parties in CONSORTIA.items() for party in parties if len(party.columns) <= 5]
 _HARD = (-1.0, -1 / 3, 0.0, 2**-14, 1 - 2**-14, 1.0)
@@ -173,10 +179,28 @@ def test_every_scale_is_the_least_that_its_weight_allows(sigma: int, case: tuple
     spec = spec_of(CONSORTIA[case[0]], n=50)
     party = spec.party(case[1])
     own, found = own_weight(spec, party), scales(spec, party, sigma)
-    for scale, weight in ((found.diagonal, own), (found.off_diagonal, 2 * own), (found.linear, 2), (found.cross, 1)):
+    linear, cross = (2, 1) if party.cross_weight is None else (1, party.cross_weight)
+    weights = ((found.diagonal, own), (found.off_diagonal, 2 * own), (found.linear, linear), (found.cross, cross))
+    for scale, weight in weights:
         assert weight * scale**2 >= sigma**2
         assert weight * (scale - 1) ** 2 < sigma**2
         assert 1 <= scale <= sigma
+
+
+def test_products_weigh_more_the_more_there_is_to_learn_of_slopes() -> None:
+    found = [MOMENTS.cross_weight(rho=0.04, n=n, columns=4) for n in (230, 250, 490, 970, 10**6)]
+    assert found == [None, 1, 2, 4, 4]  # n sqrt(rho) / (6 columns^1.5) is n / 240
+
+
+def test_heavier_products_have_less_noise_for_the_same_loss() -> None:
+    def cross(weight: int | None) -> int:
+        holders = {"clinic": NUMBERS, "lab": MANY}
+        spec = spec_of(
+            tuple(party_spec(name, *own, row_norm=1.0, cross_weight=weight) for name, own in holders.items()), n=50
+        )
+        return scales(spec, spec.parties[0], plan_block(spec, spec.parties[0]).sigma).cross
+
+    assert cross(4) < cross(2) < cross(1) < cross(None)
 
 
 def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:

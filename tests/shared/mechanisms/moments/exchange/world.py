@@ -60,6 +60,7 @@ def party_spec(
     row_norm: float | None = None,
     whitening: Whitening | None = None,
     first_stage_share: float | None = None,
+    cross_weight: int | None = None,
 ) -> PartySpec:
     key = KEYS[name].verifying_key.raw.hex()
     return PartySpec(
@@ -71,6 +72,7 @@ def party_spec(
         row_norm=row_norm,
         whitening=whitening,
         first_stage_share=first_stage_share,
+        cross_weight=cross_weight,
     )
 
 
