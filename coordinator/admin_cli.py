@@ -22,6 +22,7 @@ from commingle.coordinator.members import revoke as revoke_party
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.database import check_url
 from commingle.coordinator.trust_cli import home_option
+from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import Name, explain
 from commingle.shared.runtime import faults
@@ -32,6 +33,8 @@ from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
 from commingle.shared.runtime.settings import trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
+
+_FEWEST = 2
 
 
 def _name(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -68,6 +71,23 @@ def init(
     as_json: bool,
 ) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
+    key = _create(home, name, database_url, database_url_file, blob_directory)
+    emit(
+        {"home": str(home), "name": name, "fingerprint": key.fingerprint},
+        as_json=as_json,
+        text=lambda console: console.print(
+            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        ),
+    )
+
+
+def _create(
+    home: Path, name: str, database_url: str | None, database_url_file: Path | None, blob_directory: Path | None
+) -> SigningKey:
+    """A coordinator's home; its key. Raises SettingsError."""
     if database_url is not None and database_url_file is not None:
         raise click.UsageError("--database-url and --database-url-file exclude each other")
     if database_url is not None:
@@ -88,17 +108,62 @@ def init(
         raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
     at.secure(settings)
     write_durably(at.settings, text.encode() + b"\n")
-    key = SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
-    emit(
-        {"home": str(home), "name": name, "fingerprint": key.fingerprint},
-        as_json=as_json,
-        text=lambda console: console.print(
-            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
+    return SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
+
+
+def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names) or len(names) < _FEWEST:
+        raise click.BadParameter("name two members at least, each once")
+    return tuple(_name(_, __, name) for name in names)
+
+
+@click.command(
+    "new-consortium",
+    epilog=examples("new-consortium --home hub --url https://hub.example ward laboratory registration"),
+)
+@home_option
+@click.option("--name", default="coordinator", show_default=True, help="What people call it.")
+@click.option("--url", required=True, help="Where members will reach it.")
+@click.option("--database-url-file", type=click.Path(path_type=Path, dir_okay=False), help="As of init.")
+@click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
+@click.argument("members", nargs=-1, required=True, callback=_members)
+@json_option
+def new_consortium(
+    *,
+    home: Path,
+    name: str,
+    url: str,
+    database_url_file: Path | None,
+    expires_hours: float,
+    members: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Create a coordinator and an invitation for each of its MEMBERS."""
+    if not ADDRESS.fullmatch(url):
+        raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
+    key = _create(home, name, None, database_url_file, None)
+    lines = {}
+    with open_coordinator(home) as hub:
+        for member in members:
+            secret, _ = issue_invite(hub, party=member, lifetime=timedelta(hours=expires_hours))
+            names = (member, *(other for other in members if other != member))
+            lines[member] = str(Invitation(secret, names, url))
+
+    def text(console: Console) -> None:
+        console.print(
+            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}\n\n"
+            f"Run it: commingle coordinator serve --home {home}\n\n"
+            f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours:",
             highlight=False,
             markup=False,
             soft_wrap=True,
-        ),
-    )
+        )
+        for member, line in lines.items():
+            command = f"commingle party join --home ./{member} {line}"
+            console.print(f"\n{command}", highlight=False, markup=False, soft_wrap=True)
+
+    value = {"home": str(home), "name": name, "fingerprint": key.fingerprint, "invitations": lines}
+    emit(value, as_json=as_json, text=text)
 
 
 @click.command(epilog=examples("serve --home hub"))

@@ -6,6 +6,10 @@ from commingle.shared.runtime.cli import CONTEXT, LazyGroup
 
 _COMMANDS = {
     "init": ("commingle.coordinator.admin_cli", "Create a coordinator: settings and a signing key in HOME."),
+    "new-consortium": (
+        "commingle.coordinator.admin_cli",
+        "Create a coordinator and an invitation for each of its MEMBERS.",
+    ),
     "serve": ("commingle.coordinator.admin_cli", "Serve HTTP until told to stop."),
     "invite": (
         "commingle.coordinator.admin_cli",
@@ -13,6 +17,7 @@ _COMMANDS = {
     ),
     "propose": ("commingle.coordinator.release_cli", "Propose the release that STUDY, a JSON file, describes."),
     "releases": ("commingle.coordinator.release_cli", "List releases, the newest first."),
+    "console": ("commingle.coordinator.console.cli", "Follow members and rounds in a browser on this machine."),
     "revoke": (
         "commingle.coordinator.admin_cli",
         "End a membership: open releases that name the party end, nothing it signs is taken any more.",

@@ -11,12 +11,12 @@ from commingle.coordinator.errors import InviteError, NameTakenError, UnknownErr
 from commingle.coordinator.store.rows import Invite, KeyRow, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.errors import SignatureError
+from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.statements import Enrolment, RotationRequest, SignedDocument, open_rotation
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
 
-_PREFIX = "commingle-invite.v1"
 _NAME = re.compile("[a-z0-9_.-]{1,63}")
 _log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
         NameTakenError: the party is enrolled already.
     """
     now = coordinator.clock()
-    text = f"{_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
+    text = f"{INVITE_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
     with coordinator.store.write() as tx:
         if tx.members.get(party) is not None:
             raise NameTakenError(f"{party} is enrolled already", remedy="Invite under another name.")

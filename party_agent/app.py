@@ -46,6 +46,8 @@ from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, ScopeError, SettingsError, TooLargeError
+from commingle.shared.runtime.pages.reference import add_reference
+from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 from commingle.shared.text import printable
 
@@ -122,6 +124,9 @@ def create_app(api: LocalApi) -> FastAPI:
         responses=PROBLEM_RESPONSES,
     )
     install_problems(app, {**_STATUSES, UnauthorisedError: 401})
+    site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
+    site.add_files(app)
+    add_reference(app, site, app.openapi)
     app.include_router(_open_routes(api))
     app.include_router(_metrics_route(api), dependencies=[Depends(_guard(api))])
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])

@@ -10,6 +10,10 @@ _COMMANDS = {
         "commingle.party_agent.home_cli",
         "Join a consortium, one more if need be, and pin its coordinator's key.",
     ),
+    "join": (
+        "commingle.party_agent.join_cli",
+        "Join a new consortium: home, keys, data set, everybody's words, pins, linkage key.",
+    ),
     "leave": ("commingle.party_agent.home_cli", "Belong to a consortium no longer, with the agent stopped."),
     "pin": (
         "commingle.party_agent.home_cli",

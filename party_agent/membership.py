@@ -6,8 +6,6 @@ key, so an old one cannot be shown again. Whatever is interrupted is finished by
 their files until the coordinator has them.
 """
 
-import hashlib
-import re
 from pathlib import Path
 
 from commingle.party_agent.agent import Agent
@@ -19,14 +17,13 @@ from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, signed_identity
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.invitation import coordinator_of
 from commingle.shared.documents.keys import Fingerprint, SigningKey
 from commingle.shared.documents.statements import Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
+from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
-
-_INVITE = re.compile(r"commingle-invite\.v1\.([0-9a-f]{64})\.[A-Za-z0-9_-]{16,}")
 
 
 def enrol(
@@ -44,19 +41,18 @@ def enrol(
     is to be called here, if not what its coordinator calls itself.
 
     Raises:
-        SettingsError: not an invite, or plain http to another machine that was not allowed.
+        DocumentError: not an invite.
+        SettingsError: plain http to another machine that was not allowed.
         ConflictError: the coordinator's key is not the one the invite names, or another consortium has the name.
         RemoteError: the coordinator does not answer or refuses.
     """
-    match = _INVITE.fullmatch(invite.strip())
-    if match is None:
-        raise SettingsError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
+    named = coordinator_of(invite)
     identity = home.identity()
     with reaching(url), connect(url, ca_file=ca_file, allow_http=allow_http) as http:
         client = CoordinatorClient(http)
         shown = client.identity()
         coordinator = PinnedCoordinator(url=url, signing_key=shown.signing_key, ca_file=ca_file, allow_http=allow_http)
-        if hashlib.sha256(bytes.fromhex(shown.signing_key)).hexdigest() != match[1]:
+        if coordinator.key.fingerprint != named:
             raise ConflictError(
                 f"{url} has another key than the invite names",
                 remedy="Check the address; if it is right, somebody may be in between. Ask the operator.",

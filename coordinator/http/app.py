@@ -39,6 +39,8 @@ from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import BusyError, RequestSignatureError, ScopeError, TooCostlyError, TooLargeError
 from commingle.shared.runtime.middleware import CountRequests
+from commingle.shared.runtime.pages.reference import add_reference
+from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
@@ -94,6 +96,9 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     app.add_middleware(CountRequests, metrics=metrics)
     auth = Authenticator(coordinator)
     readers = [Depends(auth.reader)]
+    site = Site(None, name="Commingle coordinator", pages=(("/docs", "Interface"),))
+    site.add_files(app)
+    add_reference(app, site, app.openapi)
     app.include_router(members_router(coordinator, auth))
     app.include_router(releases_router(coordinator, auth, publisher), dependencies=readers)
     app.include_router(forecasts_router(coordinator, pool), dependencies=readers)

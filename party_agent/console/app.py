@@ -1,19 +1,16 @@
 """The console's pages and the two decisions, over HTTP on loopback.
 
 It has no way of its own to anything: every page and every decision is a request to the local API, with all its checks.
-What it adds is who may send them from a browser: one session, forms of its own, this address and no other.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from fastapi.responses import RedirectResponse, Response
 
 from commingle.party_agent.console.pages import (
     WIDTH,
@@ -24,26 +21,33 @@ from commingle.party_agent.console.pages import (
     may_reject,
     who_asks,
 )
-from commingle.party_agent.console.session import COOKIE, Session
 from commingle.party_agent.decision_cli import CHARGE_STATES
+from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
 from commingle.party_agent.proposals import DecisionNote
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.errors import CommingleError
-from commingle.shared.text import printable
+from commingle.shared.runtime.pages.local import LocalConsole
+from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.pages.site import Site, read_form
+from commingle.shared.runtime.settings import system_clock
 
-_FILES = Path(__file__).parent / "templates"
-_LARGEST_FORM = 64 << 10
-_STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
+_TEMPLATES = Path(__file__).parent / "templates"
+_PAGES = (
+    ("/", "Proposals"),
+    ("/ledger", "Ledger"),
+    ("/datasets", "Data sets"),
+    ("/members", "Members"),
+    ("/doctor", "Doctor"),
+)
+_NEW_DATASET = {
+    "name": "",
+    "path": "",
+    "subject_id": "",
+    "schema": '[{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"},\n'
+    ' {"kind": "binary", "name": "smoker", "levels": ["no", "yes"]}]',
+    "replace": "",
 }
 _DECISIONS = {"approve": "approval", "reject": "rejection"}
 
@@ -56,42 +60,14 @@ class Ask(Protocol):
 
 def create_console(home: Home, session: Session, ask: Ask, *, address: str) -> FastAPI:
     """The console at `address`, as host:port."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    pages = _Pages(home, session, ask)
-
-    @app.middleware("http")
-    async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        known = _is_open(request.url.path) or session.knows(request.cookies.get(COOKIE))
-        answer = await go_on(request) if known and _is_for(request, address) else pages.refused()
-        answer.headers.update(_HEADERS)
-        return answer
-
-    app.include_router(_open_routes(session, pages))
+    shown = {"in_words": in_words, "charge_states": CHARGE_STATES, "width": WIDTH}
+    site = Site(_TEMPLATES, name="Commingle", pages=_PAGES, shown=shown)
+    console = LocalConsole(site, session, address=address, command="commingle party console")
+    pages = _Pages(home, session, ask, site, console)
+    app = console.application()
     app.include_router(_page_routes(pages))
-    app.include_router(_form_routes(session, pages))
+    app.include_router(_form_routes(session, pages, console))
     return app
-
-
-def _open_routes(session: Session, pages: "_Pages") -> APIRouter:
-    """What needs no session: the way in, and what pages look like."""
-    router = APIRouter()
-
-    @router.get("/enter/{link}")
-    def enter(link: str) -> Response:
-        cookie = session.enter(link)
-        if cookie is None:
-            return pages.refused()
-        answer = RedirectResponse("/", status_code=303)
-        answer.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
-        return answer
-
-    @router.get("/static/{name}")
-    def static(name: str) -> Response:
-        if name not in _STATIC:
-            return pages.refused()
-        return Response((_FILES / name).read_bytes(), media_type=_STATIC[name])
-
-    return router
 
 
 def _page_routes(pages: "_Pages") -> APIRouter:
@@ -113,26 +89,34 @@ def _page_routes(pages: "_Pages") -> APIRouter:
     def members() -> Response:
         return pages.show("members.html", pages.members)
 
+    @router.get("/datasets")
+    def datasets() -> Response:
+        return pages.show("datasets.html", lambda: pages.datasets(_NEW_DATASET))
+
+    @router.get("/doctor")
+    def doctor() -> Response:
+        return pages.show("doctor.html", pages.doctor)
+
     return router
 
 
-def _form_routes(session: Session, pages: "_Pages") -> APIRouter:
+def _form_routes(session: Session, pages: "_Pages", console: LocalConsole) -> APIRouter:
     """What changes something: by a form that a page of this session has shown."""
     router = APIRouter()
 
     @router.post("/proposals/{release}")
     async def decide(request: Request, release: str) -> Response:
-        form = await _form(request)
+        form = await read_form(request)
         if not session.confirms(form.get("csrf", "")):
-            return pages.refused()
+            return console.refused()
         return await run_in_threadpool(pages.decide, release, form)
 
-    @router.post("/leave")
-    async def leave(request: Request) -> Response:
-        form = await _form(request)
-        if session.confirms(form.get("csrf", "")):
-            session.leave()
-        return pages.refused()
+    @router.post("/datasets")
+    async def register(request: Request) -> Response:
+        form = await read_form(request)
+        if not session.confirms(form.get("csrf", "")):
+            return console.refused()
+        return await run_in_threadpool(pages.register, form)
 
     return router
 
@@ -140,30 +124,17 @@ def _form_routes(session: Session, pages: "_Pages") -> APIRouter:
 class _Pages:
     """What each page shows, asked anew every time."""
 
-    def __init__(self, home: Home, session: Session, ask: Ask) -> None:
-        self._home, self._session, self._ask = home, session, ask
-        self._templates = Environment(
-            loader=FileSystemLoader(_FILES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=_as_text,
-        )
-        self._templates.globals |= {"in_words": in_words, "charge_states": CHARGE_STATES, "width": WIDTH}
+    def __init__(self, home: Home, session: Session, ask: Ask, site: Site, console: LocalConsole) -> None:
+        self._home, self._session, self._ask, self._site, self._console = home, session, ask, site, console
 
     def show(self, page: str, context: Callable[[], Mapping[str, Any]], *, error: str = "") -> Response:
         """A page; where the agent cannot be asked, what it says to that."""
         try:
             told = context()
         except CommingleError as fault:
-            return self._render("refused.html", 502, {"said": fault.diagnostics(), "inside": True})
-        return self._render(page, 409 if error else 200, {**told, "error": error})
-
-    def refused(self) -> Response:
-        """For whoever has no session, and for what no page of ours sends."""
-        said = "This page needs the link that `commingle party console` prints. It works once: run the command again."
-        return self._render("refused.html", 403, {"said": said, "inside": False})
+            return self._console.unanswered(fault.diagnostics())
+        shown = {"csrf": self._session.csrf, **told, "error": error}
+        return self._site.page(page, shown, status=409 if error else 200)
 
     def proposals(self) -> Mapping[str, Any]:
         """What waits, and what is past."""
@@ -197,13 +168,38 @@ class _Pages:
         pins = {one["name"]: self._home.consortium(one["name"]).pins() for one in status["consortia"]}
         return {"status": status, "pins": pins}
 
+    def datasets(self, given: Mapping[str, str]) -> Mapping[str, Any]:
+        """What is registered, and a form with what was typed last."""
+        return {"items": self._ask("GET", "/v1/datasets")["items"], "given": given}
+
+    def doctor(self) -> Mapping[str, Any]:
+        """What `commingle party doctor` says."""
+        return {"checks": tuple(examine_home(self._home, now=system_clock()))}
+
+    def register(self, form: Mapping[str, str]) -> Response:
+        """Have the agent read and remember a table, and go back; or say there why it does not."""
+        given = {name: form.get(name, "") for name in _NEW_DATASET}
+        try:
+            attributes = parse_attributes(given["schema"].encode())
+            body = {
+                "name": given["name"].strip(),
+                "source": {"kind": "file", "path": given["path"].strip()},
+                "subject_id": given["subject_id"].strip(),
+                "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
+            }
+            replace = "true" if given["replace"] == "yes" else "false"
+            self._ask("POST", f"/v1/datasets?replace={replace}", body=json.dumps(body).encode())
+        except CommingleError as fault:
+            return self.show("datasets.html", lambda: self.datasets(given), error=fault.diagnostics())
+        return RedirectResponse("/datasets", status_code=303)
+
     def decide(self, release: str, form: Mapping[str, str]) -> Response:
         """Send a decision to the agent, and go back to its page; or say there why it was not sent, or not taken."""
         decision = _DECISIONS.get(form.get("decision", ""))
         name, why = form.get("by", "").strip(), form.get("why", "").strip()
         error = ""
         if decision is None:
-            return self.refused()
+            return self._console.refused()
         if not name:
             error = "Say who decides: the name is kept in this party's ledger."
         elif decision == "rejection" and not why:
@@ -222,40 +218,7 @@ class _Pages:
                 error = fault.diagnostics()
         return self.show("proposal.html", lambda: self.proposal(release), error=error)
 
-    def _render(self, page: str, status: int, context: Mapping[str, Any]) -> Response:
-        shown = {"csrf": self._session.csrf, **context}
-        return HTMLResponse(self._templates.get_template(page).render(shown), status_code=status)
-
-
-def _as_text(value: object) -> object:
-    """Texts from elsewhere as they may be shown; what a template has made itself stays."""
-    return printable(value, keep_lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _is_for(request: Request, address: str) -> bool:
-    """Whether a request is for this address (no other name was made to lead here), and a form is from it."""
-    given = request.headers.get("host") == address
-    return given and (request.method in {"GET", "HEAD"} or request.headers.get("origin") == f"http://{address}")
-
-
-def _is_open(path: str) -> bool:
-    return path.startswith(("/enter/", "/static/"))
-
 
 def _id(release: str) -> str:
     """An id is letters and digits: nothing in it leads to another path."""
     return release if release.isalnum() and release.isascii() else "none"
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """The first value of every field; none where it is no form of ours."""
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > _LARGEST_FORM:
-            return {}
-    try:
-        fields = parse_qs(received.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=10)
-    except ValueError:
-        return {}
-    return {name: values[0] for name, values in fields.items()}

@@ -22,7 +22,7 @@ from commingle.shared.text import printable
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
 
-_COVERED = {
+COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
     "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere.",
     "release": "Intervals are for the noisy release itself, not for the private table.",
@@ -128,7 +128,7 @@ class Fit(Result):
                 ResultColumn(f"{level} low", low),
                 ResultColumn(f"{level} high", high),
             ),
-            notes=(_COVERED[self.interval_for], *self.imputed),
+            notes=(COVERED[self.interval_for], *self.imputed),
             warnings=self.warnings,
         )
 
@@ -146,7 +146,7 @@ class Fit(Result):
         rule = "=" * _TEXT_WIDTH
         lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
         lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
-        lines += [rule, *_text_rows(self), rule, _COVERED[self.interval_for]]
+        lines += [rule, *_text_rows(self), rule, COVERED[self.interval_for]]
         lines += [line for sentence in self.imputed for line in textwrap.wrap(sentence, _TEXT_WIDTH)]
         if self.warnings:
             lines += ["", "Warnings:"]

@@ -1,7 +1,7 @@
 """The learner's HTTP API: fits of published releases, for people and programs without Python."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -13,7 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commingle.services.errors import UnknownCursorError, UnknownReleaseError, UnpublishedError
-from commingle.services.learner.computing import COMPUTATIONS, MAX_BODY_BYTES, Asked, Computation, start_worker
+from commingle.services.learner.computing import (
+    COMPUTATIONS,
+    MAX_BODY_BYTES,
+    Answer,
+    Asked,
+    Computation,
+    fit,
+    start_worker,
+)
+from commingle.services.learner.pages import add_pages
 from commingle.services.learner.requests import RequestBody
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
@@ -33,7 +42,7 @@ from commingle.shared.runtime.errors import (
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem, status_of
 
 _STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
@@ -110,6 +119,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
         version=__version__,
         description="Fits linear models on published, verified, differentially private releases.",
         responses=PROBLEM_RESPONSES,
+        docs_url=None,  # those pages run other people's scripts, from another server
         redoc_url=None,
         lifespan=lifespan,
     )
@@ -120,8 +130,17 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
     app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, source)
-    _add_computations(app, _Computer(source, pool, metrics))
+    computer = _Computer(source, pool, metrics)
+    _add_computations(app, computer)
     _add_operations(app, source, metrics)
+    add_pages(
+        app,
+        source,
+        computer.fit,
+        coordinator=source.coordinator,
+        document=app.openapi,
+        status_of=lambda error: status_of(error, _STATUSES),
+    )
     return app
 
 
@@ -155,14 +174,22 @@ class _Computer:
 
     async def answer(self, asked: Computation, request: Request, release: str | None = None) -> Response:
         """One request. Raises what the computation raises, BusyError, TooLargeError."""
-        client = client_of(request)
-        with self._pool.place(client):
+        with self._pool.place(client_of(request)):
             body = await _read(request, asked.most_bytes)
-            about = () if release is None else (await run_in_threadpool(self._about, release),)
-            answer = await while_connected(request, self._pool.run(client, asked.work, *about, body))
+            answer = await self._run(asked.work, request, body, release)
+        return Response(answer.content, media_type="application/json")
+
+    async def fit(self, request: Request, release: str, body: bytes) -> Answer:
+        """A fit for a page. Raises the same."""
+        with self._pool.place(client_of(request)):
+            return await self._run(fit, request, body, release)
+
+    async def _run(self, work: Callable[..., Answer], request: Request, body: bytes, release: str | None) -> Answer:
+        about = () if release is None else (await run_in_threadpool(self._about, release),)
+        answer: Answer = await while_connected(request, self._pool.run(client_of(request), work, *about, body))
         if answer.estimator is not None:
             self._metrics.fits.labels(answer.estimator).inc()
-        return Response(answer.content, media_type="application/json")
+        return answer
 
     def _about(self, release: str) -> Asked:
         held = self._source.fetch(release)

@@ -49,6 +49,11 @@ class ReleaseSource:
         self._slots = BoundedSemaphore(waiting)
         self.memory = ReleaseMemory(client.fetch, capacity=capacity)
 
+    @property
+    def coordinator(self) -> str:
+        """Where releases come from."""
+        return self._client.base_url
+
     def fetch(self, release_id: str) -> LoadedRelease:
         """A verified release.
 

@@ -60,6 +60,11 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
     return AsciiJson(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
 
 
+def status_of(error: CommingleError, statuses: Mapping[type[CommingleError], int]) -> int:
+    """That of the most derived class in the table, 500 where none is."""
+    return next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
+
+
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:
     """Answer every error with a problem document and everything in ASCII, and name every request.
 
@@ -67,12 +72,12 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
 
     Args:
         app: the application.
-        statuses: status of each error class; the most derived class in the table counts, 500 where none does.
+        statuses: status of each error class, see `status_of`.
     """
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, CommingleError)  # noqa: S101 - registered for this class only
-        status = next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
+        status = status_of(error, statuses)
         headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
         if isinstance(error, BusyError):
             headers["Retry-After"] = _RETRY_SECONDS

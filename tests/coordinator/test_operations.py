@@ -8,6 +8,11 @@ def test_health_and_readiness_of_a_working_coordinator(hub: Hub) -> None:
     assert hub.http.get("/readyz").json() == {"status": "ready"}
 
 
+def test_interface_is_explained_on_a_page(hub: Hub) -> None:
+    page = hub.http.get("/docs")
+    assert (page.status_code, "PUT /v1/releases/{release}/blocks/{party}" in page.text) == (200, True)
+
+
 def test_database_that_does_not_work_is_503_everywhere_but_healthz(hub: Hub) -> None:
     with hub.store._database.writing() as connection:
         connection.exec_driver_sql("DROP TABLE events")

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ import pytest
 from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.console.app import create_console
 from commingle.party_agent.console.pages import WIDTH, budget_of, in_words
-from commingle.party_agent.console.session import COOKIE, Session
 from commingle.party_agent.policy import Policy
 from commingle.shared.documents.purpose import Attachment
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.pages.session import COOKIE, Session
 from commingle.shared.runtime.remote import check, json_of
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
+from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
 
 ADDRESS = "127.0.0.1:8901"
@@ -31,21 +31,6 @@ SAID: dict[str, Any] = {
     "target": "charges",
     "attachments": (Attachment(name="protocol.pdf", sha256="ab" * 32),),
 }
-
-
-class Tags(HTMLParser):
-    """What a page loads and where its forms go."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.names: set[str] = set()
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "action"}]
-        assert not [name for name, _ in attrs if name.startswith("on") or name == "style"]  # the policy forbids both
 
 
 @pytest.fixture
@@ -123,7 +108,9 @@ def test_session_ends_by_itself() -> None:
     assert not Session().knows("")
 
 
-@pytest.mark.parametrize("path", ["/", "/ledger", "/members", "/proposals/" + "a" * 64, "/nowhere"])
+@pytest.mark.parametrize(
+    "path", ["/", "/ledger", "/members", "/datasets", "/doctor", "/proposals/" + "a" * 64, "/nowhere"]
+)
 def test_nothing_is_shown_without_the_session(
     browser: httpx.Client, consortium: Consortium, local: LocalApi, path: str
 ) -> None:
@@ -161,7 +148,7 @@ def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
     inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
-    for path in ("/", "/ledger", "/members", f"/proposals/{release}", "/proposals/none", "/enter/x"):
+    for path in ("/", "/ledger", "/members", "/datasets", "/doctor", f"/proposals/{release}", "/proposals/none", "/x"):
         answer = inside.get(path)
         policy = answer.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; ")
@@ -172,9 +159,9 @@ def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
         tags = Tags(answer.text)
         assert all(address.startswith(("/", "#")) for address in tags.addresses)
         assert session.csrf in answer.text or "<form" not in answer.text
-    for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript")):
+    for name, kind in (("pages.css", "text/css"), ("pages.js", "text/javascript")):
         assert inside.get(f"/static/{name}").headers["content-type"].startswith(kind)
-    assert inside.get("/static/base.html").status_code == 403
+    assert inside.get("/static/base.html").status_code == 404
     assert inside.get("/static/..%2f..%2fapp.py").status_code in {403, 404}
 
 
@@ -291,6 +278,12 @@ def test_agent_that_cannot_be_asked_is_said_to_be_that(session: Session, local: 
         assert (browser.get("/").status_code, "could not be asked" in browser.get("/").text) == (502, True)
 
 
+def test_interface_of_the_agent_is_explained_on_a_page_to_whoever_reaches_it(local: LocalApi) -> None:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+        page = api.get("/docs")
+    assert (page.status_code, "PUT /v1/proposals/{release}/approval" in page.text) == (200, True)
+
+
 def test_members_and_ledger_show_keys_and_charges(
     inside: httpx.Client, consortium: Consortium, local: LocalApi
 ) -> None:
@@ -303,6 +296,38 @@ def test_members_and_ledger_show_keys_and_charges(
     page = inside.get("/ledger").text
     assert "reserved" in page
     assert "Length &amp; stay" in page
+
+
+def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_typed(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text("patient,age\np1,30\np2,190\n")
+    schema = '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'
+    given = {"name": "second", "path": str(table), "subject_id": "patient", "schema": schema, "csrf": session.csrf}
+    refused = [
+        inside.post("/datasets", data=given | {"csrf": "x"}),
+        inside.post("/datasets", data=given | {"schema": "[<b>"}),
+        inside.post("/datasets", data=given | {"subject_id": "nobody"}),
+    ]
+    assert [answer.status_code for answer in refused] == [403, 409, 409]
+    assert "&lt;b&gt;</textarea>" in refused[1].text
+    assert [one.name for one in local.agents.datasets.all()] == ["main"]
+    assert inside.post("/datasets", data=given).status_code == 303
+    page = inside.get("/datasets").text
+    assert "2 people" in page
+    assert '<th scope="row">age</th><td>a number from 0 to 120; what lies beyond is cut to that</td>' in page
+    assert 'class="number">1</td>' in page  # what is clipped is told to the operator
+    assert inside.post("/datasets", data=given).status_code == 409
+    assert inside.post("/datasets", data=given | {"replace": "yes"}).status_code == 303
+
+
+def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Consortium) -> None:
+    assert "✓ ledger" in inside.get("/doctor").text
+    consortium.homes["clinic"].root.chmod(0o755)
+    page = inside.get("/doctor").text
+    assert "Something is to be mended" in page
+    assert "✗" in page
 
 
 def _ledger(spent: float) -> dict[str, Any]:

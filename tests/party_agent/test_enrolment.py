@@ -9,6 +9,7 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.membership import enrol
 from commingle.party_agent.policy import Policy
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.settings import system_clock
@@ -61,7 +62,7 @@ def test_party_introduces_itself_and_pins_the_coordinator(home: Home, coordinato
      f"commingle-invite.v1.{'0' * 64}.short", f"commingle-invite.v1.{'0' * 64}.{GOOD} and more"],
 )  # fmt: skip
 def test_what_is_no_invite_is_refused_before_anything_is_sent(home: Home, invite: str) -> None:
-    with pytest.raises(SettingsError, match="not an invite"):
+    with pytest.raises(DocumentError, match="not an invite"):
         enrol(home, url="http://127.0.0.1:1", invite=invite)
 
 

@@ -1,0 +1,113 @@
+"""Members, rounds and their progress, as they go on, over HTTP on loopback: read from the database each time."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.http.views import (
+    decode_cursor,
+    encode_cursor,
+    party_record,
+    release_details,
+    release_summary,
+)
+from commingle.coordinator.http.views import release_event as as_event
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.pages.local import LocalConsole
+from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.pages.site import Site
+from commingle.shared.wire import ReleaseDetails
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PAGES = (("/", "Rounds"), ("/members", "Members"))
+_PAGE, _MOST_EVENTS = 50, 500
+_LOOK_MILLISECONDS = 2000
+
+
+def create_console(coordinator: Coordinator, session: Session, *, address: str) -> FastAPI:
+    """The console at `address`, as host:port."""
+    site = Site(_TEMPLATES, name=coordinator.name, pages=_PAGES, shown={"look": _LOOK_MILLISECONDS})
+    console = LocalConsole(site, session, address=address, command="commingle coordinator console")
+    pages = _Pages(coordinator)
+    app = console.application()
+
+    def show(page: str, context: Callable[[], Mapping[str, Any]]) -> Response:
+        try:
+            return site.page(page, {"csrf": session.csrf, **context()})
+        except CommingleError as error:
+            return console.unanswered(error.diagnostics())
+
+    @app.get("/")
+    def rounds(request: Request) -> Response:
+        return show("rounds.html", lambda: pages.rounds(request.query_params.get("cursor")))
+
+    @app.get("/rounds/{release}")
+    def one_round(release: str) -> Response:
+        return show("round.html", lambda: pages.round(release))
+
+    @app.get("/members")
+    def members(request: Request) -> Response:
+        return show("members.html", lambda: pages.members(request.query_params.get("cursor")))
+
+    return app
+
+
+class _Pages:
+    """What each page shows."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def rounds(self, cursor: str | None) -> Mapping[str, Any]:
+        """Releases, the newest first. Raises CursorError."""
+        with self._coordinator.store.read() as tx:
+            found = tx.releases.page(state=None, over=None, party=None, before=decode_cursor(cursor), limit=_PAGE)
+            counts = tx.releases.counts()
+        items = [release_summary(summary) for summary in found.items]
+        return {"items": items, "counts": counts, "next": encode_cursor(found.next)}
+
+    def round(self, release: str) -> Mapping[str, Any]:
+        """One release, how far each party is, and its history. Raises UnknownError."""
+        with self._coordinator.store.read() as tx:
+            it = release_details(require_release(tx, release))
+            events = tx.events.after(0, limit=_MOST_EVENTS, release=release)
+        spec = None if it.spec is None else decode(ReleaseSpec, it.spec.payload_bytes)
+        return {
+            "it": it,
+            "stated": () if spec is None else spec.stated_sentences,
+            "waits": waits_for(it),
+            "events": [as_event(event) for event in reversed(events)],
+        }
+
+    def members(self, cursor: str | None) -> Mapping[str, Any]:
+        """Members and their keys. Raises CursorError."""
+        with self._coordinator.store.read() as tx:
+            found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
+        fingerprint = self._coordinator.key.fingerprint
+        items = [party_record(row) for row in found.items]
+        return {"items": items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
+
+
+def waits_for(it: ReleaseDetails) -> str:
+    """What has to happen next, in a sentence; empty where nothing has."""
+    if it.state.final:
+        return ""
+    if it.state is State.PROPOSED:
+        return "It waits for the approval of " + _listed(p.name for p in it.parties if not p.approved)
+    if it.exchange is not None:
+        for what, sent in (("columns", it.exchange.columns), ("replies", it.exchange.replies)):
+            if lacking := [party.name for party in it.parties if party.name not in sent]:
+                return f"It waits for the {what} of {_listed(lacking)}"
+    if lacking := [party.name for party in it.parties if not party.uploaded]:
+        return f"It waits for the block of {_listed(lacking)}"
+    return "Everything is in: it is being published."
+
+
+def _listed(names: Any) -> str:  # noqa: ANN401 - any iterable of names
+    return ", ".join(names) + "."

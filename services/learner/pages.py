@@ -1,0 +1,196 @@
+"""The learner's pages: what a release holds, a fit by choosing label and features, and the lines that do the same.
+
+A fit is a GET, because it changes nothing: its address can be kept, sent to somebody and opened again.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from commingle.services.fit import ESTIMATORS
+from commingle.services.fit.result import COVERED
+from commingle.services.learner.computing import Answer
+from commingle.services.learner.memory import LoadedRelease
+from commingle.services.learner.picture import WIDTH, picture_of
+from commingle.services.learner.source import ReleaseSource
+from commingle.services.learner.views import ReleaseDetail
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.pages.reference import Document, add_reference
+from commingle.shared.runtime.pages.site import HEADERS, Site
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PAGE = 100
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Compute = Callable[[Request, str, bytes], Awaitable[Answer]]
+"""A fit of a release, from the bytes of a body as the interface takes it."""
+
+
+def add_pages(
+    app: Starlette,
+    source: ReleaseSource,
+    compute: Compute,
+    *,
+    coordinator: str,
+    document: Callable[[], Document],
+    status_of: Callable[[CommingleError], int],
+) -> None:
+    """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
+    shown = {"in_words": _in_words, "width": WIDTH, "estimators": ESTIMATORS}
+    site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=shown)
+    pages = _Pages(site, source, compute, coordinator, status_of)
+    site.add_files(app)
+    add_reference(app, site, document)
+    app.router.routes += [
+        Route(path, endpoint, methods=["GET"], include_in_schema=False)
+        for path, endpoint in (
+            ("/", pages.releases),
+            ("/releases/{release}", pages.release),
+            ("/releases/{release}/fit.{form}", pages.download),
+        )
+    ]
+
+
+class _Pages:
+    def __init__(
+        self,
+        site: Site,
+        source: ReleaseSource,
+        compute: Compute,
+        coordinator: str,
+        status_of: Callable[[CommingleError], int],
+    ) -> None:
+        self._site, self._source, self._compute = site, source, compute
+        self._coordinator, self._status_of = coordinator, status_of
+
+    def releases(self, request: Request) -> Response:
+        """What can be fitted."""
+        try:
+            page = self._source.page(cursor=request.query_params.get("cursor"), limit=_PAGE)
+        except CommingleError as error:
+            return self._refused(error)
+        return self._site.page("releases.html", {"page": page})
+
+    async def release(self, request: Request) -> Response:
+        """What one release holds; with a label in its address, the fit of it."""
+        try:
+            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
+        except CommingleError as error:
+            return self._refused(error)
+        asked, fit, said, status = request.query_params, None, "", 200
+        body = _body(asked, held)
+        if "target" in asked:
+            try:
+                fit = await self._fit(request, held, body)
+            except CommingleError as error:
+                said, status = error.diagnostics(), self._status_of(error)
+        return self._site.page("release.html", {**self._shown(held, body, fit), "error": said}, status=status)
+
+    async def download(self, request: Request) -> Response:
+        """A fit as a file: `csv` or `json`."""
+        make = {"csv": _csv, "json": _json}.get(request.path_params["form"])
+        if make is None:
+            return self._site.refused("Nothing to see here", "There is no such file.", status=404, back=True)
+        try:
+            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
+            fit = await self._fit(request, held, _body(request.query_params, held))
+        except CommingleError as error:
+            return self._refused(error)
+        form, name = request.path_params["form"], held.published.release[:16]
+        disposition = {"Content-Disposition": f'attachment; filename="fit-{name}.{form}"'}
+        kind = {"csv": "text/csv; charset=utf-8", "json": "application/json"}[form]
+        return Response(make(fit), media_type=kind, headers={**HEADERS, **disposition})
+
+    async def _fit(self, request: Request, held: LoadedRelease, body: Mapping[str, Any]) -> dict[str, Any]:
+        data = json.dumps(body).encode()
+        answer = await self._compute(request, held.published.release, data)
+        fit: dict[str, Any] = json.loads(answer.content)
+        return fit
+
+    def _refused(self, error: CommingleError) -> Response:
+        status = self._status_of(error)
+        return self._site.refused("This cannot be shown", error.diagnostics(), status=status, back=True)
+
+    def _shown(self, held: LoadedRelease, body: Mapping[str, Any], fit: dict[str, Any] | None) -> Mapping[str, Any]:
+        detail = ReleaseDetail.of(held)
+        query = [("target", body["target"]), *(("feature", name) for name in body["features"])]
+        query += [(name, str(body[name])) for name in ("estimator", "interval_for") if body.get(name)]
+        return {
+            "it": detail,
+            "stated": held.published.spec.stated_sentences,
+            "weakest": min((c.signal_to_noise for c in detail.columns if c.signal_to_noise is not None), default=None),
+            "labels": [a.name for a in detail.attributes if a.kind != "categorical"],
+            "asked": body,
+            "fit": fit,
+            "covered": COVERED[fit["interval_for"]] if fit else "",
+            "picture": picture_of(fit, detail.attributes) if fit else None,
+            "query": urlencode(query),
+            "python": _python(self._coordinator, held, body),
+            "coordinator": self._coordinator,
+        }
+
+
+def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
+    """What the form asks, as the interface takes it: the label is no feature of itself."""
+    attributes, stated = held.published.spec.attributes, held.published.spec.stated
+    names = [attribute.name for attribute in attributes]
+    labels = [attribute.name for attribute in attributes if attribute.kind != "categorical"]
+    target = asked.get("target") or stated.get("target") or (labels or names)[-1]
+    usual = stated.get("features") or names
+    chosen = asked.getlist("feature") if "target" in asked else usual
+    return {
+        "target": target,
+        "features": [name for name in chosen if name != target],
+        "estimator": asked.get("estimator") or None,
+        "interval_for": asked.get("interval_for") or "table",
+    }
+
+
+def _in_words(attribute: Attribute) -> str:
+    if attribute.kind == "numeric":
+        unit = f" {attribute.unit}" if attribute.unit else ""
+        return f"a number from {attribute.lower:g} to {attribute.upper:g}{unit}"
+    *first, last = attribute.levels
+    return f"{', '.join(first)} or {last}"
+
+
+def _python(coordinator: str, held: LoadedRelease, body: Mapping[str, Any]) -> str:
+    """Lines that fetch, verify and fit the same."""
+    options = "".join(
+        f", {name}={body[name]!r}" for name in ("estimator", "interval_for") if body[name] not in {None, "table"}
+    )
+    key = held.published.coordinator
+    return (
+        "from commingle import ReleaseClient\n\n"
+        f'with ReleaseClient("{coordinator}", trusted_coordinator="{key}") as client:\n'
+        f'    release = client.fetch("{held.published.release}")\n'
+        f"fit = release.fit({body['target']!r}, {body['features']!r}{options})\n"
+        "print(fit.summary())\n"
+    )
+
+
+def _json(fit: Mapping[str, Any]) -> bytes:
+    return json.dumps(fit, indent=2).encode() + b"\n"
+
+
+def _csv(fit: Mapping[str, Any]) -> bytes:
+    """One line a term. A name that a spreadsheet would take for a formula is marked as text."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["term", "coefficient", "standard_error", "p_value", "low", "high"])
+    columns = (fit[name] for name in ("terms", "coefficients", "standard_errors", "p_values", "intervals"))
+    for term, coefficient, error, p_value, (low, high) in zip(*columns, strict=True):
+        writer.writerow([f"'{term}" if term.startswith(_FORMULA) else term, coefficient, error, p_value, low, high])
+    return text.getvalue().encode()

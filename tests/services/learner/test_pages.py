@@ -1,0 +1,159 @@
+"""The learner's pages in a browser's place: what they show, and that a fit is the one the interface gives."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+import commingle
+from commingle import ReleaseClient
+from commingle.services.learner.picture import picture_of
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from tests.services.learner.test_app import ID, TARGET, learner
+from tests.world.pages import Tags
+from tests.world.released import ServingCoordinator, problem, published, refused
+
+FIT = {"target": TARGET, "feature": ["age", "bmi", "smoker"]}
+
+
+@pytest.fixture
+def http() -> Iterator[httpx.Client]:
+    with learner(ServingCoordinator.serving(published())) as client:
+        yield client
+
+
+def test_first_page_leads_to_every_release(http: httpx.Client) -> None:
+    page = http.get("/").text
+    assert f'href="/releases/{ID}"' in page
+    assert "clinic, insurer" in page
+
+
+def test_every_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(http: httpx.Client) -> None:
+    for path in ("/", f"/releases/{ID}", f"/releases/{ID}?target=age", "/docs", "/releases/none", "/?cursor=x"):
+        answer = http.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; ")
+        assert "unsafe" not in policy
+        assert answer.headers["content-type"].startswith("text/html")
+        loaded = Tags(answer.text).loaded
+        assert loaded
+        assert all(http.get(address).status_code == 200 for address in loaded)
+
+
+def test_release_shows_what_it_holds_and_offers_its_labels(http: httpx.Client) -> None:
+    page = unescape(http.get(f"/releases/{ID}").text)
+    for expected in ("2,000 people", "a number from 20 to 80 years", "no or yes", "epsilon", "trusted_coordinator"):
+        assert expected in page
+    assert f"<option selected>{TARGET}</option>" in page
+    assert "Linear model of" not in page
+
+
+def test_fit_on_a_page_is_the_interfaces(http: httpx.Client) -> None:
+    body = {"target": TARGET, "features": FIT["feature"]}
+    fit = http.post(f"/v1/releases/{ID}/fits", json=body).json()
+    page = http.get(f"/releases/{ID}", params=FIT).text
+    shown = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="number">([^<]+)</td>', page)
+    expected = [
+        (term, f"{b:.4g}".replace("-", "\u2212")) for term, b in zip(fit["terms"], fit["coefficients"], strict=True)
+    ]
+    assert shown == expected
+    assert page.count('class="effect"') == len(fit["terms"]) - 1
+    rows = list(csv.DictReader(io.StringIO(http.get(f"/releases/{ID}/fit.csv", params=FIT).text)))
+    assert [float(row["coefficient"]) for row in rows] == pytest.approx(fit["coefficients"])
+    assert http.get(f"/releases/{ID}/fit.json", params=FIT).json() == fit
+
+
+def test_links_of_a_fit_ask_for_that_fit(http: httpx.Client) -> None:
+    page = http.get(f"/releases/{ID}", params=FIT | {"interval_for": "population"})
+    [link] = [address for address in Tags(page.text).addresses if "fit.json" in address]
+    assert http.get(unescape(link)).json()["interval_for"] == "population"
+
+
+def test_label_is_no_feature_of_itself_and_a_fit_without_features_is_explained(http: httpx.Client) -> None:
+    asked = {"target": "age", "feature": ["age", "bmi"]}
+    assert http.get(f"/releases/{ID}/fit.json", params=asked).json()["features"] == ["bmi"]
+    answer = http.get(f"/releases/{ID}", params={"target": "age"})
+    assert (answer.status_code, "for none." in answer.text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        (f"/releases/{ID}?target=nobody", 422, "nobody"),
+        (f"/releases/{ID}?target=age&estimator=oracle", 422, "oracle"),
+        (f"/releases/{ID}?target=age&interval_for=me", 422, "interval_for"),
+        (f"/releases/{'0' * 64}", 404, "no release"),
+        (f"/releases/{ID}/fit.exe?target=age", 404, "no such file"),
+        (f"/releases/{ID}/fit.csv?target=nobody", 422, "nobody"),
+        ("/static/base.html", 404, "no such file"),
+    ],
+)
+def test_what_is_refused_is_said_on_a_page(http: httpx.Client, path: str, status: int, said: str) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, said in answer.text) == (status, True)
+    assert 'role="alert"' in answer.text
+
+
+def test_words_of_a_proposer_are_no_markup() -> None:
+    release = published(title="<b>bold</b>")
+    with learner(ServingCoordinator.serving(release)) as http:
+        for path in ("/", f"/releases/{release[0]}"):
+            page = http.get(path).text
+            assert "<b>bold" not in page
+            assert "&lt;b&gt;bold&lt;/b&gt;" in page
+
+
+def test_names_that_are_formulas_to_a_spreadsheet_are_text_in_the_table() -> None:
+    from commingle.services.learner.pages import _csv
+
+    fit: dict[str, Any] = {"terms": ["+cmd", "age"], "coefficients": [1, 2], "standard_errors": [None, 1]}
+    fit |= {"p_values": [None, 0.5], "intervals": [[None, None], [1, 3]]}
+    assert _csv(fit).decode().splitlines()[1:] == ["'+cmd,1,,,,", "age,2,1,0.5,1,3"]
+
+
+def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = http.get(f"/releases/{ID}", params=FIT | {"estimator": "shrunken"}).text
+    [lines] = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    transport = ServingCoordinator.serving(published()).transport
+
+    def client(url: str, **options: Any) -> ReleaseClient:
+        return ReleaseClient(url, transport=transport, **options)
+
+    monkeypatch.setattr(commingle, "ReleaseClient", client)
+    names: dict[str, Any] = {}
+    exec(unescape(lines), names)  # noqa: S102 - what a reader would do
+    said = http.get(f"/releases/{ID}/fit.json", params=FIT | {"estimator": "shrunken"}).json()
+    assert names["fit"].to_dict()["coefficients"] == said["coefficients"]
+
+
+def test_what_was_kept_is_listed_while_the_coordinator_is_away() -> None:
+    fake = ServingCoordinator.serving(published())
+    with learner(fake) as http:
+        http.get(f"/releases/{ID}")
+        fake.instead = refused
+        assert "cannot be reached now" in http.get("/").text
+        fake.instead = lambda _: problem(500, "fault")
+        assert http.get("/").status_code == 502
+
+
+def test_effects_are_drawn_to_scale_around_zero() -> None:
+    age = NumericAttribute(name="age", lower=20, upper=70)
+    sex = BinaryAttribute(name="sex", levels=("f", "m"))
+    fit = {"features": ["age", "sex"], "intercept": True, "terms": ["(intercept)", "age", "sex[m]"]}
+    fit |= {"coefficients": [9, 0.02, -1], "intervals": [[8, 10], [0.01, 0.03], [None, None]]}
+    drawn = picture_of(fit, [sex, age])
+    assert drawn is not None
+    assert [(one.term, one.effect) for one in drawn.effects] == [("age", 1.0), ("sex[m]", -1)]
+    age_row, sex_row = drawn.effects
+    assert age_row.low is not None
+    assert age_row.high is not None
+    assert age_row.high - age_row.low == pytest.approx(2 * (age_row.at - age_row.low))
+    assert (sex_row.low, sex_row.at < drawn.zero < age_row.at) == (None, True)
+    assert (
+        picture_of(fit | {"coefficients": [9, 0, 0], "intervals": [[0, 0], [0, 0], [None, None]]}, [sex, age]) is None
+    )

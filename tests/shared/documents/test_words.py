@@ -1,0 +1,80 @@
+"""Twelve words say who the members are: other keys are other words, and only all of them in order are taken."""
+
+import pytest
+
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.wordlist import WORDS
+from commingle.shared.documents.words import LETTERS, WORD_COUNT, same_words, words_of
+
+HUB, CLINIC, LAB = (Fingerprint(digit * 64) for digit in "abc")
+SECRET = f"commingle-invite.v1.{HUB}.a-secret_that-is-long"
+
+
+def test_list_has_a_word_for_each_eleven_bits_told_apart_by_four_letters() -> None:
+    assert len(WORDS) == len({word[:LETTERS] for word in WORDS}) == 1 << 11
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
+
+
+def test_words_depend_on_every_name_and_key_and_on_nothing_else() -> None:
+    words = words_of(HUB, {"clinic": CLINIC, "lab": LAB})
+    assert len(words) == WORD_COUNT
+    assert words == words_of(HUB, {"lab": LAB, "clinic": CLINIC})
+    others = [
+        words_of(CLINIC, {"clinic": CLINIC, "lab": LAB}),
+        words_of(HUB, {"clinic": LAB, "lab": CLINIC}),
+        words_of(HUB, {"clinic": CLINIC, "labs": LAB}),
+        words_of(HUB, {"clinic": CLINIC}),
+    ]
+    assert len({words, *others}) == 5
+    assert all(sum(a == b for a, b in zip(words, other, strict=True)) < 3 for other in others)
+
+
+def test_words_of_a_roster_never_change() -> None:
+    """Members with other versions read the same ones."""
+    assert " ".join(words_of(HUB, {"clinic": CLINIC, "lab": LAB})) == KNOWN
+
+
+KNOWN = "enrich deal donate term ghost prison black agent short suspect great confirm"
+
+
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        ("able acid also arch army atom aunt away axis baby back ball", True),
+        ("  ABLE acid, also arch  army atom aunt away axis baby back ball ", True),
+        ("able acid also arch army atom aunt away axis baby back", False),
+        ("able acid also arch army atom aunt away axis baby back ball ball", False),
+        ("acid able also arch army atom aunt away axis baby back ball", False),
+        ("abl acid also arch army atom aunt away axis baby back ball", False),
+        ("", False),
+    ],
+)
+def test_all_words_are_taken_in_their_order_by_four_letters_each(typed: str, same: bool) -> None:
+    words = ["able", "acid", "also", "arch", "army", "atom", "aunt", "away", "axis", "baby", "back", "balladeer"]
+    assert same_words(typed.replace("balladeer", "ball"), tuple(words)) == same
+
+
+def test_invitation_is_read_as_it_was_written() -> None:
+    invitation = Invitation(SECRET, ("ward", "clinic.a", "lab"), "https://hub.example:8443")
+    assert Invitation.parse(f" {invitation}\n") == invitation
+    assert (invitation.party, invitation.key_maker, invitation.coordinator) == ("ward", "clinic.a", HUB)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        SECRET,
+        f"{SECRET}+ward+https://hub.example",
+        f"{SECRET}+ward,ward+https://hub.example",
+        f"{SECRET}+ward,Lab+https://hub.example",
+        f"{SECRET}+ward,lab+ftp://hub.example",
+        f"{SECRET}+ward,lab+https://hub.example and more",
+        "commingle-invite.v1.short.x+ward,lab+https://hub.example",
+    ],
+)
+def test_what_is_no_invitation_is_refused(line: str) -> None:
+    with pytest.raises(DocumentError):
+        Invitation.parse(line)
