@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from tests.world.clinics import Clinics, clinics, write_study, write_tables
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
 N = 400
-PHONE = {"width": 390, "height": 800}
-DESK = {"width": 1000, "height": 800}
+PHONE = ViewportSize(width=390, height=800)
+DESK = ViewportSize(width=1000, height=800)
 
 
 @contextmanager
