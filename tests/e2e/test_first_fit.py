@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import ViewportSize, sync_playwright
+from playwright.sync_api import ViewportSize, expect, sync_playwright
 
 from tests.world.clinics import Clinics, clinics, write_study, write_tables
 
@@ -48,8 +48,13 @@ class Browser:
         self.page.goto(address)
 
     def fits_on_a_phone(self) -> bool:
+        """Within five seconds: a page that has just been asked for has no styles yet."""
         self.page.set_viewport_size(PHONE)
-        wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+        for _ in range(50):
+            wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+            if not wide:
+                break
+            self.page.wait_for_timeout(100)
         self.page.set_viewport_size(DESK)
         return not wide
 
@@ -107,7 +112,7 @@ def fit(learner: Browser, pictures: Path) -> None:
     page = learner.page
     page.get_by_role("link", name="Length of stay").click()
     page.get_by_label("Label, what is to be explained").select_option("stay")
-    assert page.get_by_label("stay", exact=True).is_disabled()
+    expect(page.get_by_label("stay", exact=True)).to_be_disabled()
     page.get_by_role("button", name="Fit").click()
     page.get_by_role("heading", name="Linear model of stay").wait_for()
     assert page.locator("svg .effect").count() == 2
