@@ -60,6 +60,7 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
 )
+@click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
 @json_option
 def init(
     *,
@@ -68,6 +69,7 @@ def init(
     database_url: str | None,
     database_url_file: Path | None,
     blob_directory: Path | None,
+    blob_bucket: str | None,
     as_json: bool,
 ) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
@@ -97,6 +99,7 @@ def _create(
         "database_url": database_url,
         "database_url_file": database_url_file and str(database_url_file.resolve()),
         "blob_directory": blob_directory and str(blob_directory.resolve()),
+        "blob_bucket": blob_bucket,
     }
     text = json.dumps({key: value for key, value in given.items() if value is not None}, indent=2)
     try:
@@ -104,6 +107,7 @@ def _create(
     except ValidationError as error:
         raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
     at = CoordinatorHome(home)
+    at.blobs(settings)  # refuses an address that is none before anything is written
     if at.signing_key.exists():
         raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
     at.secure(settings)

@@ -48,7 +48,7 @@ def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) 
             add(_DATABASE, copy_sqlite(Path(str(url.database)), folder / _DATABASE))
         else:
             add(_DUMP, dump)
-        root = home.blobs(settings)
+        root = home.blob_directory(settings)  # nothing in it where blobs are in a bucket
         kept = [home.settings, *sorted(home.signing_key.parent.glob("*.key"))]
         files = {str(path.relative_to(home.path)): path for path in kept}
         files |= {f"blobs/{path.relative_to(root)}": path for path in sorted(root.glob(_BLOBS))}

@@ -95,7 +95,7 @@ class BlobDirectory:
         with _as_storage_error():
             path = self._path(digest)
             if not _holds(path, digest):
-                raise _lost(digest, "damaged in")
+                raise lost(digest, "damaged in the blob directory")
             return path.open("rb")
 
     def require(self, digest: str) -> None:
@@ -104,7 +104,7 @@ class BlobDirectory:
             if not self._path(digest).is_file():
                 if not any(self._root.iterdir()):
                     raise FileNotFoundError(errno.ENOENT, "it is empty")
-                raise _lost(digest, "gone from")
+                raise lost(digest, "gone from the blob directory")
 
     def old(self, before: datetime) -> Iterator[str]:
         """Digests of what was last stored before then. Raises StorageError."""
@@ -176,8 +176,9 @@ def _holds(path: Path, digest: str) -> bool:
         return file_digest(file, "sha256").hexdigest() == digest
 
 
-def _lost(digest: str, what: str) -> LostBlobError:
-    return LostBlobError(f"the file {digest[:16]}… is {what} the blob directory", remedy="Restore it from its backup.")
+def lost(digest: str, how: str) -> LostBlobError:
+    """What is said of a blob that is not there, or not as it was."""
+    return LostBlobError(f"the file {digest[:16]}… is {how}", remedy="Restore it from its backup.")
 
 
 def _older(path: Path, before: datetime) -> bool:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.coordinator.store.database import Database, check_url
@@ -32,18 +32,18 @@ def examine_home(
     def settings() -> CoordinatorSettings:
         return load_settings(CoordinatorSettings, home.settings)
 
-    def blobs() -> BlobDirectory:
-        return BlobDirectory(home.blobs(settings()))
+    def blobs() -> Blobs:
+        return home.blobs(settings())
 
     yield look("settings", lambda: f"coordinator {settings().name}")
     yield look("keys", lambda: _keys(home))
     yield look("database", lambda: _with_store(home, settings(), _database))
     yield look("event chain", lambda: _with_store(home, settings(), _chain))
     yield look("recorded documents", lambda: _with_store(home, settings(), _documents))
-    yield look("blob directory", lambda: _blobs(blobs()))
+    yield look("blobs", lambda: _blobs(blobs()))
     yield look("published files", lambda: _with_store(home, settings(), lambda _, store: _published(store, blobs())))
     yield look("disk space", lambda: disk_space(home.path))
-    yield look("disk space for blobs", lambda: disk_space(home.blobs(settings())))
+    yield look("disk space for blobs", lambda: _blob_space(home, settings()))
     if url is not None:
         yield look("service", lambda: _service(home, url, ca_file, now, allow_http=allow_http))
 
@@ -135,12 +135,16 @@ def _signed(share: ShareRow) -> Iterator[tuple[str, str | None]]:
         yield kind, None if envelope is None else envelope.digest
 
 
-def _blobs(blobs: BlobDirectory) -> str:
+def _blobs(blobs: Blobs) -> str:
     blobs.check()
     return "can be written and read"
 
 
-def _published(store: Store, blobs: BlobDirectory) -> str:
+def _blob_space(home: CoordinatorHome, settings: CoordinatorSettings) -> str:
+    return "that of the bucket" if settings.blob_bucket else disk_space(home.blob_directory(settings))
+
+
+def _published(store: Store, blobs: Blobs) -> str:
     """Whether the files of every published release are there, byte for byte. Raises StorageError."""
     before, count = None, 0
     while True:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.blobs import BlobDirectory, Blobs
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.store.store import open_store
 from commingle.shared.runtime.errors import SettingsError
@@ -25,6 +25,7 @@ class CoordinatorSettings(Settings):
         database_url: `postgresql://...`; None means SQLite in the home directory.
         database_url_file: a file that holds the URL, for deployments that hand out secrets as files.
         blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
+        blob_bucket: S3-compatible storage in its place, `s3://BUCKET/PREFIX`.
         retention_days: how long documents are kept of a release that came to nothing, and sealed linkage keys.
         most_proposals: how many open proposals one member can have; ended ones of it are kept whole to that number.
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
@@ -34,6 +35,7 @@ class CoordinatorSettings(Settings):
     database_url: SecretStr | None = None
     database_url_file: Path | None = None
     blob_directory: Path | None = None
+    blob_bucket: str | None = None
     public_reads: bool = True
     retention_days: Annotated[float, Field(ge=1, le=3650)] = 30.0
     most_proposals: Annotated[int, Field(ge=1)] = 50
@@ -62,9 +64,19 @@ class CoordinatorHome:
         for directory in (self.path, self.signing_key.parent, *own):
             close_to_others(directory)
 
-    def blobs(self, settings: CoordinatorSettings) -> Path:
-        """The blob directory."""
+    def blob_directory(self, settings: CoordinatorSettings) -> Path:
+        """The blob directory, where blobs are not in a bucket."""
         return settings.blob_directory or self.path / "blobs"
+
+    def blobs(self, settings: CoordinatorSettings) -> Blobs:
+        """Where blobs are. Raises SettingsError."""
+        if settings.blob_bucket is None:
+            return BlobDirectory(self.blob_directory(settings))
+        if settings.blob_directory is not None:
+            raise SettingsError("blobs are in a directory or in a bucket", remedy="Remove one of them from settings.")
+        from commingle.coordinator.bucket_blobs import BlobBucket  # noqa: PLC0415 - loads Arrow's file systems
+
+        return BlobBucket(settings.blob_bucket)
 
     def database_url(self, settings: CoordinatorSettings) -> str:
         """The database's URL.
@@ -98,12 +110,11 @@ def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinat
     home.secure(settings)
     store = open_store(home.database_url(settings), patient=patient)
     try:
-        blobs = BlobDirectory(home.blobs(settings))
         yield Coordinator(
             settings.name,
             key,
             store,
-            blobs,
+            home.blobs(settings),
             system_clock,
             public_reads=settings.public_reads,
             retention=timedelta(days=settings.retention_days),

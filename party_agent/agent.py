@@ -324,7 +324,7 @@ class Agent(Contributor):
     ) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
-        table = dataset.table(party.attributes)
+        table = dataset.table(party.attributes, self.datasets.engine)
         ranks = table.ranks(dataset.digest, self.jobs.progress(release))
         digest = alignment_digest(
             self.membership.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()

@@ -87,7 +87,7 @@ def assemble(
         "store": store,
         "ledger": ledger,
         "witnesses": witnesses,
-        "datasets": Datasets(store),
+        "datasets": Datasets(store, home.settings().engine.open()),
         "proposals": proposals,
         "outbox": Outbox(home.outbox),
         "jobs": Jobs(),

@@ -12,29 +12,31 @@ from pydantic import AfterValidator, Field
 
 from commingle.party_agent.errors import SourceError, SourceRefusedError
 from commingle.party_agent.home import Home
-from commingle.party_agent.private.sources import FileSource, Source
-from commingle.party_agent.private.sql_store import SqlSource, database_file
+from commingle.party_agent.private.parquet_store import PartitionedSource
+from commingle.party_agent.private.sources import Source
+from commingle.party_agent.private.sql_store import Queries, SqlSource, database_file
 from commingle.shared.runtime.settings import Settings, load_settings
 
 
 def _absolute(pattern: str) -> str:
-    if not pattern.startswith("/"):
-        raise ValueError("begins with /")
+    if not pattern.startswith("/") and "://" not in pattern:
+        raise ValueError("begins with /, or is the whole address of a bucket's prefix")
     return pattern
 
 
 class AllowedQuery(Settings):
-    """A query, and the URL of the database it is for, both to the letter."""
+    """A query, or those of all partitions, and the URL of the database it is for, all to the letter."""
 
     url: Annotated[str, Field(repr=False)]
-    query: str
+    query: Queries
 
 
 class AllowedSources(Settings):
     """`sources.json`.
 
     Attributes:
-        files: patterns of absolute paths without symbolic links; `*` stands for anything within one name.
+        files: patterns of absolute paths without symbolic links, of files and of directories of partitions; `*` stands
+            for anything within one name. Addresses of buckets stand for themselves only.
         queries: a token's query has to be one of these.
     """
 
@@ -45,6 +47,8 @@ class AllowedSources(Settings):
         """Whether a token may register a source, the path of which has been resolved."""
         if isinstance(source, SqlSource):
             return AllowedQuery(url=source.url, query=source.query) in self.queries
+        if isinstance(source, PartitionedSource) and source.is_remote:
+            return source.path in self.files
         return any(PurePosixPath(source.path).match(pattern) for pattern in self.files)
 
 
@@ -62,7 +66,8 @@ def resolve_source(home: Home, source: Source, *, operator: bool) -> Source:
         SourceError: no path can be like that.
         SettingsError: the list cannot be read.
     """
-    if isinstance(source, FileSource):
+    is_remote = isinstance(source, PartitionedSource) and source.is_remote
+    if not isinstance(source, SqlSource) and not is_remote:
         source = source.model_copy(update={"path": str(_resolved(source.path))})
     if not operator and not allowed_sources(home).permit(source):
         raise SourceRefusedError(
@@ -70,8 +75,8 @@ def resolve_source(home: Home, source: Source, *, operator: bool) -> Source:
             remedy="The operator adds it to sources.json in the agent's home, with symbolic links resolved, or "
             "registers it: commingle party datasets add",
         )
-    name = source.path if isinstance(source, FileSource) else database_file(source)
-    if name is not None and _belongs_to(home, _resolved(name)):
+    name = database_file(source) if isinstance(source, SqlSource) else source.path
+    if name is not None and not is_remote and _belongs_to(home, _resolved(name)):
         raise SourceRefusedError(
             "a file in the agent's own home is no source", remedy="Register a table that is kept elsewhere."
         )

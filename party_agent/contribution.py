@@ -200,7 +200,7 @@ class Contributor(Party):
         request = self._request(spec)
         dataset = self.datasets.get(request.party.dataset)
         self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * dataset.n)
-        table = dataset.table(request.party.attributes)
+        table = dataset.table(request.party.attributes, self.datasets.engine)
         return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
 
     def _store_block(

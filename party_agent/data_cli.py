@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -39,10 +38,18 @@ def datasets() -> None:
 )
 @home_option
 @click.argument("name")
-@click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file.")
+@click.option(
+    "--source",
+    help="A CSV or Parquet file; or a directory of Parquet files, or s3://bucket/prefix: one table's partitions.",
+)
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--query", help="A SELECT that returns the subject id and every attribute.")
+@click.option(
+    "--query",
+    "queries",
+    multiple=True,
+    help="A SELECT that returns the subject id and every attribute. Repeatable, one for each partition of a table.",
+)
 @click.option(
     "--subject-id",
     metavar="COLUMN",
@@ -67,10 +74,10 @@ def add_dataset(
     *,
     home: Path,
     name: str,
-    source: Path | None,
+    source: str | None,
     database_url: str | None,
     database_url_file: Path | None,
-    query: str | None,
+    queries: tuple[str, ...],
     subject_id: tuple[str, ...],
     id_rules: tuple[IdRule, ...],
     schema: Path,
@@ -81,21 +88,19 @@ def add_dataset(
     """Read a table once, validate it against its schema, and remember it."""
     if database_url_file is not None:
         database_url = database_url_file.read_text().strip()
-    if (source is None) == (database_url is None) or (database_url is None) != (query is None):
+    if (source is None) == (database_url is None) or (database_url is None) == bool(queries):
         raise click.UsageError("give either --source, or --database-url (or its file) with --query")
     try:
         attributes = parse_attributes(schema.read_bytes())
     except OSError as error:
         raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
     columns = subject_id[0] if len(subject_id) == 1 else subject_id
-    where: dict[str, Any] = (
-        {"kind": "file", "path": str(source.resolve()), **asdict(csv_format or USUAL)}
-        if source is not None
-        else {"kind": "sql", "url": database_url, "query": query, "order_by": columns}
-    )
+    query = queries[0] if len(queries) == 1 else queries
     body = {
         "name": name,
-        "source": where,
+        "source": _place(source, csv_format)
+        if source is not None
+        else {"kind": "sql", "url": database_url, "query": query, "order_by": columns},
         "subject_id": columns,
         "id_rules": id_rules or None,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
@@ -117,6 +122,16 @@ def add_dataset(
                 console.print(f"  {words}", soft_wrap=True)
 
     emit(value, as_json=as_json, text=text)
+
+
+def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str]:
+    """A source as it is registered: what is one file, and what are many."""
+    if "://" in source:
+        return {"kind": "partitions", "path": source}
+    path = Path(source).resolve()
+    if path.is_dir():
+        return {"kind": "partitions", "path": str(path)}
+    return {"kind": "file", "path": str(path), **asdict(csv_format or USUAL)}
 
 
 @datasets.command("list")

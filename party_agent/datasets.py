@@ -10,8 +10,9 @@ from pydantic import Field
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.sources import FileSource, Source, open_source
-from commingle.party_agent.private.table import PrivateTable, Progress
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
+from commingle.party_agent.private.sources import Source, Table, open_table
+from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, words_for_missing
@@ -69,9 +70,13 @@ class Dataset(WireModel):
         """What identifies a subject."""
         return SubjectKey.of(self.subject_id, self.id_rules)
 
-    def table(self, attributes: tuple[Attribute, ...]) -> PrivateTable:
-        """How to read some of its attributes, whatever its cells have become since it was registered."""
-        return PrivateTable(open_source(self.source, strict=False), self.key, attributes)
+    def table(self, attributes: tuple[Attribute, ...], engine: Engine) -> Table:
+        """How to read some of its attributes, whatever its cells have become since it was registered.
+
+        Raises:
+            SourceError, DataError: its partitions cannot be listed.
+        """
+        return open_table(self.source, self.key, attributes, engine=engine)
 
     def missing_words(self, names: Iterable[str], *, counts: bool) -> list[str]:
         """What becomes of missing cells of these attributes, in sentences; how many there are, if wanted."""
@@ -82,7 +87,7 @@ class Dataset(WireModel):
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
         hidden = {"subjects_digest", "source"} | (set() if counts else {"n", "ids_changed", "clipped", "missing"})
         shown = self.model_dump(mode="json", exclude=hidden)
-        where = self.source.path if isinstance(self.source, FileSource) else "a database query"
+        where = "a database query" if isinstance(self.source, SqlSource) else self.source.path
         return {**shown, "source": where}
 
 
@@ -91,6 +96,7 @@ class Datasets:
     """The data sets of one agent."""
 
     store: AgentStore
+    engine: Engine = IN_PROCESS
 
     def register(
         self, request: DatasetRequest, *, replace: bool, strict: bool = True, progress: Progress = lambda _: None
@@ -108,8 +114,8 @@ class Datasets:
             ConflictError: the name is taken and `replace` was not asked for.
         """
         self._require_possible(request, replace=replace)
-        source = open_source(request.source, strict=strict)
-        scan = PrivateTable(source, request.key, request.attributes).scan(progress, strict=strict)
+        table = open_table(request.source, request.key, request.attributes, engine=self.engine, strict=strict)
+        scan = table.scan(progress, strict=strict)
         dataset = Dataset(
             name=request.name,
             source=request.source,

@@ -38,6 +38,7 @@ def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
     yield look("allowed sources", lambda: _allowed_sources(home))
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
+    yield look("engine", lambda: home.settings().engine.open().describe())
     yield look("data sets", lambda: _datasets(home))
     yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
@@ -123,7 +124,7 @@ def _datasets(home: Home) -> str:
                 f"{dataset.name} was registered with a token, and its rows could not be read",
                 remedy="Register it again and be told why: commingle party datasets add … --replace",
             )
-        counts, registered = dataset.table(()).count_ids(dataset.digest)
+        counts, registered = dataset.table((), home.settings().engine.open()).count_ids(dataset.digest)
         missing = dataset.missing_words((a.name for a in dataset.attributes), counts=True)
         said.append(f"{dataset.name} ({'; '.join([counts.sentence(dataset.key), *missing])})")
         if not registered:  # what was registered had no problems

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from commingle.party_agent.consortium import Membership, PinnedCoordinator
+from commingle.party_agent.engine_settings import EngineSettings
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.ledger import Cap
 from commingle.party_agent.policy import Policy
@@ -48,6 +49,7 @@ class PartySettings(Settings):
         population: whose data the budget is for; every data set of this agent belongs to it.
         epsilon_cap, delta_cap: the most it may ever lose, under replace_one.
         coordinator: of a home that an earlier version made; it is moved to a folder of its consortium.
+        engine: where the partitions of tables are read.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
@@ -56,6 +58,7 @@ class PartySettings(Settings):
     epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     coordinator: PinnedCoordinator | None = None
+    engine: EngineSettings = EngineSettings()
     former_keys: tuple[Hex32, ...] = ()
 
     @property

@@ -7,7 +7,6 @@ about one subject's values is bounded by the charge that was debited before. Wha
 `kept_rows`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
-from commingle.party_agent.private.table import PrivateTable, Progress
-from commingle.shared.documents.row_maps import row_map
+from commingle.party_agent.private.engine import Progress
+from commingle.party_agent.private.mixing import Mixing, SummingColumns
+from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.dp.first_stage import FirstStage, column_sums
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.plan import BlockPlan
 
@@ -60,7 +58,7 @@ class ExchangedRows:
 
 
 def privatise(
-    table: PrivateTable,
+    table: Table,
     request: BlockRequest,
     *,
     charge: CommittedCharge,
@@ -93,7 +91,7 @@ def privatise(
 
 
 def exchanged_rows(
-    table: PrivateTable,
+    table: Table,
     request: BlockRequest,
     *,
     charge: CommittedCharge,
@@ -119,7 +117,7 @@ def exchanged_rows(
 
 
 def _mix_rows(
-    table: PrivateTable, request: BlockRequest, *, charge: CommittedCharge, draw: Sampler, progress: Progress
+    table: Table, request: BlockRequest, *, charge: CommittedCharge, draw: Sampler, progress: Progress
 ) -> tuple[NDArray[np.int64], Sums | None]:
     """What the mechanism makes of the rows, not private yet (rows x columns integers), and the first stage's sums.
 
@@ -131,51 +129,15 @@ def _mix_rows(
     if charge.rho_units < request.plan.charge.units:
         raise ValueError("the charge does not cover the block")
     spec, party = request.spec, request.party
-    ranks = table.ranks(charge.table).by_row
-    if len(ranks) != spec.n:
+    partitions = table.ranked(charge.table)
+    if sum(len(partition.ranks) for partition in partitions) != spec.n:
         raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    readings = Readings(table, request, charge, progress)
-    sums = _noisy_sums(readings, request.plan.first_stage, draw)
-    bounded = bounded_rows(party.row_norm, row_map(spec, party, sums), fraction_bits=spec.fraction_bits)
-    accumulator = mechanism_of(spec).accumulator(spec, len(request.plan.columns))
-    for start, rows in readings.again():
-        accumulator.add(ranks[start : start + len(rows)], bounded(rows))
-    return accumulator.total(), sums
-
-
-def _noisy_sums(readings: "Readings", stage: FirstStage | None, draw: Sampler) -> Sums | None:
-    """What the first stage publishes, from a reading of its own; None where there is none."""
-    if stage is None:
-        return None
-    exact = np.zeros(stage.size, np.int64)
-    for _, rows in readings.again():
-        exact += column_sums(rows, stage.attributes)
-    return tuple((exact + stage.noise(draw)).tolist())
-
-
-@dataclass(slots=True)
-class Readings:
-    """Reads the encoded rows of a table, once for each stage."""
-
-    table: PrivateTable
-    request: BlockRequest
-    charge: CommittedCharge
-    progress: Progress
-    _read: int = 0
-
-    def again(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Batches of encoded rows (m x d) with the place of their first, in the order of the source.
-
-        Raises:
-            SubjectsChangedError: after the last batch at the latest, where the subjects are not those of the debit.
-        """
-        n, before, start = self.request.spec.n, self._read, 0
-        for batch in self.table.batches(self.charge.table, lambda seen: self.progress(before + seen)):
-            end = start + len(batch.subjects)
-            if end > n:
-                raise SubjectsChangedError(
-                    "the number of subjects has changed", remedy="Register the changed table again."
-                )
-            yield start, np.hstack([batch.attributes[a.name] for a in self.request.party.attributes])
-            start = end
-        self._read += n
+    sums, before = None, 0
+    if (stage := request.plan.first_stage) is not None:
+        exact = np.zeros(stage.size, np.int64)
+        for _, part in table.engine.run(SummingColumns(stage.attributes), partitions, progress):
+            exact += part
+        sums, before = tuple((exact + stage.noise(draw)).tolist()), spec.n
+    mixing = Mixing(spec, party.name, sums)
+    mixed = table.engine.run(mixing, partitions, lambda seen: progress(before + seen))
+    return mixing.total(part for _, part in mixed), sums

@@ -1,19 +1,32 @@
-"""Where rows come from: CSV and Parquet files and SQL queries, read in batches so that memory does not grow."""
+"""Where rows come from: CSV and Parquet files and SQL queries, read in batches so that memory does not grow.
+
+A table is one file or query, or many of them: its partitions.
+"""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from commingle.party_agent.errors import DataError, SourceError
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.engine import Engine
+from commingle.party_agent.private.parquet_store import (
+    PartitionedSource,
+    list_partitions,
+    require_columns,
+    unreadable,
+)
+from commingle.party_agent.private.partitions import PartitionedTable
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.sql_store import SqlSource, read_query
+from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.model import ExtendedModel
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
-
-_REMEDY = "Check that the file exists, is readable and is a CSV with a header line or a Parquet file."
 
 
 class FileSource(ExtendedModel):
@@ -33,11 +46,42 @@ class FileSource(ExtendedModel):
         return CsvFormat(encoding=self.encoding, separator=self.separator, decimal=self.decimal)
 
 
-Source = Annotated[FileSource | SqlSource, Field(discriminator="kind")]
+Source = Annotated[FileSource | SqlSource | PartitionedSource, Field(discriminator="kind")]
+Table = PrivateTable | PartitionedTable
+
+
+def open_table(
+    source: FileSource | SqlSource | PartitionedSource,
+    key: SubjectKey,
+    attributes: Sequence[Attribute],
+    *,
+    engine: Engine,
+    strict: bool = False,
+) -> Table:
+    """How to read some attributes of a source.
+
+    Args:
+        source: what was registered, or is to be.
+        key: what identifies a subject.
+        attributes: in the order in which their columns are wanted.
+        engine: reads partitions.
+        strict: as in `open_source`; partitions of other columns' types than the first are refused then, too.
+
+    Raises:
+        SourceError, DataError: the partitions cannot be listed.
+    """
+    readers: Sequence[RawReader] | None
+    if isinstance(source, PartitionedSource):
+        readers = list_partitions(source, strict=strict)
+    elif isinstance(source, SqlSource) and source.partitions is not None:
+        readers = [partial(read_query, one) for one in source.partitions]
+    else:
+        return PrivateTable(open_source(source, strict=strict), key, attributes)
+    return PartitionedTable([PrivateTable(read, key, attributes) for read in readers], key, engine)
 
 
 def open_source(source: FileSource | SqlSource, *, strict: bool = True) -> RawReader:
-    """A reader for a source. Reading raises SourceError or DataError for whatever cannot be read.
+    """A reader for a source of one partition. Reading raises SourceError or DataError for whatever cannot be read.
 
     Args:
         source: what was registered, or is to be.
@@ -59,9 +103,7 @@ def _read_file(source: FileSource, columns: Sequence[str], *, strict: bool) -> I
         for batch in read_batches(path, columns, form, strict=strict):
             yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
     except UNREADABLE as error:
-        # Arrow's own message may quote a cell, so only the kind of failure is told
-        said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-        raise SourceError(f"cannot read {path} ({said})", remedy=_looks(source, strict=strict) or _REMEDY) from None
+        raise unreadable(path, error, remedy=_looks(source, strict=strict)) from None
     except DataError as error:
         error.remedy = _looks(source, strict=strict) or error.remedy
         raise
@@ -75,17 +117,3 @@ def _looks(source: FileSource, *, strict: bool) -> str:
     except UNREADABLE:
         return ""
     return "" if seen == source.csv_format else f"It looks like this: {seen}. Read it so: {seen.options or 'as usual'}"
-
-
-def require_columns(wanted: Sequence[str], present: Sequence[str]) -> None:
-    """Raise DataError unless every wanted column is present exactly once."""
-    missing = [name for name in wanted if name not in present]
-    if missing:
-        # the names that are there may be the first row of a file without a header, so they are only counted
-        raise DataError(
-            f"the source has no column {', '.join(missing)} among its {len(present)}",
-            remedy="Check the spelling in the schema and of --subject-id; a CSV needs a header line.",
-        )
-    twice = [name for name in wanted if list(present).count(name) > 1]
-    if twice:
-        raise DataError(f"the source has column {twice[0]} more than once", remedy="Rename one of them.")

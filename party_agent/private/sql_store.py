@@ -30,13 +30,25 @@ _NOTHING = "\0"
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
 
 
+Query = Annotated[str, Field(min_length=1)]
+Queries = Query | Annotated[tuple[Query, ...], Field(min_length=1)]
+"""One, or one for each partition of a table: no row may be in two of them."""
+
+
 class SqlSource(WireModel):
     """A query. Its rows are read in the order of what identifies subjects, so that every reading sees one order."""
 
     kind: Literal["sql"] = "sql"
     url: Annotated[str, Field(min_length=1, repr=False)]
-    query: Annotated[str, Field(min_length=1)]
+    query: Queries
     order_by: SubjectColumns
+
+    @property
+    def partitions(self) -> "tuple[SqlSource, ...] | None":
+        """Each query as a source of its own; None where the table is one query's."""
+        if isinstance(self.query, str):
+            return None
+        return tuple(self.model_copy(update={"query": query}) for query in self.query)
 
 
 def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
@@ -49,13 +61,14 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     order = (source.order_by,) if isinstance(source.order_by, str) else source.order_by
-    if "\0" in "".join((unquote(source.url), source.query, *order)):
+    queries = (source.query,) if isinstance(source.query, str) else source.query
+    if "\0" in "".join((unquote(source.url), *queries, *order)):
         raise SourceError("the database URL or the query holds a NUL character", remedy="Give it without.")
     engine = _engine(source.url)
     quote = engine.dialect.identifier_preparer.quote
     wanted = list(dict.fromkeys(columns))
     names = ", ".join(quote(name) for name in wanted)
-    query = source.query.strip().rstrip(";")
+    (query,) = (query.strip().rstrip(";") for query in queries)
     statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database
     try:
         with engine.connect().execution_options(stream_results=True) as connection:

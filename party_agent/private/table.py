@@ -4,10 +4,11 @@ Registration refuses a table that does not fit its schema. From then on nothing 
 it becomes (docs/threat-model.md#no-decision-depends-on-cells): what can be refused later is the list of subjects.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from hashlib import sha256
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,40 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.rows import EncodedBatch, RawBatch, RawReader
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
 from commingle.shared.encoding import Cells, encode_attribute, encode_conforming, subject_ids
 
-Progress = Callable[[int], None]
-"""Is told how many rows have been read so far."""
+
+@dataclass(frozen=True, slots=True)
+class ReadSubjects:
+    """The subjects of one reading of a table, or of one partition of it.
+
+    Attributes:
+        ids: canonical, in the order of the source.
+        found: without duplicates.
+        digest: of the ids in that order.
+    """
+
+    ids: Cells = field(repr=False)
+    found: IdCounts
+    digest: TableDigest = field(repr=False)
+
+    def counts(self) -> IdCounts:
+        """What has been read, duplicates counted."""
+        present = self.ids.filter(pc.not_equal(self.ids, pa.scalar(b"", pa.large_binary())))
+        return replace(self.found, duplicates=Ranks.of(present).duplicates())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCells:
+    """What registration counts in a table, or in one partition of it."""
+
+    subjects: ReadSubjects
+    clipped: Mapping[str, int]
+    missing: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +63,38 @@ class TableScan:
     missing: Mapping[str, int]
     digest: TableDigest = field(repr=False)
 
+    @classmethod
+    def of(cls, subjects: ReadSubjects, cells: Iterable[ReadCells], key: SubjectKey) -> Self:
+        """Of the whole table's subjects, and of what was counted in its partitions.
+
+        Raises:
+            DataError: no rows, rows without an id, or ids that stand twice.
+        """
+        if not len(subjects.ids):
+            raise DataError("the table has no rows", remedy="Check the file or the query.")
+        counts = subjects.counts()
+        if counts.problems:
+            raise DataError(
+                f"column {key}: {', '.join(counts.problems)}",
+                remedy="Keep one row per subject, and give every row an id as its rule wants it.",
+            )
+        parts = list(cells)
+        clipped, missing = reduce(_added, (p.clipped for p in parts)), reduce(_added, (p.missing for p in parts))
+        return cls(len(subjects.ids), counts, clipped, missing, subjects.digest)
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: count + other[name] for name, count in one.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class PrivateTable:
-    """How to read a registered table."""
+    """How to read a registered table, or one partition of it."""
 
     read: RawReader
     key: SubjectKey
     attributes: Sequence[Attribute]
+    engine: ClassVar[Engine] = IN_PROCESS
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True) -> TableScan:
         """Read everything once: validate where `strict`, count, digest.
@@ -50,6 +102,11 @@ class PrivateTable:
         Raises:
             DataError: the table cannot be released under this schema. Unless `strict`, that does not depend on cells.
         """
+        found = self.read_cells(progress, strict=strict)
+        return TableScan.of(found.subjects, [found], self.key)
+
+    def read_cells(self, progress: Progress, *, strict: bool) -> ReadCells:
+        """Read everything once and count. Raises DataError: cells do not fit the schema, where `strict`."""
         subjects, ids = _Subjects(self.key), list[bytes]()
         clipped, missing = ({a.name: 0 for a in self.attributes} for _ in range(2))
         for batch in self._read():
@@ -60,22 +117,20 @@ class PrivateTable:
                 clipped[attribute.name] += encoded.clipped
                 missing[attribute.name] += encoded.missing + encoded.not_finite + encoded.unreadable
             progress(len(ids))
-        if not ids:
-            raise DataError("the table has no rows", remedy="Check the file or the query.")
-        counts = subjects.counts(ids)
-        if counts.problems:
-            raise DataError(
-                f"column {self.key}: {', '.join(counts.problems)}",
-                remedy="Keep one row per subject, and give every row an id as its rule wants it.",
-            )
-        return TableScan(len(ids), counts, clipped, missing, subjects.digest())
+        return ReadCells(subjects.read(ids), clipped, missing)
+
+    def read_subjects(self, progress: Progress) -> ReadSubjects:
+        """Read the subject ids, whatever they are like now, and no other column. Raises SubjectsChangedError."""
+        subjects, ids = _Subjects(self.key), list[bytes]()
+        for batch in self.read(list(self.key.columns)):
+            ids += subjects.add_registered(batch)
+            progress(len(ids))
+        return subjects.read(ids)
 
     def count_ids(self, expected: TableDigest) -> tuple[IdCounts, bool]:
         """What the subject ids are like now, and whether they are those that `expected` describes; refuses none."""
-        subjects, ids = _Subjects(self.key), list[bytes]()
-        for batch in self.read(list(self.key.columns)):
-            ids += subjects.add(batch)
-        return subjects.counts(ids), subjects.digest() == expected
+        found = self.read_subjects(lambda _: None)
+        return found.counts(), found.digest == expected
 
     def subjects(self, expected: TableDigest, progress: Progress = lambda _: None) -> list[bytes]:
         """The canonical ids in the order of the source; no other column is read.
@@ -93,6 +148,10 @@ class PrivateTable:
     def ranks(self, expected: TableDigest, progress: Progress = lambda _: None) -> "Ranks":
         """Sort the subjects. Memory: the ids and two integers for each. Raises SubjectsChangedError."""
         return Ranks.of(self.subjects(expected, progress))
+
+    def ranked(self, expected: TableDigest, progress: Progress = lambda _: None) -> "Sequence[RankedPartition]":
+        """What `engine` reads, with everybody's rank: the whole table. Raises SubjectsChangedError."""
+        return [RankedPartition(self, expected, self.ranks(expected, progress).by_row)]
 
     def batches(self, expected: TableDigest, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
         """Encoded batches in the order of the source.
@@ -128,9 +187,9 @@ class Ranks:
     sorted_ids: Cells = field(repr=False)
 
     @classmethod
-    def of(cls, ids: list[bytes]) -> Self:
+    def of(cls, ids: "list[bytes] | Cells") -> Self:
         """Of canonical ids in the order of the source."""
-        array = pa.array(ids, pa.large_binary())
+        array = pa.array(ids, pa.large_binary()) if isinstance(ids, list) else ids
         order = pc.array_sort_indices(array)
         ranks = np.empty(len(ids), np.int64)
         ranks[order.to_numpy()] = np.arange(len(ids))
@@ -144,6 +203,35 @@ class Ranks:
         """How many ids stand behind another that is the same."""
         same = pc.equal(self.sorted_ids[1:], self.sorted_ids[:-1])
         return int(np.count_nonzero(same.to_numpy(zero_copy_only=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPartition:
+    """A partition, whose subjects it has and their ranks in the whole table (m): what a worker is given.
+
+    Attributes:
+        digest: of its subjects in its order. Another reading that finds others is refused.
+    """
+
+    table: PrivateTable
+    digest: TableDigest
+    ranks: NDArray[np.int64] = field(repr=False)
+
+    def rows(self, progress: Progress) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Ranks (b) and encoded rows (b x d) of each batch.
+
+        Raises:
+            SubjectsChangedError: after the last batch at the latest, if the subjects are not those that were ranked.
+        """
+        start = 0
+        for batch in self.table.batches(self.digest, progress):
+            end = start + len(batch.subjects)
+            if end > len(self.ranks):
+                raise SubjectsChangedError(
+                    "the number of subjects has changed", remedy="Register the changed table again."
+                )
+            yield self.ranks[start:end], np.hstack([batch.attributes[a.name] for a in self.table.attributes])
+            start = end
 
 
 class _Subjects:
@@ -166,21 +254,22 @@ class _Subjects:
         try:
             return self.add(batch)
         except DataError:
-            raise _changed() from None
+            raise subjects_changed() from None
 
-    def counts(self, ids: list[bytes]) -> IdCounts:
-        """What has been read, duplicates among all its ids counted."""
-        return replace(self._counts, duplicates=Ranks.of([i for i in ids if i]).duplicates())
+    def read(self, ids: list[bytes]) -> ReadSubjects:
+        """All of it, of which these are the ids."""
+        return ReadSubjects(pa.array(ids, pa.large_binary()), self._counts, self.digest())
 
     def digest(self) -> TableDigest:
         return TableDigest(self._digest.hexdigest())
 
     def require(self, expected: TableDigest) -> None:
         if self.digest() != expected:
-            raise _changed()
+            raise subjects_changed()
 
 
-def _changed() -> SubjectsChangedError:
+def subjects_changed() -> SubjectsChangedError:
+    """The refusal of other subjects than those that were registered."""
     return SubjectsChangedError(
         "the table's subjects, or their order, are not those that were registered",
         remedy="Register the changed table again.",

@@ -24,7 +24,7 @@ from commingle.party_agent.party import Party
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.sources import Table
 from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_regression, plan_regression
 from commingle.party_agent.regression.requests import Regression, Requests
 from commingle.shared import __version__
@@ -112,7 +112,7 @@ class Regressions:
             plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
         else:
             plan = self._plan_again(known, request, dataset)
-        table = dataset.table((plan.task.target, *plan.task.features))
+        table = dataset.table((plan.task.target, *plan.task.features), self.agent.datasets.engine)
         debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
         if known is None:
             _log.info("debited", regression=request.id, rho=float(plan.task.loss.rho))
@@ -129,11 +129,11 @@ class Regressions:
             self.agent.witnesses.accept(self.agent.ledger.signed_place(KIND, identifier))
         return self.get(identifier)
 
-    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: PrivateTable) -> Debit:
+    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: Table) -> Debit:
         """Refuse, or pay. The subjects are read once before, so that others cost nothing."""
         self._require_nothing_against(self._examine(request, plan))
         self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
-        table.subjects(dataset.digest, self.agent.jobs.progress(request.id))
+        table.ranks(dataset.digest, self.agent.jobs.progress(request.id))
         now, ledger = self.agent.clock(), self.agent.ledger
         with self.agent.store.transaction() as db:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
@@ -202,7 +202,7 @@ class Regressions:
                 remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
             )
 
-    def _estimate(self, identifier: str, plan: RegressionPlan, table: PrivateTable, debit: Debit) -> Estimate:
+    def _estimate(self, identifier: str, plan: RegressionPlan, table: Table, debit: Debit) -> Estimate:
         agent = self.agent
         agent.jobs.begin(identifier, Stage.PRIVATISING, total=plan.task.n)
         progress = agent.jobs.progress(identifier)

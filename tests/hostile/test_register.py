@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.home import Home
+from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from tests.hostile.actors import LocalUser
 from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
@@ -44,7 +46,10 @@ def home(consortium: Consortium, allowed: Path) -> Home:
         db.execute("CREATE TABLE stays (subject, age, bmi)")
         db.executemany("INSERT INTO stays VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
-    listed = {"files": [f"{allowed}/*.csv"], "queries": [{"url": f"sqlite:///{database}", "query": QUERY}]}
+    listed = {
+        "files": [f"{allowed}/*.csv", f"{allowed}/tables", "s3://own/lake"],
+        "queries": [{"url": f"sqlite:///{database}", "query": QUERY}],
+    }
     (home.root / "sources.json").write_text(json.dumps(listed))
     return home
 
@@ -62,6 +67,10 @@ def operator(agent: Agent) -> httpx.Client:
 
 def file(path: object) -> dict[str, str]:
     return {"kind": "file", "path": str(path)}
+
+
+def partitions(path: object) -> dict[str, str]:
+    return {"kind": "partitions", "path": str(path)}
 
 
 def sql(url: str, query: str = QUERY) -> dict[str, str]:
@@ -109,6 +118,8 @@ OWN: dict[str, Trick] = {
         f"sqlite:///file://{str(home.database).replace('l', '%256c')}?uri=true"
     ),
     "key": lambda home, _: file(home.root / "keys" / "signing.key"),
+    "home, as partitions": lambda home, _: partitions(home.root),
+    "folder of the home, as partitions": lambda home, _: partitions(home.root / "outbox" / ".." / "outbox"),
     "what there is not yet": lambda home, _: file(home.root / "outbox" / "block.csv"),
 }
 """What nobody may register, the operator neither."""
@@ -118,6 +129,10 @@ FOREIGN: dict[str, Trick] = {
     "passwd, upwards": lambda _, allowed: file(f"{allowed}/../../../../../../../../../../etc/passwd"),
     "folder below": lambda _, allowed: file(allowed / "below" / "table.csv"),
     "other suffix": lambda _, allowed: file(allowed / "table.parquet"),
+    "folder, as partitions": lambda _, allowed: partitions(allowed / "lake"),
+    "bucket": lambda *_: partitions("s3://bucket/lake"),
+    "allowed bucket of another server": lambda *_: partitions("s3://own/lake?endpoint_override=elsewhere"),
+    "below an allowed bucket": lambda *_: partitions("s3://own/lake/below"),
     "another database": lambda _, allowed: sql(f"sqlite:///{allowed}/other.db"),
     "another query": lambda _, allowed: sql(
         f"sqlite:///{allowed}/stays.db", f"{QUERY} WHERE subject = 's7' AND age > 31"
@@ -271,3 +286,10 @@ def test_cell_of_any_kind_leaves_what_a_token_registered_as_good_for_a_release(
         assert agent.datasets.get("more").n == 40
         again = person.post("/v1/datasets?replace=true", json=registration(file(path)))
         assert again.status_code == 422  # the operator is told
+
+
+def test_token_may_register_the_partitions_that_the_operator_has_allowed(home: Home, allowed: Path) -> None:
+    (allowed / "tables").mkdir()
+    for path in (str(allowed / "tables"), "s3://own/lake"):
+        source = PartitionedSource(path=path)
+        assert resolve_source(home, source, operator=False) == source

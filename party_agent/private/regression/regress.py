@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
+from commingle.party_agent.private.engine import Progress
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import Exact
 from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod, StagedMethod
 from commingle.party_agent.private.regression.problem import Estimate, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.table import PrivateTable, Progress
+from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.noise import Sampler
@@ -68,7 +69,7 @@ class PrivateRegression:
 
 
 def regress(
-    table: PrivateTable,
+    table: Table,
     task: PrivateRegression,
     *,
     charge: ChargedLoss,
@@ -124,9 +125,7 @@ def _run(
     return method.run(sample, _public(task), task.privacy, measure)
 
 
-def _encoded(
-    table: PrivateTable, task: PrivateRegression, charge: ChargedLoss, progress: Progress
-) -> Iterator[Encoded]:
+def _encoded(table: Table, task: PrivateRegression, charge: ChargedLoss, progress: Progress) -> Iterator[Encoded]:
     """Features and label of each batch; not to be used before the last, which may raise SubjectsChangedError."""
     for batch in table.batches(charge.table, progress):
         features = np.hstack([batch.attributes[a.name] for a in task.features])

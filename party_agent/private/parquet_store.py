@@ -1,0 +1,204 @@
+"""A table as Parquet files below one directory or bucket prefix, each file a partition; read through Arrow.
+
+What stands in the names of folders (`ward=3/`, as Spark and Hive write it) is a column like those in the file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pydantic import AfterValidator, Field
+
+from commingle.party_agent.errors import DataError, SourceError
+from commingle.party_agent.private.rows import RawBatch
+from commingle.shared.documents.model import WireModel
+from commingle.shared.encoding import Cells
+from commingle.shared.runtime.tables import UNREADABLE
+
+_ROWS_AT_ONCE = 1 << 16
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_REFUSED = re.compile(r"AWS Error ([A-Z_]+)")
+
+
+def _address(path: str) -> str:
+    if "://" in path and urlsplit(path).scheme != "s3":  # file:// would be a second name of what is in a home
+        raise ValueError("is the path of a directory, or s3://bucket/prefix")
+    if "://" in path and urlsplit(path).username is not None:
+        raise ValueError("holds no credentials: they come from the environment")
+    return path
+
+
+class PartitionedSource(WireModel):
+    """All Parquet files below a directory, or below a prefix of a bucket: `s3://bucket/prefix`.
+
+    Files and folders whose names begin with `_` or `.` are left out, as Spark does.
+    """
+
+    kind: Literal["partitions"] = "partitions"
+    path: Annotated[str, Field(min_length=1), AfterValidator(_address)]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is no directory of this machine."""
+        return "://" in self.path
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPartition:
+    """One file as it was when the source was listed; calling it reads it (`rows.RawReader`). Pickled for workers.
+
+    Attributes:
+        root: of the source.
+        path: of the file, within its file system.
+        label: for messages. Folders are left out of it, their names may be cells.
+        named: columns that the names of folders hold.
+        size: bytes; with `modified` what shows that it was replaced meanwhile.
+        modified: nanoseconds since 1970.
+        types: of the columns of the first partition, where others are to be refused.
+    """
+
+    root: str
+    path: str = field(repr=False)
+    label: str
+    named: Mapping[str, str] = field(repr=False)
+    size: int
+    modified: int | None
+    types: Mapping[str, str] | None
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
+        """The named columns, a batch at a time.
+
+        Raises:
+            SourceError: the file cannot be read, or is not what it was when the source was listed.
+            DataError: it lacks a column, or has one of another type than the first, where that matters.
+        """
+        wanted = list(dict.fromkeys(columns))
+        try:
+            files, _ = _file_system(self.root)
+            self._require_unchanged(files)
+            with files.open_input_file(self.path) as stream, pq.ParquetFile(stream) as file:
+                present = file.schema_arrow.names
+                require_columns(wanted, [*present, *(n for n in self.named if n not in present)], where=self.label)
+                self._require_types(wanted, _types(file.schema_arrow))
+                stored = [name for name in wanted if name in present]
+                for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=stored):
+                    cells = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    yield RawBatch({n: cells.get(n, self._named(n, batch.num_rows)) for n in wanted}, batch.num_rows)
+            self._require_unchanged(files)
+        except UNREADABLE as error:
+            raise unreadable(self.label, error) from None
+
+    def _named(self, name: str, rows: int) -> Cells:
+        value = self.named.get(name, _NO_VALUE)
+        return pa.repeat(pa.scalar(None if value == _NO_VALUE else value, pa.large_string()), rows)
+
+    def _require_unchanged(self, files: fs.FileSystem) -> None:
+        found = files.get_file_info(self.path)
+        if (found.size, found.mtime_ns) != (self.size, self.modified):
+            raise SourceError(
+                f"{self.label} was changed or removed while the table was read",
+                remedy="It is read again; let whoever writes the table finish, or write and register a new directory.",
+            )
+
+    def _require_types(self, wanted: Sequence[str], found: Mapping[str, str]) -> None:
+        for name in wanted if self.types is not None else ():
+            expected = (self.types or {}).get(name)
+            if name in found and expected is not None and len({found[name], expected, "null"}) > 2:  # noqa: PLR2004 - two and null
+                raise DataError(
+                    f"column {name} is {found[name]} in {self.label} and {expected} in the first partition",
+                    remedy="Write all partitions with one schema.",
+                )
+
+
+def list_partitions(source: PartitionedSource, *, strict: bool) -> tuple[ParquetPartition, ...]:
+    """The files of a source in the order of their paths; `strict` as in `open_table`.
+
+    Raises:
+        SourceError: directory or bucket cannot be listed.
+        DataError: there is no Parquet file.
+    """
+    try:
+        files, root = _file_system(source.path)
+        listed = files.get_file_info(fs.FileSelector(root, recursive=True))
+        found = sorted((one for one in listed if _is_partition(one, root)), key=lambda one: one.path)
+        types = _first_types(files, found[0].path) if strict and found else None
+    except UNREADABLE as error:
+        raise unreadable(source.path, error) from None
+    if not found:
+        raise DataError(f"no Parquet files below {source.path}", remedy="Give the directory that holds them.")
+    return tuple(
+        ParquetPartition(
+            root=source.path,
+            path=one.path,
+            label=f"partition {place} of {len(found)} ({one.base_name})",
+            named=_named_by_folders(one.path[len(root) :]),
+            size=one.size,
+            modified=one.mtime_ns,
+            types=types,
+        )
+        for place, one in enumerate(found, 1)
+    )
+
+
+def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str = "the source") -> None:
+    """Raise DataError unless every wanted column is present exactly once."""
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        # the names that are there may be the first row of a file without a header, so they are only counted
+        raise DataError(
+            f"{where} has no column {', '.join(missing)} among its {len(present)}",
+            remedy="Check the spelling in the schema and of --subject-id; a CSV needs a header line.",
+        )
+    twice = [name for name in wanted if list(present).count(name) > 1]
+    if twice:
+        raise DataError(f"{where} has column {twice[0]} more than once", remedy="Rename one of them.")
+
+
+def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceError:
+    """What cannot be read. Arrow's own message may quote a cell, so only the kind of failure is told.
+
+    `remedy` is a better one than the usual, where there is one.
+    """
+    refused = _REFUSED.search(str(error))
+    said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return SourceError(
+        f"cannot read {what} ({refused[1] if refused else said})",
+        remedy="Check address and credentials of the bucket, and that this machine may read it."
+        if refused
+        else remedy or "Check that the file exists, is readable and is a CSV with a header line or a Parquet file.",
+    )
+
+
+def _file_system(root: str) -> tuple[fs.FileSystem, str]:
+    """Where a source is, and the path there."""
+    if "://" in root:
+        files, path = fs.FileSystem.from_uri(root)
+        return files, path
+    return fs.LocalFileSystem(), root
+
+
+def _is_partition(file: fs.FileInfo, root: str) -> bool:
+    names = file.path[len(root) :].strip("/").split("/")
+    hidden = any(name.startswith(("_", ".")) for name in names)
+    return file.is_file and file.extension.lower() in {"parquet", "pq"} and not hidden
+
+
+def _named_by_folders(path: str) -> dict[str, str]:
+    pairs = (folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
+    return {unquote(name): unquote(value) for name, value in pairs}
+
+
+def _first_types(files: fs.FileSystem, path: str) -> Mapping[str, str]:
+    with files.open_input_file(path) as stream, pq.ParquetFile(stream) as file:
+        return _types(file.schema_arrow)
+
+
+def _types(schema: pa.Schema) -> Mapping[str, str]:
+    """Of columns, as the encoder sees them."""
+    plain = (f.type.value_type if isinstance(f.type, pa.DictionaryType) else f.type for f in schema)
+    return dict(zip(schema.names, map(str, plain), strict=True))
