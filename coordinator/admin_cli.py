@@ -73,7 +73,7 @@ def init(
     as_json: bool,
 ) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
-    key = _create(home, name, database_url, database_url_file, blob_directory)
+    key = _create(home, name, database_url, database_url_file, blob_directory, blob_bucket)
     emit(
         {"home": str(home), "name": name, "fingerprint": key.fingerprint},
         as_json=as_json,
@@ -87,7 +87,12 @@ def init(
 
 
 def _create(
-    home: Path, name: str, database_url: str | None, database_url_file: Path | None, blob_directory: Path | None
+    home: Path,
+    name: str,
+    database_url: str | None = None,
+    database_url_file: Path | None = None,
+    blob_directory: Path | None = None,
+    blob_bucket: str | None = None,
 ) -> SigningKey:
     """A coordinator's home; its key. Raises SettingsError."""
     if database_url is not None and database_url_file is not None:
