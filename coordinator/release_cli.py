@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,12 +21,12 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.purpose import Attachment
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, connect, model_of, pages, reaching
@@ -55,13 +54,7 @@ url_option = click.option(
 @url_option
 @ca_option
 @http_option
-@click.option(
-    "--attach",
-    "files",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    multiple=True,
-    help="A file that belongs to the study: its name and SHA-256 are proposed, the file is not. Repeatable.",
-)
+@attach_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
 def propose(
@@ -76,7 +69,7 @@ def propose(
     as_json: bool,
 ) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
-    asked = _with_attachments(load_settings(Study, study), files)
+    asked = with_attachments(load_settings(Study, study), files)
     key = load_signing_key(CoordinatorHome(home).signing_key)
     with _client(url, key, ca_file, allow_http=allow_http) as client:
         spec = build_spec(
@@ -101,11 +94,6 @@ def propose(
             console.print(trust, highlight=False, soft_wrap=True)
 
     emit(said, as_json=as_json, text=text)
-
-
-def _with_attachments(study: Study, files: tuple[Path, ...]) -> Study:
-    attached = tuple(Attachment(name=file.name, sha256=sha256(file.read_bytes()).hexdigest()) for file in files)
-    return study.model_copy(update={"attachments": (*(study.attachments or ()), *attached) or None})
 
 
 @click.command(epilog=examples("releases --home hub --state published", "releases --home hub 8d0c3f7a"))

@@ -5,6 +5,7 @@ any query could single out one subject, or have the agent's own ledger read.
 """
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -38,10 +39,12 @@ class AllowedSources(Settings):
         files: patterns of absolute paths without symbolic links, of files and of directories of partitions; `*` stands
             for anything within one name. Addresses of buckets stand for themselves only.
         queries: a token's query has to be one of these.
+        pushed: names of data sets whose rows tokens may push; `*` stands for anything.
     """
 
     files: tuple[Annotated[str, AfterValidator(_absolute)], ...] = ()
     queries: tuple[AllowedQuery, ...] = ()
+    pushed: tuple[str, ...] = ()
 
     def permit(self, source: Source) -> bool:
         """Whether a token may register a source, the path of which has been resolved."""
@@ -50,6 +53,10 @@ class AllowedSources(Settings):
         if isinstance(source, PartitionedSource) and source.is_remote:
             return source.path in self.files
         return any(PurePosixPath(source.path).match(pattern) for pattern in self.files)
+
+    def permit_pushing(self, dataset: str) -> bool:
+        """Whether tokens may push a data set's rows."""
+        return any(fnmatchcase(dataset, pattern) for pattern in self.pushed)
 
 
 def allowed_sources(home: Home) -> AllowedSources:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
-from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -21,16 +21,22 @@ from commingle.party_agent.errors import (
     DataError,
     LedgerError,
     NotFoundError,
+    PieceError,
     SampleError,
     SourceError,
     SourceRefusedError,
     UnwitnessedError,
 )
+from commingle.party_agent.http import examples
+from commingle.party_agent.http.bodies import describe, document, read_body, takes
+from commingle.party_agent.http.releases import ReleaseId, files_router, propose_router
+from commingle.party_agent.http.uploads import uploads_router
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.metrics import metrics_text
 from commingle.party_agent.proposals import DecisionNote, Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.tokens import AgentScope, find_token
+from commingle.party_agent.uploads import CloseRequest, UploadRequest
 from commingle.party_agent.views import (
     consortium_view,
     export_audit,
@@ -39,13 +45,28 @@ from commingle.party_agent.views import (
     proposal_view,
     proposal_views,
 )
+from commingle.party_agent.wire import (
+    DatasetList,
+    DatasetView,
+    Health,
+    JobList,
+    JobView,
+    LedgerView,
+    ProposalList,
+    ProposalView,
+    RegressionList,
+    RegressionView,
+    StatusView,
+)
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import RemoteError, ScopeError, SettingsError, TooLargeError
+from commingle.shared.runtime.errors import RemoteError, RequestBodyError, ScopeError, SettingsError, TooLargeError
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
@@ -61,9 +82,11 @@ _STATUSES = {
     NotFoundError: 404,
     ConflictError: 409,
     TooLargeError: 413,
+    RequestBodyError: 408,
     DataError: 422,
     SourceError: 422,
     SampleError: 422,
+    PieceError: 422,
     ProtocolError: 422,
     PrivacyError: 422,
     SettingsError: 500,
@@ -74,23 +97,11 @@ _STATUSES = {
 }
 _SCOPES: dict[str, AgentScope] = {"GET": "read", "PUT": "decide", "POST": "register"}
 _SPENDING: dict[str, AgentScope] = {**_SCOPES, "POST": "decide"}  # where a POST spends budget
-_LARGEST_BODY = 8 << 20  # more than the longest schema takes
+_PUSHING: dict[str, AgentScope] = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), "register")
+_PROPOSING: dict[str, AgentScope] = {"POST": "propose"}
+_Regression = Annotated[str, Path(description="Id of the regression, 64 hex digits.")]
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 _TO_BE_READ: dict[int | str, dict[str, Any]] = {202: {"description": "For a token: what it said, before a row is read"}}
-
-# strict models are validated over the received bytes, so the body is described here and parsed there
-_REGISTRATION = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": DatasetRequest.model_json_schema()}}}
-}
-_NOTE = {
-    "requestBody": {"required": False, "content": {"application/json": {"schema": DecisionNote.model_json_schema()}}}
-}
-_REGRESSION = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": RegressionRequest.model_json_schema()}},
-    }
-}
 
 
 class UnauthorisedError(AgentError):
@@ -132,6 +143,10 @@ def create_app(api: LocalApi) -> FastAPI:
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_release_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_regression_routes(api), prefix="/v1", dependencies=[Depends(_guard(api, _SPENDING))])
+    app.include_router(uploads_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PUSHING))])
+    app.include_router(propose_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PROPOSING))])
+    app.include_router(files_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api))])
+    describe(app, DatasetRequest, DecisionNote, RegressionRequest, Study, UploadRequest, CloseRequest)
     return app
 
 
@@ -160,12 +175,12 @@ def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # 
 def _open_routes(api: LocalApi) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/healthz")
+    @router.get("/healthz", response_model=Health)
     def healthz() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
-    @router.get("/readyz", responses=_NOT_READY)
+    @router.get("/readyz", responses=_NOT_READY, response_model=Health)
     def readyz(response: Response) -> dict[str, str]:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
         api.agents.ledger.spent()
@@ -191,7 +206,7 @@ def _metrics_route(api: LocalApi) -> APIRouter:
 def _data_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
-    @router.get("/status")
+    @router.get("/status", response_model=StatusView, response_model_exclude_unset=True)
     def status() -> dict[str, Any]:
         """Who this agent is and how it is."""
         problem = api.loops.problem if api.loops else None
@@ -203,17 +218,28 @@ def _data_routes(api: LocalApi) -> APIRouter:
             "trouble": problem.diagnostics() if problem else None,
         }
 
-    @router.get("/datasets")
+    @router.get("/datasets", response_model=DatasetList, response_model_exclude_unset=True)
     def datasets(request: Request) -> dict[str, Any]:
         """All registered data sets; counts are shown to the operator only."""
         return {"items": [dataset.view(counts=request.state.operator) for dataset in agents.datasets.all()]}
 
-    @router.post("/datasets", status_code=201, openapi_extra=_REGISTRATION, responses=_TO_BE_READ)
+    @router.post(
+        "/datasets",
+        status_code=201,
+        openapi_extra=takes(DatasetRequest, examples.DATASET),
+        responses=_TO_BE_READ,
+        response_model=DatasetView,
+        response_model_exclude_unset=True,
+    )
     async def register(
-        request: Request, response: Response, later: BackgroundTasks, *, replace: Annotated[bool, Query()] = False
+        request: Request,
+        response: Response,
+        later: BackgroundTasks,
+        *,
+        replace: Annotated[bool, Query(description="Whether the data set may be there already.")] = False,
     ) -> dict[str, Any]:
         """Read, validate and remember a data set. A token is answered before, whatever the rows are."""
-        asked, operator = decode(DatasetRequest, await _body(request)), request.state.operator
+        asked, operator = await document(request, DatasetRequest), request.state.operator
         source = await run_in_threadpool(resolve_source, agents.home, asked.source, operator=operator)
         wanted = asked.model_copy(update={"source": source})
         if operator:
@@ -223,15 +249,15 @@ def _data_routes(api: LocalApi) -> APIRouter:
         response.status_code = HTTPStatus.ACCEPTED
         return announced.view(counts=False)
 
-    @router.get("/ledger")
+    @router.get("/ledger", response_model=LedgerView, response_model_exclude_unset=True)
     def ledger() -> dict[str, Any]:
         """Charges and remaining budget."""
         return ledger_view(agents.ledger)
 
     @router.get("/audit")
-    def audit() -> dict[str, Any]:
+    def audit() -> SignedDocument:
         """The ledger's whole chain with everything this party has signed, signed for an auditor."""
-        return export_audit(agents).model_dump(mode="json")
+        return export_audit(agents)
 
     return router
 
@@ -239,23 +265,33 @@ def _data_routes(api: LocalApi) -> APIRouter:
 def _release_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
-    @router.get("/proposals")
+    @router.get("/proposals", response_model=ProposalList, response_model_exclude_unset=True)
     def proposals(request: Request) -> dict[str, Any]:
         """Everything this party has been asked; how many cells are missing is shown to the operator only."""
         return {"items": proposal_views(agents, counts=request.state.operator)}
 
-    @router.get("/proposals/{release}")
-    def proposal(release: str, request: Request) -> dict[str, Any]:
+    @router.get("/proposals/{release}", response_model=ProposalView, response_model_exclude_unset=True)
+    def proposal(release: ReleaseId, request: Request) -> dict[str, Any]:
         """One proposal."""
         return proposal_view(agents, agents.proposals.get(release), counts=request.state.operator)
 
-    @router.put("/proposals/{release}/approval", openapi_extra=_NOTE)
-    async def approve(request: Request, release: str) -> dict[str, Any]:
+    @router.put(
+        "/proposals/{release}/approval",
+        openapi_extra=takes(DecisionNote, examples.NOTE, required=False),
+        response_model=ProposalView,
+        response_model_exclude_unset=True,
+    )
+    async def approve(request: Request, release: ReleaseId) -> dict[str, Any]:
         """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain."""
         return await decide(request, agents.approve, release)
 
-    @router.put("/proposals/{release}/rejection", openapi_extra=_NOTE)
-    async def reject(request: Request, release: str) -> dict[str, Any]:
+    @router.put(
+        "/proposals/{release}/rejection",
+        openapi_extra=takes(DecisionNote, examples.NOTE, required=False),
+        response_model=ProposalView,
+        response_model_exclude_unset=True,
+    )
+    async def reject(request: Request, release: ReleaseId) -> dict[str, Any]:
         """Reject, or withdraw after an approval. Who decided, and why, stays in this party's chain."""
         return await decide(request, agents.reject, release)
 
@@ -265,13 +301,13 @@ def _release_routes(api: LocalApi) -> APIRouter:
         decided = await run_in_threadpool(decision, release, await _note(request))
         return await run_in_threadpool(proposal_view, agents, decided, counts=request.state.operator)
 
-    @router.get("/jobs")
+    @router.get("/jobs", response_model=JobList, response_model_exclude_unset=True)
     def jobs() -> dict[str, Any]:
         """What has been done since the agent started."""
         return {"items": [job_view(job) for job in agents.jobs.all()]}
 
-    @router.get("/jobs/{release}")
-    def job(release: str) -> dict[str, Any]:
+    @router.get("/jobs/{release}", response_model=JobView, response_model_exclude_unset=True)
+    def job(release: ReleaseId) -> dict[str, Any]:
         """Progress on one release."""
         found = agents.jobs.get(release)
         if found is None:
@@ -289,19 +325,25 @@ def _regression_routes(api: LocalApi) -> APIRouter:
 
         return Regressions(agents)
 
-    @router.post("/regressions", status_code=201, openapi_extra=_REGRESSION)
+    @router.post(
+        "/regressions",
+        status_code=201,
+        openapi_extra=takes(RegressionRequest, examples.REGRESSION),
+        response_model=RegressionView,
+        response_model_exclude_unset=True,
+    )
     async def regress(request: Request) -> dict[str, Any]:
         """Pay for, compute and sign a regression. The same request again is the same regression and costs nothing."""
-        wanted = decode(RegressionRequest, await _body(request))
+        wanted = await document(request, RegressionRequest)
         return regression_view(await run_in_threadpool(regressions_of().ask, wanted))
 
-    @router.get("/regressions")
+    @router.get("/regressions", response_model=RegressionList, response_model_exclude_unset=True)
     def regressions() -> dict[str, Any]:
         """Every regression that was paid for."""
         return {"items": [regression_line(regression) for regression in regressions_of().all()]}
 
-    @router.get("/regressions/{regression}")
-    def regression(regression: str) -> dict[str, Any]:
+    @router.get("/regressions/{regression}", response_model=RegressionView, response_model_exclude_unset=True)
+    def regression(regression: _Regression) -> dict[str, Any]:
         """One of them with its signed document."""
         return regression_view(regressions_of().get(regression))
 
@@ -321,21 +363,9 @@ def _read(agents: Agents, announced: DatasetRequest) -> None:
 
 async def _note(request: Request) -> DecisionNote:
     """Who decides: whom the body names, beside the token that was used."""
-    body = await _body(request)
+    body = await read_body(request)
     given = decode(DecisionNote, body or b"{}")
     if request.state.operator:
         return DecisionNote(by=given.by or "the operator", why=given.why)
     token = f"token {printable(request.state.token)[:50]}"
     return DecisionNote(by=f"{given.by[:120]} ({token})" if given.by else token, why=given.why)
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body. Raises TooLargeError without reading further than its limit."""
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > _LARGEST_BODY:
-            raise TooLargeError(
-                f"the body is larger than {_LARGEST_BODY} bytes", remedy="Send a registration; rows stay at the source."
-            )
-    return bytes(received)

@@ -26,6 +26,10 @@ _COMMANDS = {
     "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
     "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
     "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
+    "propose": (
+        "commingle.party_agent.propose_cli",
+        "Propose a release in this party's name.",
+    ),
     "console": ("commingle.party_agent.console.cli", "Read and decide proposals in a browser on this machine."),
     "ledger": (
         "commingle.party_agent.decision_cli",
@@ -45,6 +49,10 @@ _COMMANDS = {
         "Share the members' linkage key so that the coordinator cannot read it.",
     ),
     "token": ("commingle.party_agent.trust_cli", "Tokens of the local API for this party's own systems."),
+    "webhook": (
+        "commingle.party_agent.webhook_cli",
+        "Tell one of this party's own systems that a proposal waits.",
+    ),
     "backup": (
         "commingle.party_agent.backup",
         "Write ledger, settings, policy, pins and keys to FILE, also while the agent runs.",

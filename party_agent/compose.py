@@ -121,7 +121,13 @@ def _not_enrolled() -> SettingsError:
 
 
 def ask(
-    home: Home, method: str, path: str, *, body: bytes | None = None, params: Mapping[str, str] | None = None
+    home: Home,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    params: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Any:  # noqa: ANN401 - JSON
     """One call of the local API: of the running agent, or in this process where none runs.
 
@@ -129,26 +135,24 @@ def ask(
         PeerError: another user's process listens in the agent's place; it was sent nothing.
         CommingleError: whatever the API answers.
     """
+    sent, url = {**_HEADERS, **(headers or {})}, httpx.URL(f"{AGENT_URL}{path}", params=params or None)
     try:
         with compose_agents(home) as agents:
             from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
 
             api = LocalApi(agents, loops=None, peer_is_operator=True)
-            return asyncio.run(_in_process(api, method, path, body, params))
+            return asyncio.run(_in_process(api, httpx.Request(method, url, content=body, headers=sent)))
     except AgentRunningError:
         if not home.socket.exists():  # another command, or an agent that has only just started
             raise
     with reaching_agent(home.socket) as client:  # without a limit: reading a large table takes as long as it takes
-        response = client.request(method, path, content=body, params=params, headers=_HEADERS)
+        response = client.request(method, url, content=body, headers=sent)
     return json_of(check(response, "the agent", own=True))
 
 
-async def _in_process(
-    api: "LocalApi", method: str, path: str, body: bytes | None, params: Mapping[str, str] | None
-) -> Any:  # noqa: ANN401 - JSON
+async def _in_process(api: "LocalApi", request: httpx.Request) -> Any:  # noqa: ANN401 - JSON
     from commingle.party_agent.app import create_app  # noqa: PLC0415 - as above
 
     transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url=AGENT_URL, timeout=None) as client:  # noqa: S113 - as above
-        response = await client.request(method, path, content=body, params=params, headers=_HEADERS)
-    return json_of(check(response, "the agent", own=True))
+    async with httpx.AsyncClient(transport=transport, timeout=None) as client:  # noqa: S113 - as above
+        return json_of(check(await client.send(request), "the agent", own=True))

@@ -150,6 +150,16 @@ class CoordinatorClient:
         """One release."""
         return model_of(ReleaseDetails, call(self.http, "GET", f"/v1/releases/{release}"))
 
+    def propose(self, spec: Envelope) -> ReleaseDetails:
+        """Propose a release; sending the same document again is harmless."""
+        answer = call(self.http, "POST", "/v1/releases", content=spec.to_json(), headers=_JSON)
+        return model_of(ReleaseDetails, answer)
+
+    def published(self, release: str, file: str, *, largest_bytes: int) -> Iterator[bytes]:
+        """A file of a published release, in pieces: `manifest`, `matrix` or `moments`, not verified."""
+        path = f"/v1/releases/{release}/{file}"
+        return download(self.http, path, largest_bytes=largest_bytes, patience_seconds=self.patience_seconds)
+
     def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
         """Send an approval; sending it again is harmless."""
         path = f"/v1/releases/{release}/approvals/{party}"

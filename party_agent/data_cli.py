@@ -11,7 +11,8 @@ from rich.table import Table
 from commingle.party_agent.compose import ask, home_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import make_whitening
-from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.private.sources import FileSource, open_source, source_columns
+from commingle.party_agent.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
 from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
@@ -40,7 +41,7 @@ def datasets() -> None:
 @click.argument("name")
 @click.option(
     "--source",
-    help="A CSV or Parquet file; or a directory of Parquet files, or s3://bucket/prefix: one table's partitions.",
+    help="A CSV, Parquet or Excel file; or a directory of Parquet files, or s3://bucket/prefix: one table's partitions.",
 )
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
@@ -132,6 +133,70 @@ def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str]:
     if path.is_dir():
         return {"kind": "partitions", "path": str(path)}
     return {"kind": "file", "path": str(path), **asdict(csv_format or USUAL)}
+
+
+@datasets.command(
+    "draft",
+    epilog="Example: commingle party datasets draft --source stays.csv --subject-id patient --unit glucose=mmol/l "
+    "--out schema.json",
+)
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="The table. Only the names of its columns are read.",
+)
+@click.option(
+    "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies subjects. Repeatable."
+)
+@click.option(
+    "--ranges",
+    "table",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Your public knowledge: a CSV with name,unit,lower,upper,levels (levels separated by |). It goes first.",
+)
+@click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="What a column is measured in. Repeatable.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The schema file to write.")
+@csv_options
+@json_option
+def draft(
+    *,
+    source: Path,
+    subject_id: tuple[str, ...],
+    table: Path | None,
+    units: tuple[str, ...],
+    out: Path,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+) -> None:
+    """Draft a schema from public knowledge: what is known of columns of these names. No row is looked at.
+
+    Bounds that were taken from private rows would tell of them without noise and without a charge. Columns of which
+    nothing is known are listed, for you to add.
+    """
+    if not all("=" in one for one in units):
+        raise click.UsageError("give units as COLUMN=UNIT")
+    named = FileSource(path=str(source), **asdict(csv_format or USUAL))
+    columns = [name for name in source_columns(named) if name not in subject_id]
+    said = {column: unit for column, _, unit in (one.partition("=") for one in units)}
+    drafted, unknown = draft_schema(columns, known_ranges(table), said)
+    if not drafted:  # their names may be a first row, so they are not repeated
+        raise SettingsError(
+            f"nothing is known of any of the {len(columns)} columns",
+            remedy="Give --ranges; a CSV needs a header line.",
+        )
+    schema = [attribute.model_dump(mode="json") for attribute, _ in drafted]
+    write_durably(out, json.dumps(schema, indent=2).encode())
+
+    def text(console: Console) -> None:
+        for attribute, known in drafted:
+            basis = "your table" if known.given else "public knowledge"
+            console.print(f"{attribute.name}: {known} ({basis})", highlight=False, markup=False, soft_wrap=True)
+        if unknown:
+            console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.", soft_wrap=True)
+        console.print("No row was looked at. Check units and bounds before you register.", soft_wrap=True)
+
+    emit({"out": str(out), "attributes": schema, "unknown": unknown}, as_json=as_json, text=text)
 
 
 @datasets.command("list")

@@ -25,8 +25,11 @@ class DatasetRequest(WireModel):
     """What a party says about a data set when it registers it.
 
     Attributes:
+        name: what studies will call it.
+        source: where its rows are.
         subject_id: the column that identifies a subject, or several that do so together.
         id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
+        attributes: public schema of the columns it offers.
     """
 
     name: Name
@@ -113,7 +116,7 @@ class Datasets:
             DataError: the table does not fit its schema.
             ConflictError: the name is taken and `replace` was not asked for.
         """
-        self._require_possible(request, replace=replace)
+        self.require_possible(request, replace=replace)
         table = open_table(request.source, request.key, request.attributes, engine=self.engine, strict=strict)
         scan = table.scan(progress, strict=strict)
         dataset = Dataset(
@@ -136,7 +139,7 @@ class Datasets:
         Raises:
             ConflictError: as `register`.
         """
-        self._require_possible(request, replace=replace)
+        self.require_possible(request, replace=replace)
         return self._store(
             Dataset(
                 name=request.name,
@@ -174,7 +177,8 @@ class Datasets:
             rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
         return [stored_dataset(row["body"]) for row in rows]
 
-    def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
+    def require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
+        """Raise ConflictError where it could not be registered whatever its rows are."""
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")

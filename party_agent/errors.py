@@ -12,6 +12,8 @@ AgentError
 ├── AgentRunningError     another process works on this home directory
 ├── PeerError             another user's process listens in the agent's place
 ├── SourceRefusedError    a table that may not be registered by who asks, or by nobody
+├── PieceError            rows that are sent in no form that can be read; sizes and forms only, never a value
+├── WebhookError          whom new proposals are told to does not take the message
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 
 DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
@@ -109,3 +111,15 @@ class SampleError(AgentError):
     """Rows and labels that are not a regression problem."""
 
     code = "regression-sample"
+
+
+class PieceError(AgentError):
+    """Rows that are sent in no form that can be read."""
+
+    code = "piece"
+
+
+class WebhookError(AgentError):
+    """Whom new proposals are told to does not take the message."""
+
+    code = "webhook"

@@ -48,7 +48,7 @@ class _Readings(Collector):
         yield charges
 
     def _proposals(self) -> Iterator[Metric]:
-        waiting = self._agents.proposals.waiting_since()
+        waiting = list(self._agents.proposals.waiting().values())
         now = self._agents.clock()
         oldest = max(((now - seen).total_seconds() for seen in waiting), default=0.0)
         yield _one("waiting_proposals", "Proposals that nobody has decided.", len(waiting))

@@ -39,7 +39,12 @@ def _shown_as_it_is(text: str) -> str:
 
 
 class DecisionNote(WireModel):
-    """Who decided and why: for this party's own chain. Neither is sent to anybody."""
+    """Who decided and why: for this party's own chain. Neither is sent to anybody.
+
+    Attributes:
+        by: who decides; a token that is used is named beside it.
+        why: the reason.
+    """
 
     by: Annotated[str, StringConstraints(max_length=200), AfterValidator(_shown_as_it_is)] = ""
     why: Annotated[str, StringConstraints(max_length=2000), AfterValidator(_shown_as_it_is)] = ""
@@ -126,12 +131,12 @@ class Proposals:
         """All of which the spec is kept, newest first."""
         return self._select("ORDER BY seen DESC, release")
 
-    def waiting_since(self) -> list[datetime]:
-        """When each proposal was first seen that is open and that nobody has decided."""
-        which = "SELECT seen FROM proposals p WHERE state = 'proposed' AND NOT EXISTS "
+    def waiting(self) -> dict[str, datetime]:
+        """When each proposal was first seen that is open and that nobody has decided, by release."""
+        which = "SELECT release, seen FROM proposals p WHERE state = 'proposed' AND NOT EXISTS "
         decided = "(SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind IN ('approval', 'rejection'))"
         with self.store.reading() as db:
-            return [datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)]
+            return {row["release"]: datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)}
 
     def charged_with_seed(self, seed: str, *, without: str) -> str | None:
         """A release that was charged whose spec has this seed, other than one; None where there is none."""

@@ -4,6 +4,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import click
 
@@ -13,6 +14,7 @@ from commingle.party_agent.compose import compose_agents, home_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import listen as listen_at
 from commingle.party_agent.loop import Loops
+from commingle.party_agent.webhook import Notices
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -61,7 +63,7 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
 
 def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
     """Serve on the home's socket, and to tokens on the network where there is an address, until told to stop."""
-    at = agents.home.socket
+    at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
     try:
         services = [Served(create_app(LocalApi(agents, loops, peer_is_operator=True)), listen_at(at))]
         announcement = {"socket": str(at)}
@@ -71,7 +73,13 @@ def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: S
             services.append(Served(remote, listen(host=host, port=port), tls))
             announcement["url"] = services[-1].url
         halt = partial(os.kill, os.getpid(), signal.SIGTERM)
-        run(services, announcement=announcement, on_listening=partial(loops.start, on_halt=halt))
+
+        def begin() -> None:
+            loops.start(on_halt=halt)
+            Thread(target=notices.run, daemon=True).start()
+
+        run(services, announcement=announcement, on_listening=begin)
     finally:
         at.unlink(missing_ok=True)
+        notices.stop.set()
         loops.finish(seconds=_JOIN_SECONDS)

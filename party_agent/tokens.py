@@ -17,7 +17,7 @@ from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Settings, load_settings
 
-AgentScope = Literal["read", "decide", "register"]
+AgentScope = Literal["read", "decide", "register", "propose"]
 EVERY_SCOPE: frozenset[AgentScope] = frozenset(get_args(AgentScope))
 _PREFIX = "commingle-local.v1"
 

@@ -8,9 +8,9 @@ What users import. Names load on first use: importing commingle itself reads no 
         release = client.fetch(next(client.releases()).id)
     print(release.fit("charges", ["age", "smoker"]).summary())
 
-`Release` and `ReleaseClient` fetch, verify and analyse published releases, `Fit` is what a fit returns,
-`CommingleRegressor` (extra `sklearn`) is the same behind scikit-learn's interface, `plan` says what a `Study` will be
-worth, and every fault is a `CommingleError` with a remedy.
+`Release` and `ReleaseClient` fetch, verify and analyse published releases, `Fit` is what a fit returns, `PartyClient`
+is the way of a party's own programs to its agent, `CommingleRegressor` (extra `sklearn`) is a fit behind scikit-learn's
+interface, `plan` says what a `Study` will be worth, and every fault is a `CommingleError` with a remedy.
 """
 
 from importlib import import_module
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from commingle.shared import __version__
 
 if TYPE_CHECKING:
+    from commingle.party_agent.client import PartyClient
     from commingle.services.client.regressor import CommingleRegressor
     from commingle.services.client.release import Release
     from commingle.services.client.remote import ReleaseClient
@@ -27,12 +28,23 @@ if TYPE_CHECKING:
     from commingle.shared.errors import CommingleError
     from commingle.shared.forecast.curves import plan
 
-__all__ = ["CommingleError", "CommingleRegressor", "Fit", "Release", "ReleaseClient", "Study", "__version__", "plan"]
+__all__ = [
+    "CommingleError",
+    "CommingleRegressor",
+    "Fit",
+    "PartyClient",
+    "Release",
+    "ReleaseClient",
+    "Study",
+    "__version__",
+    "plan",
+]
 
 _WHERE = {
     "CommingleError": "commingle.shared.errors",
     "CommingleRegressor": "commingle.services.client.regressor",
     "Fit": "commingle.services.fit.result",
+    "PartyClient": "commingle.party_agent.client",
     "Release": "commingle.services.client.release",
     "ReleaseClient": "commingle.services.client.remote",
     "Study": "commingle.shared.documents.study",

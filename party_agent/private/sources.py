@@ -1,4 +1,4 @@
-"""Where rows come from: CSV and Parquet files and SQL queries, read in batches so that memory does not grow.
+"""Where rows come from: CSV, Parquet and Excel files and SQL queries, read in batches so that memory does not grow.
 
 A table is one file or query, or many of them: its partitions.
 """
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.engine import Engine
+from commingle.party_agent.private.excel import is_workbook, read_sheet, sheet_columns
 from commingle.party_agent.private.parquet_store import (
     PartitionedSource,
     list_partitions,
@@ -30,7 +31,14 @@ from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_form
 
 
 class FileSource(ExtendedModel):
-    """A CSV file with a header line, or a Parquet file; told apart by its suffix. How a CSV is written is said."""
+    """A CSV file with a header line, a Parquet file or an Excel workbook, told apart by the suffix.
+
+    Attributes:
+        path: absolute, on the machine of the agent.
+        encoding: of a CSV's text.
+        separator: what stands between a CSV's columns.
+        decimal: sign of a CSV's numbers.
+    """
 
     added: ClassVar[frozenset[str]] = frozenset({"encoding", "separator", "decimal"})
 
@@ -44,6 +52,15 @@ class FileSource(ExtendedModel):
     def csv_format(self) -> CsvFormat:
         """How its text is read."""
         return CsvFormat(encoding=self.encoding, separator=self.separator, decimal=self.decimal)
+
+
+def source_columns(source: FileSource) -> list[str]:
+    """The names of a file's columns; no row is read. Raises SourceError."""
+    path = Path(source.path)
+    try:
+        return sheet_columns(path) if is_workbook(path) else column_names(path, source.csv_format)
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
 
 
 Source = Annotated[FileSource | SqlSource | PartitionedSource, Field(discriminator="kind")]
@@ -98,6 +115,10 @@ def open_source(source: FileSource | SqlSource, *, strict: bool = True) -> RawRe
 
 def _read_file(source: FileSource, columns: Sequence[str], *, strict: bool) -> Iterator[RawBatch]:
     path, form = Path(source.path), source.csv_format
+    if is_workbook(path):
+        require_columns(columns, sheet_columns(path))
+        yield from read_sheet(path, columns)
+        return
     try:
         require_columns(columns, column_names(path, form, strict=strict))
         for batch in read_batches(path, columns, form, strict=strict):

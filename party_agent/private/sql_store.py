@@ -1,20 +1,17 @@
 """Rows from a database, by any SQLAlchemy URL. The only module of the agent that knows SQLAlchemy."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
 from pydantic import Field
 
 from commingle.party_agent.errors import SourceError
+from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.subject_ids import SubjectColumns
-from commingle.shared.encoding import Cells, as_text
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
@@ -25,9 +22,14 @@ if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
 
 _ROWS_AT_ONCE = 1 << 15
 _LONGEST_NAME = 40
-_NOTHING = "\0"
-"""Neither a number nor a level that a schema could have."""
-_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
+_DRIVERS = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mssql": "mssql+pymssql",
+    "oracle": "oracle+oracledb",
+}
+"""Where a URL names no driver, the one that our extra brings."""
+_EXTRAS = {"psycopg": "postgresql", "pymssql": "sqlserver", "oracledb": "oracle", "duckdb": "duckdb"}
 
 
 Query = Annotated[str, Field(min_length=1)]
@@ -36,7 +38,13 @@ Queries = Query | Annotated[tuple[Query, ...], Field(min_length=1)]
 
 
 class SqlSource(WireModel):
-    """A query. Its rows are read in the order of what identifies subjects, so that every reading sees one order."""
+    """A query. Its rows are read in the order of what identifies subjects, so that every reading sees one order.
+
+    Attributes:
+        url: of the database, as SQLAlchemy writes it.
+        query: a SELECT that returns what identifies subjects, and every attribute.
+        order_by: what identifies subjects: the order of rows.
+    """
 
     kind: Literal["sql"] = "sql"
     url: Annotated[str, Field(min_length=1, repr=False)]
@@ -69,13 +77,13 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     wanted = list(dict.fromkeys(columns))
     names = ", ".join(quote(name) for name in wanted)
     (query,) = (query.strip().rstrip(";") for query in queries)
-    statement = f"SELECT {names} FROM ({query}) AS commingle_source ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database
+    statement = f"SELECT {names} FROM ({query}) commingle_source ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database; Oracle knows no AS here
     try:
         with engine.connect().execution_options(stream_results=True) as connection:
             result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here
             for rows in result.partitions(_ROWS_AT_ONCE):
                 values = zip(*rows, strict=True)
-                yield RawBatch({name: _array(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
+                yield RawBatch({name: cells_of(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
     except SQLAlchemyError as error:
         raise SourceError(
             f"the database refused the query ({type(error).__name__})",
@@ -86,7 +94,7 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
 
 
 def database_file(source: SqlSource) -> str | None:
-    """The file that a query reads from, where its database is SQLite; None for others, and where the URL is none."""
+    """The file that a query reads from, where its database is one; None for others, and where the URL is none."""
     from sqlalchemy import make_url  # noqa: PLC0415 - as above
     from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
 
@@ -94,7 +102,7 @@ def database_file(source: SqlSource) -> str | None:
         url = make_url(source.url)
     except (ArgumentError, ValueError):
         return None  # reading it says so
-    if url.get_backend_name() != "sqlite" or not url.database:
+    if url.get_backend_name() not in {"sqlite", "duckdb"} or not url.database:
         return None
     is_uri = url.database.startswith("file:")
     return unquote(urlsplit(url.database).path) if is_uri else url.database
@@ -106,17 +114,18 @@ def _engine(url: str) -> "Engine":
 
     try:
         parsed = make_url(url)
-        if parsed.drivername in {"postgres", "postgresql"}:
-            parsed = parsed.set(drivername="postgresql+psycopg")  # the driver that our extra brings
+        parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
         engine = create_engine(parsed)
     except ModuleNotFoundError as error:
-        if error.name == "psycopg":
-            raise MissingExtraError("psycopg", extra="postgresql") from None
+        if error.name in _EXTRAS:
+            raise MissingExtraError(error.name, extra=_EXTRAS[error.name]) from None
         raise SourceError(
             f"the driver {error.name} for this database is not installed",
             remedy="Install the package that brings it where the agent runs, or name another driver in the URL.",
         ) from None
     except NoSuchModuleError:
+        if parsed.get_backend_name() == "duckdb":  # whose dialect is a package of its own
+            raise MissingExtraError("duckdb-engine", extra="duckdb") from None
         raise SourceError(
             f"no driver is installed for {printable(parsed.drivername)[:_LONGEST_NAME]} databases",
             remedy="Install its SQLAlchemy dialect where the agent runs, or correct what stands before :// in the URL.",
@@ -134,27 +143,3 @@ def _engine(url: str) -> "Engine":
 def _accept_any_text(connection: "sqlite3.Connection", _: object) -> None:
     """Else one text that is no UTF-8 fails the whole query."""
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-
-
-def _array(values: tuple[Any, ...]) -> Cells:
-    """Cells of one plain type as they are; of several types or of another each as its text, whatever is beside it."""
-    kinds = set(map(type, values)) - {NoneType}
-    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
-    if kind is not None:
-        with suppress(pa.ArrowException, OverflowError, UnicodeError):
-            array: Cells = pa.array(values, kind)
-            return array
-    floats = pa.array([value for value in values if isinstance(value, float)], pa.float64())
-    written = iter(as_text("", floats).to_pylist())
-    texts = (next(written) or _NOTHING if isinstance(v, float) else v if v is None else _text(v) for v in values)
-    return pa.array(list(texts), pa.large_string())
-
-
-def _text(value: object) -> str:
-    """As the encoder reads a cell of that type where it stands in a column of its own."""
-    try:
-        if isinstance(value, bytes):
-            return value.decode()
-        return str(value).lower() if isinstance(value, bool) else str(value).encode().decode()
-    except ValueError:  # no Unicode, or digits without end
-        return _NOTHING

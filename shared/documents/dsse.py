@@ -21,14 +21,25 @@ _PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
 
 
 class Signature(WireModel):
-    """One signature and the fingerprint of the key that made it."""
+    """One signature and the fingerprint of the key that made it.
+
+    Attributes:
+        keyid: fingerprint of the key.
+        sig: Ed25519 over the payload and its type, base64.
+    """
 
     keyid: Digest
     sig: Annotated[str, Field(max_length=128)]
 
 
 class Envelope(WireModel):
-    """The JSON form of a DSSE envelope. `payload` is base64; its bytes are what was signed."""
+    """The JSON form of a DSSE envelope. `payload` is base64; its bytes are what was signed.
+
+    Attributes:
+        payload: base64; its bytes are what was signed.
+        payloadType: what kind of document they are.
+        signatures: one.
+    """
 
     payload: str
     payloadType: str  # noqa: N815 - the field's name in the DSSE standard

@@ -1,6 +1,8 @@
 """Wire models: frozen, strict, nothing unknown allowed. Signed documents are bytes, models are a view of them."""
 
+import inspect
 import json
+import re
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -9,11 +11,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
     model_serializer,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.text import printable
@@ -23,6 +28,8 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
+_ATTRIBUTES = "\n\nAttributes:\n"
+_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.+)(?:\n     +.+)*)", re.MULTILINE)
 _SHOWN_PROBLEMS = 5
 _LONGEST_PLACE = 100
 
@@ -41,7 +48,27 @@ LEFT_OUT = Field(exclude_if=lambda value: value is None)
 """Of a field that came later: documents without it keep their bytes and their digest."""
 
 
-class WireModel(BaseModel):
+class Described(BaseModel):
+    """A model whose JSON schema, and so OpenAPI, explains each field by what its docstring says of it."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Pydantic's own schema, with the words of the docstrings in it."""
+        made = handler(core)
+        schema, words = handler.resolve_ref_schema(made), dict[str, str]()
+        for kind in reversed(cls.__mro__):  # what a subclass says of a field is what counts
+            _, _, entries = inspect.cleandoc(kind.__doc__ or "").partition(_ATTRIBUTES)
+            for names, text in _ENTRY.findall(entries):
+                words |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+        if cls.__doc__:
+            schema["description"] = inspect.cleandoc(cls.__doc__).partition(_ATTRIBUTES)[0]
+        for name, field in schema.get("properties", {}).items():
+            if name in words:
+                field.setdefault("description", words[name])
+        return made
+
+
+class WireModel(Described):
     """A document or a part of one as it travels.
 
     Attributes:

@@ -17,7 +17,12 @@ Paragraph = Annotated[str, StringConstraints(min_length=1, max_length=2000, patt
 
 
 class Attachment(WireModel):
-    """A file that belongs to a study and travels by other ways: a protocol, a vote. Its SHA-256 says which."""
+    """A file that belongs to a study and travels by other ways: a protocol, a vote. Its SHA-256 says which.
+
+    Attributes:
+        name: of the file.
+        sha256: of its bytes, hex.
+    """
 
     name: Words
     sha256: Digest

@@ -68,6 +68,11 @@ class RegressionRequest(ExtendedModel):
     """What is asked of a party's agent, by its own people or systems.
 
     Attributes:
+        dataset: a registered data set of this party.
+        target: the attribute that is explained: numeric or binary.
+        features: the attributes it is explained by.
+        method: how; `auto` chooses by what is public.
+        adjacency: whether a subject's values are protected, or its presence too.
         calibration: None for the method's own.
         epsilon, delta: of the whole regression, under the adjacency asked for.
         bounds: of some numeric attributes in their own units, within those they were registered with; they are clipped

@@ -44,7 +44,15 @@ class EncodedColumn:
 
 
 class NumericAttribute(WireModel):
-    """A number, clipped to [lower, upper] and mapped onto [-1, 1]."""
+    """A number, clipped to [lower, upper] and mapped onto [-1, 1].
+
+    Attributes:
+        name: of the column; without `=` and brackets.
+        lower: the least value, from public knowledge; lower ones count as this.
+        upper: the largest, likewise.
+        unit: of the values, for people.
+        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
+    """
 
     kind: Literal["numeric"] = "numeric"
     name: AttributeName
@@ -82,7 +90,13 @@ class NumericAttribute(WireModel):
 
 
 class BinaryAttribute(WireModel):
-    """Two levels, encoded -1 and +1. A coefficient is for the second level against the first."""
+    """Two levels, encoded -1 and +1. A coefficient is for the second level against the first.
+
+    Attributes:
+        name: of the column; without `=` and brackets.
+        levels: the two, as the table writes them.
+        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
+    """
 
     kind: Literal["binary"] = "binary"
     name: AttributeName
@@ -112,7 +126,13 @@ class BinaryAttribute(WireModel):
 
 
 class CategoricalAttribute(WireModel):
-    """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked."""
+    """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked.
+
+    Attributes:
+        name: of the column; without `=` and brackets.
+        levels: all of them, as the table writes them; the first is the reference.
+        missing: whether missing cells are refused (`error`) or marked in a column more.
+    """
 
     kind: Literal["categorical"] = "categorical"
     name: AttributeName

@@ -124,7 +124,12 @@ class BlockStatement(WireModel):
 
 
 class SignedDocument(WireModel):
-    """An envelope with the key that signed it, for documents whose signer the receiver may not know yet."""
+    """An envelope with the key that signed it, for documents whose signer the receiver may not know yet.
+
+    Attributes:
+        signing_key: public, 32 bytes, hex.
+        envelope: the signed document.
+    """
 
     signing_key: Hex32
     envelope: Envelope

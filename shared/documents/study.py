@@ -39,6 +39,11 @@ class StudyParty(WireModel):
     """What one party is asked to contribute.
 
     Attributes:
+        name: of the party, as the consortium knows it.
+        dataset: which of its data sets.
+        attributes: the columns asked for, with public bounds or levels.
+        row_norm: rows are clipped to this norm before noise is added; left out, they are not, or as a first stage asks.
+        whitening: a public map of its columns; left out, none.
         first_stage_share: of its rho for sums of its columns; null for none. Left out, it is what suits the mechanism,
             n and epsilon, and none beside a row norm or a whitening.
     """
@@ -55,6 +60,16 @@ class Study(StatedPurpose):
     """A study file. What it is for is optional, and so is `k`: the planner chooses one where the mechanism needs it.
 
     Attributes:
+        study: its title.
+        mechanism: rmgm, dgm or moments.
+        k: rows of the published matrix; left out, the planner chooses them where the mechanism has some.
+        adjacency: whether a subject's values are protected (`replace_one`), or its presence too (`add_remove`).
+        calibration: how noise follows from epsilon and delta.
+        epsilon: of each party's block.
+        delta: of each party's block.
+        n: subjects; every party has to have as many.
+        lifetime_hours: how long parties may take to approve.
+        parties: everybody who is asked, and for what.
         projection: "sparse" where each subject's row is to go to one row of the sketch; left out, to all of them.
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
         bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.

@@ -103,13 +103,14 @@ def call(
     timeout_seconds: float | None = None,
     largest_bytes: int = LARGEST_ANSWER_BYTES,
     patience_seconds: float = PATIENCE_SECONDS,
+    own: bool = False,
 ) -> httpx.Response:
     """Send a request and return its successful response.
 
     `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
     `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read. What is sent and what is
     read may each take `patience_seconds`, and a second more for every 64 KiB; a body that stops within a piece is
-    waited for as if it were of `largest_bytes`.
+    waited for as if it were of `largest_bytes`. `own`: see `check`.
 
     Raises:
         UnreachableError: no connection, no answer in time, or a gateway says the service is away.
@@ -127,7 +128,7 @@ def call(
         largest_bytes=largest_bytes,
         patience_seconds=patience_seconds,
     ) as answer:
-        return check(_whole(answer, largest_bytes, patience_seconds), str(client.base_url))
+        return check(_whole(answer, largest_bytes, patience_seconds), str(client.base_url), own=own)
 
 
 def download(

@@ -36,8 +36,8 @@ _METHODS = frozenset({"DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE
 _PROBLEM = {"type", "title", "status", "detail", "remedy"}
 
 
-@schemathesis.serializer(ARROW_STREAM)
-def _arrow(_: object, value: object) -> bytes:
+@schemathesis.serializer(ARROW_STREAM, "text/csv", "application/x-ndjson")
+def _rows(_: object, value: object) -> bytes:
     data = getattr(value, "data", value)
     return data if isinstance(data, bytes) else repr(data).encode()
 

@@ -46,7 +46,14 @@ def operations(http: httpx.Client) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Method, path and description of every operation, with names in the path that exist."""
     for path, methods in http.get("/openapi.json").json()["paths"].items():
         for method, described in methods.items():
-            names = {"party": "clinic", "sender": "clinic"}
+            names = {
+                "party": "clinic",
+                "sender": "clinic",
+                "name": "main",
+                "upload": "one",
+                "number": 1,
+                "file": "matrix",
+            }
             yield method, path.format(release="0" * 64, regression="0" * 64, **names), described
 
 

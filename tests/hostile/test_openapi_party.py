@@ -27,13 +27,26 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(releases[0], BY_A_PERSON)
-        known = [{"release": release, "regression": release} for release in releases]
+        known = [
+            {
+                "release": release,
+                "regression": release,
+                "name": "stays",
+                "upload": "monday",
+                "number": "1",
+                "file": "matrix",
+            }
+            for release in releases
+        ]
+        (agent.home.root / "sources.json").write_text('{"pushed": ["*"]}')
         token = create_token(agent.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
         statuses = attack(network_app(agent), known=known, headers={"Authorization": f"Bearer {token}"})
         assert statuses["PUT", "/v1/proposals/{release}/approval"] > {200, 404}
         assert all(401 in seen for (_, path), seen in statuses.items() if path.startswith("/v1/"))
         assert statuses["POST", "/v1/datasets"] <= {401, 403, 422}
         assert statuses["POST", "/v1/regressions"] <= {401, 404, 422}
+        assert statuses["POST", "/v1/proposals"] <= {401, 409, 422}
+        assert statuses["PUT", "/v1/datasets/{name}/uploads/{upload}"] <= {200, 201, 401, 409, 422}
         operators = attack(needing_no_token(operator_app(agent)), known=known)
         assert operators["PUT", "/v1/proposals/{release}/approval"] >= {404, 409}  # those above were decided before
         assert operators["POST", "/v1/datasets"] <= {401, 422}

@@ -10,9 +10,9 @@ import commingle
 
 
 def test_public_names_are_these() -> None:
-    names = ["CommingleError", "CommingleRegressor", "Fit", "Release", "ReleaseClient", "Study", "__version__", "plan"]
-    assert sorted(commingle.__all__) == sorted(names)
-    assert sorted(dir(commingle)) == sorted(names)
+    names = ["CommingleError", "CommingleRegressor", "Fit", "PartyClient", "Release", "ReleaseClient", "Study", "plan"]
+    assert sorted(commingle.__all__) == sorted([*names, "__version__"])
+    assert sorted(dir(commingle)) == sorted(commingle.__all__)
 
 
 def test_every_public_name_can_be_had_and_is_documented() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.party_agent.private.sql_store import _array
+from commingle.party_agent.private.cells import cells_of
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -190,10 +190,10 @@ FROM_A_DATABASE = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(FROM_A_DATABASE, max_size=6))
 def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(values: list[Any]) -> None:
-    together = _array(tuple(values))
+    together = cells_of(tuple(values))
     for attribute in ATTRIBUTES:
         found = encode_attribute(attribute, together).columns.tolist()
-        assert found == [encode_attribute(attribute, _array((v,))).columns[0].tolist() for v in values]
+        assert found == [encode_attribute(attribute, cells_of((v,))).columns[0].tolist() for v in values]
 
 
 @pytest.mark.parametrize("read", [encode_attribute, encode_conforming])

@@ -262,9 +262,9 @@ def test_the_same_table_from_every_source_has_the_same_digest(
 def test_sql_uuid_column_is_text() -> None:
     from uuid import UUID
 
-    from commingle.party_agent.private.sql_store import _array
+    from commingle.party_agent.private.cells import cells_of
 
-    array = _array((UUID(int=1), None))
+    array = cells_of((UUID(int=1), None))
     assert array.to_pylist() == ["00000000-0000-0000-0000-000000000001", None]
 
 

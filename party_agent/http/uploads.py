@@ -1,0 +1,82 @@
+"""Endpoints by which a party's own system pushes rows into a data set: begin, pieces, close."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from commingle.party_agent.agents import Agents
+from commingle.party_agent.http import examples
+from commingle.party_agent.http.bodies import document, read_body, takes
+from commingle.party_agent.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, UploadRequest, Uploads
+from commingle.party_agent.wire import ARROW, CSV, JSON_LINES, DatasetView, PieceView, UploadView
+from commingle.shared.documents.model import Name
+
+DatasetName = Annotated[Name, Path(description="The data set that the rows are for.")]
+UploadName = Annotated[
+    Name,
+    Path(description="What the caller calls this upload; the same name again is the same upload, so that every call "
+    "can be repeated. Nobody else's uploads have names in common with it."),
+]  # fmt: skip
+Number = Annotated[int, Path(ge=1, le=MOST_PIECES, description="Which piece; sent again, it takes its own place.")]
+_ROWS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": f"At most {LARGEST_PIECE_BYTES >> 20} MiB and a million rows, uncompressed.",
+        "content": {
+            CSV: {"schema": {"type": "string", "description": "UTF-8 with a header line."},
+                  "example": examples.CSV_ROWS},
+            JSON_LINES: {"schema": {"type": "string", "description": "An object a line."},
+                         "example": examples.JSON_ROWS},
+            ARROW: {"schema": {"type": "string", "format": "binary",
+                               "description": "An IPC stream without dictionaries."}},
+        },
+    }
+}  # fmt: skip
+
+
+def uploads_router(agents: Agents) -> APIRouter:
+    """`/datasets/{name}/uploads/{upload}`."""
+    router = APIRouter(prefix="/datasets/{name}/uploads/{upload}", tags=["rows"])
+
+    def of(request: Request) -> Uploads:
+        owner = "" if request.state.operator else request.state.token
+        return Uploads(agents.home, agents.datasets, agents.clock, owner)
+
+    @router.put("", status_code=201, openapi_extra=takes(UploadRequest, examples.UPLOAD))
+    async def begin(name: DatasetName, upload: UploadName, request: Request, response: Response) -> UploadView:
+        """Say what rows will come. Repeated it answers 200 and changes nothing."""
+        asked, uploads = await document(request, UploadRequest), of(request)
+        response.status_code = 201 if await run_in_threadpool(uploads.begin, name, upload, asked) else 200
+        return await run_in_threadpool(uploads.view, name, upload)
+
+    @router.put("/pieces/{number}", openapi_extra=_ROWS)
+    async def put(name: DatasetName, upload: UploadName, number: Number, request: Request) -> PieceView:
+        """Send some rows. They are held against the schema: a refusal names row and column, never a value."""
+        uploads, kind = of(request), request.headers.get("content-type", "")
+        body = await read_body(request, LARGEST_PIECE_BYTES)
+        return await run_in_threadpool(uploads.put, name, upload, number, body, kind)
+
+    @router.get("")
+    def view(name: DatasetName, upload: UploadName, request: Request) -> UploadView:
+        """Which pieces are in, after an interruption."""
+        return of(request).view(name, upload)
+
+    @router.delete("", status_code=204)
+    def drop(name: DatasetName, upload: UploadName, request: Request) -> None:
+        """Forget an upload that was not closed, and its rows."""
+        of(request).drop(name, upload)
+
+    @router.post(
+        "/close",
+        openapi_extra=takes(CloseRequest, examples.CLOSE),
+        response_model=DatasetView,
+        response_model_exclude_unset=True,
+    )
+    async def close(name: DatasetName, upload: UploadName, request: Request) -> dict[str, Any]:
+        """Register the rows of all pieces as the data set, which releases are made of from then on."""
+        asked = await document(request, CloseRequest)
+        made = await run_in_threadpool(of(request).close, name, upload, asked)
+        return made.view(counts=True)  # of rows that whoever asks has sent
+
+    return router

@@ -1,0 +1,222 @@
+"""Rows that a party's own system sends in pieces: read, held against their schema, and kept.
+
+Privacy. Whoever sends a piece knows its rows; whoever else reads an answer or a log does not. So a refusal names the
+number of a row and a column and no value, and it follows from this piece and its public schema alone: never from rows
+that others sent, or that are here already.
+"""
+
+import csv
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from commingle.party_agent.errors import DataError, PieceError
+from commingle.party_agent.private.cells import cells_of
+from commingle.party_agent.private.sources import require_columns
+from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.subject_ids import SubjectKey
+from commingle.shared.encoding import MISSING, Cells, as_text, encode_conforming, subject_ids
+from commingle.shared.runtime.files import sync_directory
+
+MOST_ROWS = 1_000_000
+_Columns = dict[str, Cells]
+_REMEDY = "Correct the row and send the piece again; nothing of it was kept."
+_COMPRESSION = 3  # the field of a record batch that says how its buffers are compressed (Arrow's Message.fbs)
+
+
+def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequence[Attribute]) -> "pa.Table":
+    """The columns of subjects and attributes, as text, of rows that are as the schema says.
+
+    Args:
+        body: CSV with a header line in UTF-8, JSON objects line by line, or an uncompressed Arrow IPC stream.
+        media_type: which of the three.
+        key: what identifies a subject.
+        attributes: public schema.
+
+    Raises:
+        DataError: a row that cannot be registered: its number, counted from 1 without a header line, and its column.
+        PieceError: no rows of that media type.
+    """
+    wanted = list(dict.fromkeys([*key.columns, *(attribute.name for attribute in attributes)]))
+    read = _READERS.get(media_type.partition(";")[0].strip().lower())
+    if read is None:
+        raise PieceError(f"rows are sent as {', '.join(_READERS)}", remedy="Say which: Content-Type")
+    columns = read(body, wanted)
+    texts = {name: as_text(name, columns[name]) for name in wanted}
+    size = len(next(iter(texts.values())))
+    if not 0 < size <= MOST_ROWS:
+        raise PieceError(f"a piece has 1 to {MOST_ROWS} rows", remedy="Send more pieces, or fewer.")
+    for attribute in attributes:
+        _require_conforming(attribute, texts[attribute.name])
+    _require_subjects(key, texts)
+    return pa.table(texts)
+
+
+def write_piece(piece: "pa.Table") -> bytes:
+    """As a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(piece, sink)
+    return sink.getvalue().to_pybytes()
+
+
+def join_pieces(pieces: Iterable[Path], out: Path) -> None:
+    """One Parquet file of all pieces in their order: there in full or not at all, for its owner alone. Raises OSError.
+
+    Memory: a piece at a time.
+    """
+    part = out.with_name(f".{out.name}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            writer = None
+            for path in pieces:
+                piece = pq.read_table(path)
+                writer = writer or pq.ParquetWriter(file, piece.schema)
+                writer.write_table(piece)
+            if writer is not None:
+                writer.close()
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_directory(out.parent)
+
+
+def _csv_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
+    lines = csv.reader(StringIO(_decoded(body, header=1), newline=""), strict=True)
+    rows = list[list[str]]()
+    try:
+        header = next(lines, [])
+        require_columns(wanted, header)
+        for row in lines:
+            if len(row) not in {0, len(header)}:
+                raise _refused(len(rows) + 1, f"it has {len(row)} cells, and the header line has {len(header)}")
+            rows += [row] if row else []
+    except csv.Error:
+        raise _refused(len(rows) + 1, "its quotes do not match, or it is no line of a CSV") from None
+    columns = {name: header.index(name) for name in wanted}
+    return {name: cells_of([None if r[at] in MISSING else r[at] for r in rows]) for name, at in columns.items()}
+
+
+def _json_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
+    rows = list[Mapping[str, object]]()
+    for line in _decoded(body, header=0).split("\n"):
+        if line.strip():
+            rows.append(_json_row(line, len(rows) + 1))
+    require_columns(wanted, sorted({name for row in rows for name in row}))
+    for number, row in enumerate(rows, start=1):
+        for name in wanted:
+            if isinstance(row.get(name), dict | list):
+                raise _refused(number, f"column {name}: a value that is neither text, number, true, false nor null")
+    return {name: cells_of([row.get(name) for row in rows]) for name in wanted}
+
+
+def _json_row(line: str, number: int) -> Mapping[str, object]:
+    try:
+        row = json.loads(line, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise _refused(number, "it is not one JSON object, or names a column twice") from None
+    if not isinstance(row, dict):
+        raise _refused(number, "it is not a JSON object")
+    return row
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len(found := dict(pairs)) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _arrow_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
+    try:
+        schema, *messages = pa.ipc.MessageReader.open_stream(body)
+        if schema.type != "schema" or any(each.type != "record batch" for each in messages):
+            raise PieceError(
+                "the stream holds more than a schema and rows",
+                remedy="Send plain columns: decode dictionaries (categories) first.",
+            )
+        if any(_is_compressed(bytes(each.metadata)) for each in messages):  # few bytes could become many
+            raise PieceError("the rows are compressed", remedy="Write the stream without compression.")
+        kinds = pa.ipc.read_schema(schema)
+        require_columns(wanted, kinds.names)
+        batches = [pa.ipc.read_record_batch(each, kinds).select(list(wanted)) for each in messages]
+        if sum(batch.num_rows for batch in batches) > MOST_ROWS:
+            raise PieceError(f"a piece has 1 to {MOST_ROWS} rows", remedy="Send more pieces.")
+        for batch in batches:
+            batch.validate(full=True)  # offsets that lead out of the body
+        whole = pa.Table.from_batches(batches, kinds.empty_table().select(list(wanted)).schema)
+    except (pa.ArrowException, OSError, EOFError, ValueError, struct.error, IndexError) as error:
+        raise PieceError(
+            f"this is no readable Arrow stream ({type(error).__name__})", remedy="Write it with pyarrow.ipc.new_stream."
+        ) from None
+    return {name: whole.column(name).combine_chunks() for name in wanted}
+
+
+_READERS: Mapping[str, Callable[[bytes, Sequence[str]], _Columns]] = {
+    ARROW: _arrow_columns,
+    CSV: _csv_columns,
+    JSON_LINES: _json_columns,
+}
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether the flatbuffer of a record batch has the table that says how."""
+    table = _field(message, struct.unpack_from("<I", message)[0], 2)
+    batch = None if table is None else table + struct.unpack_from("<I", message, table)[0]
+    return batch is None or _field(message, batch, _COMPRESSION) is not None
+
+
+def _field(message: bytes, table: int, number: int) -> int | None:
+    """Where a field of a flatbuffer's table is; None where it is absent."""
+    vtable = table - struct.unpack_from("<i", message, table)[0]
+    (size,) = struct.unpack_from("<H", message, vtable)
+    at = 4 + 2 * number
+    offset = struct.unpack_from("<H", message, vtable + at)[0] if at < size else 0
+    return table + offset if offset else None
+
+
+def _decoded(body: bytes, *, header: int) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _refused(body[: error.start].count(b"\n") + 1 - header, "it is not UTF-8") from None
+
+
+def _require_conforming(attribute: Attribute, cells: Cells) -> None:
+    """Raise DataError with the first row whose cell is not as the schema says."""
+    try:
+        encode_conforming(attribute, cells)
+    except DataError:
+        good, bad = 0, len(cells)  # so many first rows conform, and so many do not
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                encode_conforming(attribute, cells[good:middle])
+                good = middle
+            except DataError:
+                bad = middle
+        try:
+            encode_conforming(attribute, cells[good:bad])
+        except DataError as error:
+            raise DataError(f"row {bad}, {error}", remedy=error.remedy) from None
+
+
+def _require_subjects(key: SubjectKey, columns: Mapping[str, Cells]) -> None:
+    """Raise DataError with the first row without a subject, or with that of an earlier row."""
+    seen = dict[bytes, int]()
+    for number, subject in enumerate(subject_ids(key, columns).ids, start=1):
+        if not subject:
+            raise _refused(number, f"column {key}: no id, or none as its rule wants it")
+        if (earlier := seen.setdefault(subject, number)) != number:
+            raise _refused(number, f"column {key}: the subject of row {earlier} again")
+
+
+def _refused(row: int, why: str) -> DataError:
+    return DataError(f"row {max(row, 1)}, {why}", remedy=_REMEDY)

@@ -1,0 +1,152 @@
+"""Bounds and levels that are public knowledge, for drafting schemas: no row is looked at for them.
+
+The ranges are wide: what is seen in living adults and children, not what is normal. Narrower ones give better releases
+where a consortium knows its population; they are given in a table of the same form.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.runtime.errors import SettingsError
+
+_BINARY = 2
+_KNOWN = """name,unit,lower,upper,levels
+age,years,0,120,
+bmi,kg/m2,10,80,
+height,cm,40,230,
+weight,kg,1,350,
+systolic,mmHg,40,300,
+diastolic,mmHg,20,200,
+heart_rate,1/min,20,300,
+respiratory_rate,1/min,3,80,
+temperature,C,25,44,
+oxygen_saturation,%,30,100,
+glucose,mmol/l,0.5,60,
+glucose,mg/dl,10,1100,
+hba1c,%,3,20,
+hba1c,mmol/mol,10,200,
+creatinine,umol/l,10,2500,
+creatinine,mg/dl,0.1,28,
+sodium,mmol/l,95,190,
+potassium,mmol/l,1,10,
+haemoglobin,g/dl,2,25,
+leukocytes,1/nl,0,500,
+platelets,1/nl,0,2000,
+crp,mg/l,0,600,
+cholesterol,mmol/l,0.5,30,
+cholesterol,mg/dl,20,1200,
+length_of_stay,days,0,365,
+sex,,,,female|male
+emergency,,,,no|yes
+smoker,,,,no|yes
+diabetes,,,,no|yes
+"""
+_OTHER_NAMES = {
+    "hemoglobin": "haemoglobin", "hb": "haemoglobin", "gender": "sex", "pulse": "heart_rate", "los": "length_of_stay",
+    "spo2": "oxygen_saturation", "sbp": "systolic", "dbp": "diastolic", "wbc": "leukocytes", "plt": "platelets",
+    "body_mass_index": "bmi", "body_weight": "weight", "body_height": "height",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is known of a kind of column.
+
+    Attributes:
+        unit: empty where there is none.
+        levels: empty for numbers.
+        given: whether by the caller's own table.
+    """
+
+    name: str
+    unit: str
+    lower: str
+    upper: str
+    levels: tuple[str, ...]
+    given: bool
+
+    def __str__(self) -> str:
+        return ", ".join(self.levels) or f"{self.lower} to {self.upper} {self.unit}".strip()
+
+    def attribute(self, column: str) -> Attribute:
+        """A column of this kind. Raises SettingsError."""
+        try:
+            if len(self.levels) == _BINARY:
+                return BinaryAttribute(name=column, levels=(self.levels[0], self.levels[1]))
+            if self.levels:
+                return CategoricalAttribute(name=column, levels=self.levels)
+            lower, upper = float(self.lower), float(self.upper)
+            return NumericAttribute(name=column, lower=lower, upper=upper, unit=self.unit or None)
+        except ValidationError as error:
+            raise SettingsError(f"the range {self.name}: {explain(error)}", remedy="Correct the table.") from None
+        except ValueError:
+            raise SettingsError(f"the range {self.name} has neither bounds nor levels", remedy="Add them.") from None
+
+
+def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
+    """Those of a CSV (name, unit, lower, upper, levels separated by `|`), and the public ones after them.
+
+    Raises:
+        SettingsError: the table cannot be read.
+    """
+    given: tuple[Range, ...] = ()
+    if table is not None:
+        try:
+            given = _parse(table.read_text(), given=True)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise SettingsError(
+                f"{table} is no table of ranges", remedy="A CSV with the header name,unit,lower,upper,levels."
+            ) from None
+    return (*given, *_parse(_KNOWN, given=False))
+
+
+def draft_schema(
+    columns: Iterable[str], ranges: Iterable[Range], units: Mapping[str, str]
+) -> tuple[list[tuple[Attribute, Range]], list[str]]:
+    """Attributes of the columns that a range is known for, each with that range; and the columns of which none is.
+
+    A column is known by its name, with or without its unit behind it. Where a range is known in several units and
+    neither `units` nor the name says which, it is not known.
+    """
+    known, drafted, unknown = tuple(ranges), list[tuple[Attribute, Range]](), list[str]()
+    for column in columns:
+        fitting = [one for one in known if _fits(column, one, units.get(column))]
+        own = [one for one in fitting if one.given] or fitting
+        if len({one.unit for one in own}) == 1:
+            drafted.append((own[0].attribute(column), own[0]))
+        else:
+            unknown.append(column)
+    return drafted, unknown
+
+
+def _fits(column: str, known: Range, unit: str | None) -> bool:
+    name, wanted, plain_unit = _plain(column), _plain(known.name), _plain(known.unit)
+    named_with_unit = bool(plain_unit) and name == f"{wanted}_{plain_unit}"
+    named = _OTHER_NAMES.get(name, name) == wanted
+    return (named or named_with_unit) and (unit is None or _plain(unit) == plain_unit)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9%]+", "_", text.lower()).strip("_")
+
+
+def _parse(text: str, *, given: bool) -> tuple[Range, ...]:
+    return tuple(
+        Range(
+            name=row["name"],
+            unit=row["unit"].strip(),
+            lower=row["lower"],
+            upper=row["upper"],
+            levels=tuple(filter(None, row["levels"].split("|"))),
+            given=given,
+        )
+        for row in csv.DictReader(StringIO(text))
+    )

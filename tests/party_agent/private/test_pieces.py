@@ -1,0 +1,92 @@
+"""Pieces of rows in every form: what is read of them, and what is said of those that are refused."""
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from commingle.party_agent.errors import DataError, PieceError
+from commingle.party_agent.private.pieces import read_piece, write_piece
+from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
+from commingle.shared.documents.subject_ids import SubjectKey
+from tests.world.consortium import SCHEMAS, rows_of
+
+ROWS = rows_of("clinic")
+KEY = SubjectKey.of("subject", None)
+
+
+def csv_of(rows: list[dict[str, str]]) -> bytes:
+    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]).encode()
+
+
+def arrow_of(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    table = pa.Table.from_pylist(rows)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+SENTINEL = "9713.25"
+BAD: dict[str, tuple[bytes, str, str]] = {
+    "no number": (csv_of([*ROWS[:2], {**ROWS[2], "age": f"x{SENTINEL}"}]), CSV, "row 3, column age"),
+    "missing": (csv_of([ROWS[0], {**ROWS[1], "bmi": ""}]), CSV, "row 2, column bmi"),
+    "no subject": (csv_of([ROWS[0], {**ROWS[1], "subject": ""}]), CSV, "row 2, column subject"),
+    "subject again": (csv_of([ROWS[0], ROWS[1], {**ROWS[2], "subject": ROWS[0]["subject"]}]), CSV, "of row 1 again"),
+    "ragged": (csv_of(ROWS[:3]) + f",{SENTINEL}".encode(), CSV, "row 3, it has 4 cells"),
+    "unmatched quote": (csv_of(ROWS[:3]) + f'\n"s9,{SENTINEL},3'.encode(), CSV, "row 4, its quotes"),
+    "no UTF-8": (csv_of(ROWS[:3]) + f"\n{SENTINEL}\xff,1,2".encode("latin-1"), CSV, "row 4, it is not UTF-8"),
+    "no column": (b"subject,age\ns1,%s\n" % SENTINEL.encode(), CSV, "no column bmi"),
+    "no JSON": (b'{"subject": "s1", "age": %s, "bmi": 20}\n{"age"' % SENTINEL.encode(), JSON_LINES, "row 2, it is not"),
+    "list": (b'{"subject": "s1", "age": [%s], "bmi": 20}' % SENTINEL.encode(), JSON_LINES, "row 1, column age"),
+    "column twice": (b'{"age": 1, "age": %s}' % SENTINEL.encode(), JSON_LINES, "row 1, it is not"),
+    "infinite": (b'{"subject": "s1", "age": 1e999, "bmi": 20}', JSON_LINES, "row 1, column age"),
+    "no Arrow": (SENTINEL.encode(), ARROW, "no readable Arrow"),
+    "cut short": (arrow_of(ROWS)[:-60], ARROW, "no readable Arrow"),
+    "compressed": (arrow_of(ROWS, options=pa.ipc.IpcWriteOptions(compression="lz4")), ARROW, "compressed"),
+    "no rows": (b"subject,age,bmi\n", CSV, "1 to 1000000 rows"),
+    "form": (b"<rows/>", "text/xml", "rows are sent as"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_piece_that_is_refused_names_row_and_column_and_no_value(what: str) -> None:
+    body, kind, said = BAD[what]
+    with pytest.raises((DataError, PieceError)) as refused:
+        read_piece(body, kind, KEY, SCHEMAS["clinic"])
+    assert said in str(refused.value)
+    assert SENTINEL not in refused.value.diagnostics() + repr(refused.value.__cause__)
+
+
+def test_first_of_several_rows_that_do_not_fit_is_the_one_that_is_named() -> None:
+    rows = [{**row, "age": "old" if i in {16, 17, 39} else row["age"]} for i, row in enumerate(ROWS)]
+    with pytest.raises(DataError, match=r"^row 17, column age: 1 values"):
+        read_piece(csv_of(rows), CSV, KEY, SCHEMAS["clinic"])
+
+
+def test_three_forms_of_the_same_rows_are_kept_alike_and_other_columns_are_not() -> None:
+    typed = [{"subject": r["subject"], "note": "", "bmi": float(r["bmi"]), "age": float(r["age"])} for r in ROWS]
+    lines = "\r\n".join(map(json.dumps, typed)).encode()
+    kept = [
+        read_piece(body, kind, KEY, SCHEMAS["clinic"]) for body, kind in ((lines, JSON_LINES), (arrow_of(typed), ARROW))
+    ]
+    assert kept[0].column_names == ["subject", "age", "bmi"]
+    assert kept[0] == kept[1] == pq.read_table(io.BytesIO(write_piece(kept[0])))
+    as_written = read_piece(b"\xef\xbb\xbf" + csv_of(ROWS) + b"\n\n", CSV, KEY, SCHEMAS["clinic"])
+    assert as_written["subject"] == kept[0]["subject"]
+    ages = [pc.cast(each["age"], pa.float64()).to_pylist() for each in (as_written, kept[0])]
+    assert ages[0] == ages[1]
+
+
+def test_claimed_rows_without_bytes_are_refused_before_anything_is_made_of_them() -> None:
+    batch = pa.record_batch({"subject": pa.nulls(2_000_000), "age": pa.nulls(2_000_000), "bmi": pa.nulls(2_000_000)})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    assert len(sink.getvalue()) < 1000
+    with pytest.raises(PieceError, match="1 to 1000000 rows"):
+        read_piece(sink.getvalue(), ARROW, KEY, SCHEMAS["clinic"])
