@@ -73,7 +73,14 @@ def init(
     as_json: bool,
 ) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
-    key = _create(home, name, database_url, database_url_file, blob_directory, blob_bucket)
+    key = _create(
+        home,
+        name,
+        database_url=database_url,
+        database_url_file=database_url_file,
+        blob_directory=blob_directory,
+        blob_bucket=blob_bucket,
+    )
     emit(
         {"home": str(home), "name": name, "fingerprint": key.fingerprint},
         as_json=as_json,
@@ -89,6 +96,7 @@ def init(
 def _create(
     home: Path,
     name: str,
+    *,
     database_url: str | None = None,
     database_url_file: Path | None = None,
     blob_directory: Path | None = None,
@@ -150,7 +158,7 @@ def new_consortium(
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
         raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
-    key = _create(home, name, None, database_url_file, None)
+    key = _create(home, name, database_url_file=database_url_file)
     lines = {}
     with open_coordinator(home) as hub:
         for member in members:

@@ -41,7 +41,7 @@ def datasets() -> None:
 @click.argument("name")
 @click.option(
     "--source",
-    help="A CSV, Parquet or Excel file; or a directory of Parquet files, or s3://bucket/prefix: one table's partitions.",
+    help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix of Parquet files, one table's partitions.",
 )
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))

@@ -17,8 +17,7 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, build_spec
-from commingle.shared.forecast.forecast import forecast_of, with_sketch
-from commingle.shared.forecast.words import forecast_sentences
+from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.release.plan import privacy_statement
 from commingle.shared.runtime.files import write_durably
 
@@ -76,7 +75,7 @@ class Proposing:
             "parties": [party.name for party in spec.parties],
             "expires": spec.expires.isoformat(),
             "forecast": None if forecast is None else asdict(forecast),
-            "outlook": list(forecast_sentences(forecast)),
+            "outlook": list(outlook_of(spec)),
             "trust": privacy_statement(spec).trust,
         }
 

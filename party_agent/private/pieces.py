@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.cells import cells_of
-from commingle.party_agent.private.sources import require_columns
+from commingle.party_agent.private.parquet_store import require_columns
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey

@@ -92,7 +92,8 @@ def test_rows_in_three_forms_become_the_data_set_that_a_file_would_be(agent: Age
     assert closed.status_code == 200
     assert (closed.json()["n"], closed.json()["clipped"]) == (40, file.clipped)
     assert agent.datasets.get("stays").digest == file.digest
-    read = [list(agent.datasets.get(name).table(SCHEMAS["clinic"]).batches(file.digest)) for name in ("stays", "main")]
+    tables = [agent.datasets.get(name).table(SCHEMAS["clinic"], agent.datasets.engine) for name in ("stays", "main")]
+    read = [list(table.batches(file.digest)) for table in tables]
     values = [[{n: c.tolist() for n, c in batch.attributes.items()} for batch in batches] for batches in read]
     assert values[0] == values[1]
 
@@ -185,7 +186,7 @@ def test_upload_that_is_begun_again_and_fails_leaves_the_rows_of_the_first_time(
     put(etl, 2, csv_of(ROWS[2:4]))
     assert problem(etl.post(f"{PLACE}/close", json={"pieces": 2, "replace": True})) == (422, "data")
     dataset = agent.datasets.get("stays")
-    assert len(dataset.table(()).subjects(dataset.digest)) == 40
+    assert len(dataset.table((), agent.datasets.engine).ranks(dataset.digest).by_row) == 40
     put(etl, 2, csv_of(ROWS[3:4]))
     assert etl.post(f"{PLACE}/close", json={"pieces": 2, "replace": True}).json()["n"] == 4
     assert sorted(path.suffix for path in (agent.home.root / "rows").iterdir()) == ["", ".TAG", ".parquet"]
