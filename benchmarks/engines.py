@@ -36,7 +36,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
+from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute
 from commingle.shared.runtime.settings import system_clock
 
 COLUMNS = 10
@@ -85,7 +85,8 @@ def measure(name: str, folder: Path, spec: ReleaseSpec) -> tuple[dict[str, float
     found["registration"] = watch.lap()
     partitions = table.ranked(digest)
     found["ids"] = watch.lap()
-    summing = SummingColumns(tuple(MeasuredAttribute(Kind.NUMERIC) for _ in ATTRIBUTES))
+    measured = tuple(MeasuredAttribute(Kind.NUMERIC) for _ in ATTRIBUTES)
+    summing = SummingColumns(FirstStage(measured, spec.n, sigma=1, square_sigma=1))
     for _ in engine.run(summing, partitions, lambda _: None):
         pass
     found["sums"] = watch.lap()

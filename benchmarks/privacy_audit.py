@@ -15,8 +15,10 @@ but for the noise it adds, so the noiseless blocks are made once and each run dr
 those entries in which they differ: entries are independent, and the others have weight zero in the statistic. That
 nothing is lost by it is checked for SAMPLED whole runs of `privatise` per table: it asks the sampler once, for the
 planned sigma and every entry, and what it returns is the noiseless block plus what it was given, integer by integer. A
-broken mechanism with half the noise is audited beside it, to show that the attack notices. `benchmarks.moments_audit`
-has the attacks on moments releases, `benchmarks.exchange_audit` those on what travels for one beside what is opened.
+broken mechanism with half the noise is audited beside it, to show that the attack notices. Where subjects are keyed
+the adversary wonders whether the subject is there at all, knowing its values and the linkage key.
+`benchmarks.moments_audit` has the attacks on moments releases, `benchmarks.exchange_audit` those on what travels for
+one beside what is opened.
 """
 
 import json
@@ -41,15 +43,21 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.plan import plan_block
 
 _ATTRIBUTES = (NumericAttribute(name="a", lower=0, upper=1), NumericAttribute(name="b", lower=0, upper=1))
 
 
-def request(mechanism: Literal["rmgm", "dgm"], epsilon: float) -> BlockRequest:
+def request(mechanism: Literal["rmgm", "dgm"], epsilon: float, *, keyed: bool = False) -> BlockRequest:
     """One party's share of a release of two attributes."""
     party = PartySpec(
-        name="party", signing_key="0" * 64, sealing_key="0" * 64, dataset="audit", attributes=_ATTRIBUTES, row_norm=None
+        name="party",
+        signing_key="0" * 64,
+        sealing_key="0" * 64,
+        dataset="audit",
+        attributes=_ATTRIBUTES,
+        subjects="keyed" if keyed else None,
     )
     now = datetime(2026, 1, 1, tzinfo=UTC)
     spec = ReleaseSpec(
@@ -63,24 +71,27 @@ def request(mechanism: Literal["rmgm", "dgm"], epsilon: float) -> BlockRequest:
         epsilon=epsilon,
         delta=DELTA,
         n=SUBJECTS,
+        alignment="keyed" if keyed else "exact",
+        adjacency=Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE,
         parties=(party,),
         proposer="0" * 64,
     )
-    return BlockRequest(spec, party, plan_block(spec, party))
+    return BlockRequest(spec, party, plan_block(spec, party), b"\x01" * 32 if keyed else None)
 
 
-def neighbours(folder: Path) -> Iterator[PrivateTable]:
-    """Two tables: the last subject's values are all 0 in one and all 1 in the other."""
+def neighbours(folder: Path, *, keyed: bool = False) -> Iterator[PrivateTable]:
+    """Two tables: the last subject's values are all 1 in one, and in the other all 0, or the subject is not there."""
     for value in (0, 1):
         path = folder / f"{value}.csv"
-        rows = [f"{i},{(i % 7) / 7},{(i % 5) / 5}" for i in range(SUBJECTS - 1)] + [f"{SUBJECTS},{value},{value}"]
+        rows = [f"{i},{(i % 7) / 7},{(i % 5) / 5}" for i in range(SUBJECTS - 1)]
+        rows += [f"{SUBJECTS},{value},{value}"] if value or not keyed else []
         path.write_text("id,a,b\n" + "\n".join(rows))
         yield PrivateTable(open_source(FileSource(path=str(path))), SubjectKey.of("id"), _ATTRIBUTES)
 
 
 def noiseless(table: PrivateTable, asked: BlockRequest) -> NDArray[np.int64]:
     """A table's block without noise, flat. Raises AssertionError where the product adds anything but noise to it."""
-    charge = Debited("audit", asked.plan.charge.units, table.scan().digest)
+    charge = Debited("0" * 64, asked.plan.charge.units, table.scan().digest)
 
     def block(sampler: Sampler) -> NDArray[np.int64]:
         return privatise(table, asked, charge=charge, draw=sampler).integers.ravel()
@@ -116,18 +127,20 @@ def check_sampled(run: Callable[[Sampler], NDArray[np.int64]], still: NDArray[np
             raise AssertionError("the block is not the noiseless block plus one draw of the planned noise")
 
 
-def audit(mechanism: Literal["rmgm", "dgm"], epsilon: float, *, runs: int, alpha: float = ALPHA) -> dict[str, Any]:
+def audit(
+    mechanism: Literal["rmgm", "dgm"], epsilon: float, *, runs: int, alpha: float = ALPHA, keyed: bool = False
+) -> dict[str, Any]:
     """The bound for the mechanism and for its broken twin."""
-    asked = request(mechanism, epsilon)
+    asked = request(mechanism, epsilon, keyed=keyed)
     with tempfile.TemporaryDirectory() as folder:
-        without, within = (noiseless(table, asked) for table in neighbours(Path(folder)))
+        without, within = (noiseless(table, asked) for table in neighbours(Path(folder), keyed=keyed))
     honest, broken = (
         epsilon_bound(*scores(within - without, sigma=asked.plan.sigma, draw=draw, runs=runs), alpha=alpha)
         for draw in (rounded_gaussian, halved)
     )
     return {
         "mechanism": mechanism,
-        "seen_by": "anyone",
+        "seen_by": "anyone, of who is there" if keyed else "anyone",
         "claimed": epsilon,
         "demonstrated": honest,
         "with_half_the_noise": broken,
@@ -142,6 +155,7 @@ def main(*, quick: bool, json_file: Path | None) -> None:
     runs, epsilons = (4_000, (3.0,)) if quick else (20_000, (0.5, 1.0, 3.0))
     rowwise: tuple[Literal["rmgm", "dgm"], ...] = ("rmgm", "dgm")
     results = [audit(mechanism, epsilon, runs=runs) for mechanism in rowwise for epsilon in epsilons]
+    results += [audit("rmgm", epsilon, runs=runs, keyed=True) for epsilon in epsilons]
     results += [result for epsilon in epsilons for result in audit_moments(epsilon, runs=runs)]
     print(f"{'mechanism':<10}{'seen by':<38}{'claimed':>10}{'shown':>10}{'half noise':>12}")
     for r in results:

@@ -23,7 +23,7 @@ from commingle.party_agent.private.mixing import Mixing, SummingColumns
 from commingle.party_agent.private.sources import open_table
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
+from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute
 
 _NAMES = [attribute.name for attribute in ATTRIBUTES]
 _STAGE = tuple(MeasuredAttribute(Kind.NUMERIC) for _ in ATTRIBUTES)
@@ -72,7 +72,12 @@ def main(*, subjects: int, database_url: str | None) -> None:
         laps = [time.process_time()]
         partitions = table.ranked(digest)
         laps.append(time.process_time())
-        read = sum(part for _, part in IN_PROCESS.run(SummingColumns(_STAGE), partitions, lambda _: None))
+        read = sum(
+            part
+            for _, part in IN_PROCESS.run(
+                SummingColumns(FirstStage(_STAGE, subjects, sigma=1, square_sigma=1)), partitions, lambda _: None
+            )
+        )
         laps.append(time.process_time())
         mixing = Mixing(spec_of(subjects, k=1000), "p", None)
         mixing.total(part for _, part in IN_PROCESS.run(mixing, partitions, lambda _: None))

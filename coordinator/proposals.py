@@ -17,7 +17,7 @@ from commingle.coordinator.errors import TooManyProposalsError
 from commingle.coordinator.store.rows import Facts, ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
-from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
@@ -29,7 +29,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.rounds import Alignment, Approve, Reject, State
+from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject, State
 from commingle.shared.runtime import faults
 
 _CLOCKS_APART = timedelta(days=1)
@@ -73,20 +73,32 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
     spec = _spec(coordinator, release)
     share = share_of(spec, party)
     approval = open_approval(request.approval, share, spec=release)
-    alignment = open_alignment(request.alignment, share, spec=release)
+    stated = _stated(request, share, spec)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         recorded, what = found.shares[party], f"approval by {party}"
         again = is_repetition(recorded.approval, request.approval, what=what)
-        if again and is_repetition(recorded.alignment, request.alignment, what=what):
+        if again and (request.alignment is None or is_repetition(recorded.alignment, request.alignment, what=what)):
             return False
-        stated = Alignment(alignment.document.subjects, alignment.document.digest)
         after = advance_round(found.round, Approve(party, stated), coordinator)
         tx.releases.save_approval(release, party, request.approval, request.alignment, stated)
         record(tx, coordinator, release, after, kind="approval", party=party, document=approval.digest)
     faults.reach("coordinator.approval.committed")
     _log.info("approved", release=release, party=party, state=after.state)
     return True
+
+
+def _stated(request: ApprovalRequest, share: PartySpec, spec: Verified[ReleaseSpec]) -> Alignment:
+    """What a party says of its subjects. Raises SignatureError, DocumentError: not what the release asks for."""
+    if (request.alignment is None) is not spec.document.keyed:
+        raise DocumentError(
+            "an approval states its list of subjects where they are listed, and nothing where they are keyed",
+            remedy="Approve with an agent of this version.",
+        )
+    if request.alignment is None:
+        return UNSTATED
+    alignment = open_alignment(request.alignment, share, spec=spec.digest).document
+    return Alignment(alignment.subjects, alignment.digest)
 
 
 def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:

@@ -323,12 +323,7 @@ class Agent(Contributor):
         self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, note: DecisionNote | None
     ) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
-        self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
-        table = dataset.table(party.attributes, self.datasets.engine)
-        ranks = table.ranks(dataset.digest, self.jobs.progress(release))
-        digest = alignment_digest(
-            self.membership.linkage_key(), spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids()
-        )
+        alignment = self._align(release, spec, party, dataset)
         plan = plan_block(spec, party)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
@@ -355,12 +350,27 @@ class Agent(Contributor):
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
             )
-            alignment = AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
             self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), **_facts_of(note))
-            self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
+            if alignment is not None:
+                self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.charge))
+
+    def _align(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> AlignmentStatement | None:
+        """What is said of the subjects, from a reading of their ids. Of keyed ones nothing is said, and none is read.
+
+        Raises:
+            NotFoundError: there is no linkage key yet.
+        """
+        key = self.membership.linkage_key()
+        if spec.keyed:
+            return None
+        self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
+        table = dataset.table(party.attributes, self.datasets.engine)
+        ranks = table.ranks(dataset.digest, self.jobs.progress(release))
+        digest = alignment_digest(key, spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids())
+        return AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
 
     def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         try:
@@ -401,7 +411,7 @@ class Agent(Contributor):
     def _send_approval(self, release: str) -> None:
         approval = self.ledger.signature(release, "approval")
         alignment = self.ledger.signature(release, "alignment")
-        if approval is not None and alignment is not None:
+        if approval is not None:  # signed in one transaction with the alignment, where there is one
             self.client.approve(release, self.identity.name, ApprovalRequest(approval=approval, alignment=alignment))
             faults.reach("party.approval.sent")
 

@@ -160,15 +160,20 @@ class Contributor(Party):
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)
-        return BlockRequest(spec, party, plan_block(spec, party))
+        key = self.membership.linkage_key() if spec.keyed else None
+        return BlockRequest(spec, party, plan_block(spec, party), key)
 
     def _debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         """A debit to read the rows under; None where it is not the time for it."""
         release, party = spec.digest, spec.document.party(self.identity.name)
         dataset = self.datasets.get(party.dataset)
-        if dataset.subjects_digest != charge.data_sha256:
+        if spec.document.keyed:  # whoever is there is released; who that is depends on how ids are written
+            changed = dataset.key.rules != spec.document.id_rules_in_force
+        else:
+            changed = dataset.subjects_digest != charge.data_sha256
+        if changed:
             raise SubjectsChangedError(
-                "the data set was registered again with other subjects since the release was approved",
+                "the data set was registered again with other subjects or id rules since the release was approved",
                 remedy="Nothing is to be done: the release was given up.",
             )
         if charge.state is ChargeState.RESERVED:

@@ -107,7 +107,7 @@ class Policy(Settings):
 
     mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
     trusted_bounds: bool = False
-    adjacencies: frozenset[Adjacency | Literal["add_remove"]] = frozenset({*Adjacency, "add_remove"})
+    adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     max_cells: Annotated[int, Field(gt=0)] = 100_000_000
@@ -337,7 +337,7 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         wanted = " ".join(f"--id-rule {rule}" for rule in spec.id_rules_in_force)
         message = f"data set {dataset.name} is registered with other id rules; register it with --replace {wanted}"
         findings.append(Finding("id_rules", message, None))
-    elif dataset.n != spec.n:
+    elif dataset.n != spec.n and not spec.keyed:
         message = f"the proposal is about {spec.n} subjects, data set {dataset.name} has {dataset.n}"
         findings.append(Finding("subjects", message, "subjects"))
     return tuple(findings)

@@ -14,7 +14,6 @@ from commingle.party_agent.loop import Loops
 from commingle.party_agent.party import Party
 from commingle.party_agent.proposals import Proposal
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import words_for_missing
@@ -66,6 +65,7 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "k": spec.k,
         "projection": spec.projection,
         "n": spec.n,
+        "subjects": spec.subjects or "listed",
         "epsilon": spec.epsilon,
         "delta": spec.delta,
         "adjacency": spec.adjacency,
@@ -88,7 +88,7 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         },
         "per_subject_epsilon": privacy.per_subject.replace_one.epsilon,
         "per_subject_outsiders_epsilon": privacy.outsiders.replace_one.epsilon,
-        "protects": PROTECTS,
+        "protects": privacy.protects,
         "trust": privacy.trust,
         "forecast": None if forecast is None else asdict(forecast),
         "exchange": None if (cost := exchange_of(design_of(spec))) is None else asdict(cost),

@@ -17,6 +17,11 @@ MECHANISMS: dict[str, str] = {
     "dgm": "commingle.shared.mechanisms.rows.block:DGM",
     "moments": "commingle.shared.mechanisms.moments.block:MOMENTS",
 }
+KEYED: dict[str, str] = {
+    "rmgm": "commingle.shared.mechanisms.rows.keyed:KEYED_RMGM",
+    "moments": "commingle.shared.mechanisms.moments.keyed:KEYED_MOMENTS",
+}
+"""The same for keyed subjects (docs/proofs/keyed-subjects.md), which not every mechanism can have."""
 
 
 class Named(Protocol):
@@ -24,17 +29,19 @@ class Named(Protocol):
 
     @property
     def mechanism(self) -> str: ...
+    @property
+    def keyed(self) -> bool: ...
 
 
-def mechanism_named(name: str) -> "Mechanism":
-    """The mechanism of that name; a KeyError where there is none."""
-    made: Mechanism = load(MECHANISMS[name])
+def mechanism_named(name: str, *, keyed: bool = False) -> "Mechanism":
+    """The mechanism of that name; a KeyError where there is none. That of listed subjects where there is no other."""
+    made: Mechanism = load((KEYED if keyed else MECHANISMS).get(name) or MECHANISMS[name])
     return made
 
 
 def mechanism_of(asked: Named) -> "Mechanism":
     """The mechanism that a document or a design names."""
-    return mechanism_named(asked.mechanism)
+    return mechanism_named(asked.mechanism, keyed=asked.keyed)
 
 
 def sketched_names() -> tuple[str, ...]:

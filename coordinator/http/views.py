@@ -12,7 +12,7 @@ from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.ledger_head import NO_HEAD
 from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.statements import RotationRequest
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.registry import mechanism_named
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import (
     ExchangeProgress,
@@ -124,7 +124,7 @@ def release_details(release: ReleaseRow) -> ReleaseDetails:
         approvals={name: share.approval for name, share in shares if share.approval is not None},
         blocks={name: share.statement for name, share in shares if share.statement is not None and share.body},
         rejections={name: share.rejection for name, share in shares if share.rejection is not None},
-        exchange=_exchange(release) if mechanism_of(release.facts).interactive else None,
+        exchange=_exchange(release) if mechanism_named(release.facts.mechanism).interactive else None,
     )
 
 

@@ -145,13 +145,15 @@ class Releases:
             values |= asdict(files)
         self._connection.execute(update(releases).where(releases.c.id == release).values(values))
 
-    def save_approval(self, release: str, party: str, approval: Envelope, alignment: Envelope, to: Alignment) -> None:
+    def save_approval(
+        self, release: str, party: str, approval: Envelope, alignment: Envelope | None, to: Alignment
+    ) -> None:
         """Record a party's approval and what it stated about its subjects."""
         self._save_share(
             release,
             party,
             approval=_text(approval),
-            alignment=_text(alignment),
+            alignment=None if alignment is None else _text(alignment),
             subjects=to.subjects,
             alignment_digest=to.digest,
         )

@@ -51,7 +51,7 @@ class KeptRows:
             DomainError: they are of another shape, or an entry is beyond 2^14 and would wrap.
             OSError: the disk is full.
         """
-        shape = self.exchange.spec.document.n, self.exchange.columns(self.party)
+        shape = self.exchange.spec.document.table_rows, self.exchange.columns(self.party)
         cipher, words = self._cipher(), within_limits(rows, shape).astype("<i2")
         pieces = (
             cipher.encrypt(_nonce(start), words[start : start + _BLOCK].tobytes(), None)
@@ -71,7 +71,7 @@ class KeptRows:
             with self.path.open("rb") as file:
                 file.seek(first // _BLOCK * (_BLOCK * columns * 2 + _TAG))
                 for place in range(first, stop, _BLOCK):
-                    count = min(_BLOCK, self.exchange.spec.document.n - place)
+                    count = min(_BLOCK, self.exchange.spec.document.table_rows - place)
                     found.append(self._cipher().decrypt(_nonce(place), file.read(count * columns * 2 + _TAG), None))
         except (FileNotFoundError, InvalidTag):
             raise LostError("the rows of an exchange are lost", remedy="Check the disk of the party's home.") from None

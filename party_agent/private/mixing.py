@@ -5,35 +5,61 @@ signed spec, public, the ranks of its rows, and the sums of a first stage, noise
 private yet: exact integers that are linear in the rows, so that any partitions add up to the same block.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.table import RankedPartition
+from commingle.party_agent.private.sources import Table
+from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.dp.first_stage import MeasuredAttribute, column_sums
+from commingle.shared.dp.first_stage import FirstStage
+from commingle.shared.dp.fixed_point import presence
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.interface import Names
 
-Mixed = tuple[NDArray[np.int64], NDArray[np.integer]]
-"""Ranks (m) and bounded rows (m x d); of a sketch no ranks, and what it makes of all rows of a partition (k x d)."""
+Mixed = tuple[Names, NDArray[np.integer]]
+"""Names (m) and bounded rows (m x d); of a sketch no names, and what it makes of all rows of a partition (k x d)."""
+
+
+class NamedRows(Protocol):
+    """Rows whose places are known: a `RankedPartition`, or those of keyed subjects."""
+
+    def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
+        """Names (b) and encoded rows (b x d) of each batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresentRows:
+    """Of whoever is in the table now, each named by its pseudonym in one release. Not for workers: it holds the key."""
+
+    table: Table
+    linkage_key: bytes = field(repr=False)
+    release: str
+
+    def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
+        """As said there; nothing is refused (docs/proofs/keyed-subjects.md, 1.2)."""
+        for batch in self.table.present(progress):
+            names = pseudonyms(self.linkage_key, batch.subjects, spec_digest=self.release)
+            yield names, np.hstack(list(batch.attributes.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class SummingColumns:
     """A first stage's exact sums of a partition."""
 
-    attributes: Sequence[MeasuredAttribute]
+    stage: FirstStage
 
-    def __call__(self, partition: RankedPartition, progress: Progress) -> Iterator[NDArray[np.int64]]:
-        """Of each batch (`first_stage.column_sums`)."""
+    def __call__(self, partition: NamedRows, progress: Progress) -> Iterator[NDArray[np.int64]]:
+        """Of each batch, without noise."""
         for _, rows in partition.rows(progress):
-            yield column_sums(rows, self.attributes)
+            yield self.stage.sums(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +70,26 @@ class Mixing:
     party: str
     sums: Sums | None = field(repr=False)
 
-    def __call__(self, partition: RankedPartition, progress: Progress) -> Iterator[Mixed]:
+    def __call__(self, partition: NamedRows, progress: Progress) -> Iterator[Mixed]:
         """The rows of a partition, mapped and clipped; mixed where the mechanism sketches, so that little travels."""
         party, mechanism = self.spec.party(self.party), mechanism_of(self.spec)
         mapped = row_map(self.spec, party, self.sums)
-        bounded = bounded_rows(party.row_norm, mapped, fraction_bits=self.spec.fraction_bits)
+        clipped = bounded_rows(party.row_norm, mapped, fraction_bits=self.spec.fraction_bits)
+
+        def bounded(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+            return with_presence(clipped(rows), self.spec.fraction_bits) if self.spec.keyed else clipped(rows)
+
         if not mechanism.sketched:
-            for ranks, rows in partition.rows(progress):
-                yield ranks, bounded(rows).astype(np.int32)  # at most 2^15 each
+            for names, rows in partition.rows(progress):
+                yield names, bounded(rows).astype(np.int32)  # at most 2^15 each
             return
         sketch = mechanism.accumulator(self.spec, len(party.columns))
-        for ranks, rows in partition.rows(progress):
-            sketch.add(ranks, bounded(rows))
-        yield partition.ranks[:0], sketch.total()
+        for names, rows in partition.rows(progress):
+            sketch.add(names, bounded(rows))
+        yield np.empty(0, np.int64), sketch.total()
 
     def total(self, parts: Iterable[Mixed]) -> NDArray[np.int64]:
-        """The block of all partitions before noise; where parties exchange first, the rows by rank (n x d)."""
+        """The block of all partitions before noise; where parties exchange first, the rows in their places (n x d)."""
         mechanism, columns = mechanism_of(self.spec), len(self.spec.party(self.party).columns)
         if mechanism.sketched:
             block = np.zeros((mechanism.rows(self.spec), columns), np.int64)
@@ -67,6 +97,11 @@ class Mixing:
                 block += part
             return block
         rows = mechanism.accumulator(self.spec, columns)
-        for ranks, part in parts:
-            rows.add(ranks, part.astype(np.int64))
+        for names, part in parts:
+            rows.add(names, part.astype(np.int64))
         return rows.total()
+
+
+def with_presence(rows: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
+    """Bounded rows (m x d) behind the presence of each: (m x (1 + d)). It is not clipped with the row."""
+    return np.column_stack([np.full(len(rows), presence(fraction_bits), np.int64), rows])

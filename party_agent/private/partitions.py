@@ -67,6 +67,20 @@ class PartitionedTable:
         made = list(self.engine.run(encoding, self.ranked(expected), progress))
         return (batch for _, batch in sorted(made, key=lambda one: one[0]))
 
+    def present(self, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
+        """As `PrivateTable.present`, of one partition after the other, in this process: each subject has one row."""
+        met, seen = set[bytes](), 0
+
+        def told(rows: int) -> None:
+            progress(seen + rows)
+
+        for partition in self.partitions:
+            rows = 0
+            for batch in partition.present(told, before=met):
+                rows += len(batch.subjects)
+                yield batch
+            seen += rows
+
     def _each(self, work: Work[PrivateTable, Made], progress: Progress) -> list[Made]:
         """The one thing that `work` makes of each partition, in the order of the partitions."""
         made = dict(self.engine.run(work, self.partitions, progress))

@@ -7,6 +7,7 @@ about one subject's values is bounded by the charge that was debited before. Wha
 `kept_rows`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
-from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.mixing import Mixing, SummingColumns
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
+from commingle.party_agent.private.mixing import Mixing, NamedRows, PresentRows, SummingColumns
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
@@ -26,11 +27,16 @@ from commingle.shared.release.plan import BlockPlan
 
 @dataclass(frozen=True, slots=True)
 class BlockRequest:
-    """What to privatise: a spec, one party's share of it, and the plan both imply."""
+    """What to privatise: a spec, one party's share of it, and the plan both imply.
+
+    Attributes:
+        linkage_key: the members', where subjects are keyed.
+    """
 
     spec: ReleaseSpec
     party: PartySpec
     plan: BlockPlan
+    linkage_key: bytes | None = field(default=None, repr=False)
 
     @property
     def readings(self) -> int:
@@ -129,15 +135,35 @@ def _mix_rows(
     if charge.rho_units < request.plan.charge.units:
         raise ValueError("the charge does not cover the block")
     spec, party = request.spec, request.party
-    partitions = table.ranked(charge.table)
-    if sum(len(partition.ranks) for partition in partitions) != spec.n:
-        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
-    sums, before = None, 0
+    engine, partitions = _named_rows(table, request, charge)
+    sums, read = None, 0
+
+    def told(rows: int) -> None:
+        nonlocal read
+        read = rows
+        progress(rows)
+
     if (stage := request.plan.first_stage) is not None:
         exact = np.zeros(stage.size, np.int64)
-        for _, part in table.engine.run(SummingColumns(stage.attributes), partitions, progress):
+        for _, part in engine.run(SummingColumns(stage), partitions, told):
             exact += part
-        sums, before = tuple((exact + stage.noise(draw)).tolist()), spec.n
-    mixing = Mixing(spec, party.name, sums)
-    mixed = table.engine.run(mixing, partitions, lambda seen: progress(before + seen))
+        sums = tuple((exact + stage.noise(draw)).tolist())
+    before, mixing = read, Mixing(spec, party.name, sums)
+    mixed = engine.run(mixing, partitions, lambda seen: progress(before + seen))
     return mixing.total(part for _, part in mixed), sums
+
+
+def _named_rows(table: Table, request: BlockRequest, charge: CommittedCharge) -> tuple[Engine, Sequence[NamedRows]]:
+    """What is read, and where. Keyed subjects are named here: the linkage key is not for workers.
+
+    Raises:
+        SubjectsChangedError: listed subjects are not those that were debited.
+    """
+    if request.spec.keyed:
+        if request.linkage_key is None:
+            raise ValueError("keyed subjects have no names without the linkage key")
+        return IN_PROCESS, [PresentRows(table, request.linkage_key, charge.release)]
+    ranked = table.ranked(charge.table)
+    if sum(len(partition.ranks) for partition in ranked) != request.spec.n:
+        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+    return table.engine, ranked

@@ -3,6 +3,7 @@
 import numpy as np
 
 from commingle.services.fit.result import Fit
+from commingle.services.fit.subjects import about_subjects
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, words_for_missing
 from commingle.shared.estimation.covariance import covariance, residual
@@ -56,6 +57,8 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     errors = estimator.errors if determined and not damped else "none"
     cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
     diagnostics = diagnose(system, signal, H, b, estimator.errors)
+    used = np.array([*chosen, prepared.columns[target][0]], np.intp) - 1
+    notes, doubts = about_subjects(prepared, used)
     return Fit(
         estimator=name,
         target=target,
@@ -67,15 +70,17 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         degrees_of_freedom=system.degrees_of_freedom,
         confidence_level=request.confidence_level,
         interval_for=covered,
-        n=prepared.n,
-        rows=prepared.rows,
+        n=prepared.n if prepared.pairs is None else prepared.pairs.shared(used),
+        rows=system.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
         warnings=(
             *method.cautions(system, signal, name, diagnostics, determined=determined),
             *(cut_rows(prepared.cut) if errors != "none" else ()),
             *_missing_targets(prepared, target),
+            *doubts,
         ),
+        subjects=notes,
         schema=tuple(prepared.attributes[name] for name in features),
         imputed=tuple(filter(None, (words_for_missing(prepared.attributes[name]) for name in (target, *features)))),
     )

@@ -16,7 +16,7 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
-from commingle.shared.registry import mechanism_of
+from commingle.shared.registry import mechanism_named
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
@@ -49,6 +49,7 @@ class Fit(Result):
         warnings: sentences for people.
         schema: the attributes of `features`.
         imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
+        subjects: where they are keyed, how many parties hold and share, a sentence each.
     """
 
     estimator: str
@@ -70,6 +71,7 @@ class Fit(Result):
     imputed: tuple[str, ...] = ()
     epsilon: float | None = None
     delta: float | None = None
+    subjects: tuple[str, ...] = ()
 
     @property
     def standard_errors(self) -> Array:
@@ -114,7 +116,7 @@ class Fit(Result):
                 ("estimator", self.estimator),
                 ("mechanism", self.mechanism),
                 ("subjects", f"{self.n:,}"),
-                *((("published rows", f"{self.rows:,}"),) if mechanism_of(self).of_rows else ()),
+                *((("published rows", f"{self.rows:,}"),) if mechanism_named(self.mechanism).of_rows else ()),
                 *(() if self.epsilon is None else (("epsilon per party", f"{self.epsilon:g}"),)),
                 ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
             ),
@@ -128,13 +130,13 @@ class Fit(Result):
                 ResultColumn(f"{level} low", low),
                 ResultColumn(f"{level} high", high),
             ),
-            notes=(COVERED[self.interval_for], *self.imputed),
+            notes=(COVERED[self.interval_for], *self.imputed, *self.subjects),
             warnings=self.warnings,
         )
 
     def summary(self) -> str:
         """The fit as text, laid out as statsmodels does, with the privacy of its release."""
-        rows = str(self.rows) if mechanism_of(self).of_rows else "-"
+        rows = str(self.rows) if mechanism_named(self.mechanism).of_rows else "-"
         privacy = ("-", "-") if self.epsilon is None else (f"{self.epsilon:g} per party", f"{self.delta:g}")
         header = [
             ("Target:", self.target, "Subjects (n):", str(self.n)),
@@ -147,7 +149,8 @@ class Fit(Result):
         lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
         lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
         lines += [rule, *_text_rows(self), rule, COVERED[self.interval_for]]
-        lines += [line for sentence in self.imputed for line in textwrap.wrap(sentence, _TEXT_WIDTH)]
+        said = (*self.imputed, *self.subjects)
+        lines += [line for sentence in said for line in textwrap.wrap(sentence, _TEXT_WIDTH)]
         if self.warnings:
             lines += ["", "Warnings:"]
         for number, warning in enumerate(self.warnings, start=1):
@@ -173,7 +176,11 @@ class Fit(Result):
         release = ("n", "rows", "mechanism")
         found = ("features", "terms", "warnings", "coefficients", "standard_errors", "p_values", "intervals")
         names = (*asked, *release, *found, "covariance", "t_values")
-        return {**{name: json_value(getattr(self, name)) for name in names}, "diagnostics": self.diagnostics.to_dict()}
+        shown = {name: json_value(getattr(self, name)) for name in names}
+        return {**shown, "diagnostics": self.diagnostics.to_dict(), **self._about_subjects()}
+
+    def _about_subjects(self) -> dict[str, list[str]]:
+        return {"subjects": list(self.subjects)} if self.subjects else {}
 
 
 def _text_rows(fit: Fit) -> list[str]:

@@ -7,10 +7,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from commingle.services.learner.memory import LoadedRelease
-from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.manifest import PrivacyStatement, PublishedColumn
 from commingle.shared.documents.purpose import StatedPurpose
-from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.documents.schema import Attribute, encoded_columns, presence_column
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.estimation.overlap import Held
+from commingle.shared.estimation.overlap import held as counts_of
 from commingle.shared.wire import ReleaseSummary
 
 
@@ -75,6 +77,14 @@ class Column(_View):
     signal_to_noise: float | None
 
 
+class SubjectCount(_View):
+    """How many keyed subjects a party holds, or two of them share, and the standard error of that."""
+
+    parties: list[str]
+    subjects: float
+    error: float
+
+
 class MemberKey(_View):
     """A party's key; unless it is pinned, the party is only what that key calls itself."""
 
@@ -95,6 +105,8 @@ class ReleaseDetail(ReleaseItem):
     published: datetime
     attributes: list[Attribute]
     columns: list[Column]
+    subjects: Literal["listed", "keyed"]
+    subject_counts: list[SubjectCount]
     privacy: PrivacyStatement
 
     @classmethod
@@ -112,6 +124,10 @@ class ReleaseDetail(ReleaseItem):
             published=manifest.published,
             attributes=list(spec.attributes),
             columns=_columns(held),
+            subjects=spec.subjects or "listed",
+            subject_counts=[
+                SubjectCount(parties=list(c.parties), subjects=c.subjects, error=c.error) for c in _counts(held)
+            ],
             privacy=manifest.privacy,
         )
 
@@ -160,9 +176,18 @@ class ReleaseMoments(_View):
         )
 
 
+def _counts(held: LoadedRelease) -> tuple[Held, ...]:
+    return () if held.prepared.pairs is None else counts_of(held.prepared.pairs)
+
+
 def _columns(held: LoadedRelease) -> list[Column]:
-    """Signal: (G_jj - G_1j^2 / G_11) / (rows - 1) - v_j, the intercept partialled out."""
+    """Signal: (G_jj - G_1j^2 / G_11) / (rows - 1) - v_j, the intercept partialled out; presences are left out."""
     p = held.prepared
+    published = held.published.manifest.columns
+    if p.keyed:
+        present = {presence_column(party.name).name for party in held.published.spec.parties}
+        first = PublishedColumn(name=INTERCEPT, party=None, sigma=0)
+        published = (first, *(column for column in published if column.name not in present))
     spread = (np.diag(p.gram) - p.gram[0] ** 2 / p.gram[0, 0]) / (p.rows - 1)
     return [
         Column(
@@ -173,6 +198,6 @@ def _columns(held: LoadedRelease) -> list[Column]:
             signal_to_noise=(variance - noise) / noise if noise > 0 else None,
         )
         for column, label, noise, variance in zip(
-            held.published.manifest.columns, p.labels, np.diag(p.V).tolist(), spread.tolist(), strict=True
+            published, p.labels, np.diag(p.V).tolist(), spread.tolist(), strict=True
         )
     ]

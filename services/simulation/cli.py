@@ -7,7 +7,7 @@ import click
 
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import csv_options
@@ -51,9 +51,23 @@ Examples:
 @click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every party.")
 @click.option(
     "--adjacency",
-    type=click.Choice([a.value for a in Adjacency]),
+    type=click.Choice([a.value for a in LISTED]),
     default=Adjacency.REPLACE_ONE.value,
     show_default=True,
+    help="Of listed subjects; that of keyed ones is add_remove.",
+)
+@click.option(
+    "--subjects",
+    type=click.Choice(["listed", "keyed"]),
+    default="listed",
+    show_default=True,
+    help="Whether all parties hold the same people, or each its own, and who they are is protected.",
+)
+@click.option(
+    "--overlap",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="With keyed subjects: every party is given this share of the people, drawn by itself.  [1]",
 )
 @click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
 @click.option(
@@ -99,5 +113,5 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     dataset = dataset_from(options, seed=seed)
     planned = plan_releases(dataset, terms)
     with open_stages(as_json=as_json) as stages:
-        report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages)
+        report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages, overlap=terms.overlap)
     emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))

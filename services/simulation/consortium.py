@@ -21,6 +21,7 @@ from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.subject_ids import id_parts
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.runtime.files import create_secret
 
 _FORMATS = (".parquet", ".csv")
@@ -70,13 +71,17 @@ class Consortium:
     learner: str
 
 
-def write_party_files(dataset: StudyTable, training: Table, folders: Folders, *, seed: int) -> None:
-    """Give each party a file with its own columns of the training rows and its own schema."""
+def write_party_files(
+    dataset: StudyTable, training: Table, folders: Folders, *, seed: int, overlap: float | None = None
+) -> None:
+    """Give each party a file with its own columns of the training rows, of all or of a share drawn, and its schema."""
     for number, party in enumerate(dataset.parties):
         folder = folders.party(party.name)
         folder.mkdir(parents=True)
         draw = np.random.default_rng([seed, number])
         own = training.only(attribute.name for attribute in party.attributes)
+        if overlap is not None:
+            own = own.rows(np.flatnonzero(draw.random(own.n) < overlap))
         path = folder / f"rows{_FORMATS[number % len(_FORMATS)]}"
         write_party_table(path, own, id_columns=_id_columns(dataset), draw=draw)
         schema = [attribute.model_dump(mode="json") for attribute in party.attributes]
@@ -153,7 +158,7 @@ def _create_parties(
 def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
     return {
         "mechanisms": allowance.mechanisms,
-        "adjacencies": ["replace_one", "zero_out"],
+        "adjacencies": [adjacency.value for adjacency in Adjacency],
         "max_epsilon": allowance.max_epsilon,
         "max_delta": allowance.delta,
         "max_cells": allowance.max_cells,

@@ -11,7 +11,7 @@ from commingle.services.simulation.releases import Terms
 from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import MECHANISMS, sketched_names
+from commingle.shared.registry import KEYED, MECHANISMS, sketched_names
 
 _DEMO_EPSILONS = (1.0, 10.0)
 _DEFAULT_PARTIES = 3
@@ -62,8 +62,10 @@ def _parties(text: str | None) -> int | Path:
 
 def terms_from(options: dict[str, Any]) -> Terms:
     """Mechanisms, budgets and row norm of the releases. Raises UsageError."""
-    demo = options["table"] is None and options["target"] is None
-    mechanisms = options["mechanisms"] or (tuple(MECHANISMS) if demo else (DEFAULT_MECHANISM,))
+    demo, keyed = options["table"] is None and options["target"] is None, options["subjects"] == "keyed"
+    if options["overlap"] is not None and not keyed:
+        raise click.UsageError("--overlap is of keyed subjects: add --subjects keyed.")
+    mechanisms = options["mechanisms"] or (tuple(KEYED if keyed else MECHANISMS) if demo else (DEFAULT_MECHANISM,))
     with_k = sketched_names()
     if options["k"] is not None and not set(with_k) & set(mechanisms):
         raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
@@ -74,6 +76,7 @@ def terms_from(options: dict[str, Any]) -> Terms:
         k=options["k"],
         projection="sparse" if options["projection"] == "sparse" else None,
         row_norm=options["row_norm"],
-        adjacency=Adjacency(options["adjacency"]),
+        adjacency=Adjacency.ADD_REMOVE if keyed else Adjacency(options["adjacency"]),
         first_stage_share=None if options["one_stage"] else AUTO,
+        overlap=(options["overlap"] or 1.0) if keyed else None,
     )

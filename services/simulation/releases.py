@@ -32,7 +32,11 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What distinguishes one release from another: options of the command line."""
+    """What distinguishes one release from another: options of the command line.
+
+    Attributes:
+        overlap: where subjects are keyed, the share of the people that each party holds; None where they are listed.
+    """
 
     mechanisms: tuple[MechanismName, ...]
     epsilons: tuple[float, ...]
@@ -42,6 +46,7 @@ class Terms:
     adjacency: Adjacency
     first_stage_share: AskedShare = AUTO
     projection: Projection | None = None
+    overlap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def plan_releases(dataset: StudyTable, terms: Terms) -> tuple[Planned, ...]:
     Raises:
         SpecError, ParameterError: a parameter that no release can have.
     """
-    n = training_size(dataset.table.n)
+    n = round(training_size(dataset.table.n) * (terms.overlap or 1.0))
     planned = []
     for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
         study = with_sketch(_study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n))
@@ -97,7 +102,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     delta = releases[0].spec.delta
     return Allowance(
         epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta),
-        max_epsilon=max(release.spec.epsilon for release in releases),
+        max_epsilon=max(_ROOM * max(p.charge.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
         delta=delta,
         max_rho=_ROOM * total,
         max_cells=max(plan.rows * len(plan.columns) for plan in plans),
@@ -129,6 +134,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
             delta=check_delta(terms.delta),
             id_rules=dataset.id_rules,
             n=n,
+            subjects="listed" if terms.overlap is None else "keyed",
             lifetime_hours=LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),
         )

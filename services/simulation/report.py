@@ -35,6 +35,7 @@ def release_report(
         "rho_subject_outsiders": outsiders.rho,
         "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.adjacency,
+        "subjects": spec.subjects or "listed",
         "row_norm": spec.parties[0].row_norm,
         "first_stage_share": spec.parties[0].first_stage_share,
         "k": spec.k,

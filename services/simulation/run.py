@@ -23,9 +23,16 @@ from commingle.shared.errors import CommingleError, MissingExtraError
 
 
 def simulate(
-    dataset: StudyTable, planned: tuple[Planned, ...], *, out: Path, seed: int, keep: bool, stages: Stages
+    dataset: StudyTable,
+    planned: tuple[Planned, ...],
+    *,
+    out: Path,
+    seed: int,
+    keep: bool,
+    stages: Stages,
+    overlap: float | None = None,
 ) -> dict[str, Any]:
-    """Run everything and write `out`; the report.
+    """Run everything and write `out`; the report. With an overlap every party is given that share of the people.
 
     Raises:
         SimulationError, RemoteError, ProtocolError: something failed; the logs are kept then.
@@ -41,7 +48,7 @@ def simulate(
         with stages.stage("split", "Dividing the table"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
-            write_party_files(dataset, training, Folders(work), seed=seed)
+            write_party_files(dataset, training, Folders(work), seed=seed, overlap=overlap)
             studies = _write_studies(planned, dataset, out)
         context = Context(Folders(work), processes, stages)
         consortium = start(dataset, allowance(planned), context)

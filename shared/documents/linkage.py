@@ -6,10 +6,12 @@ Ordering rule: open the identity of the recipient before sealing to it, and the 
 
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AwareDatetime, StringConstraints
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
@@ -88,6 +90,23 @@ def check_value(linkage_key: bytes) -> str:
 
 
 _ALIGNMENT_CONTEXT = b"commingle/v1/alignment"
+_PSEUDONYM_CONTEXT = b"commingle/v1/pseudonym"
+PSEUDONYM_BYTES = 32
+
+
+def pseudonyms(linkage_key: bytes, ids: Sequence[bytes], *, spec_digest: str) -> NDArray[np.uint8]:
+    """HMAC-SHA256(linkage key, context || spec digest || canonical id) of each subject, (n, 32) bytes.
+
+    Of two releases they cannot be joined without the key, which members alone have.
+    """
+    keyed = hmac.new(linkage_key, _PSEUDONYM_CONTEXT + bytes.fromhex(spec_digest), sha256)
+
+    def pseudonym(identifier: bytes) -> bytes:
+        mac = keyed.copy()
+        mac.update(identifier)
+        return mac.digest()
+
+    return np.frombuffer(b"".join(map(pseudonym, ids)), np.uint8).reshape(-1, PSEUDONYM_BYTES)
 
 
 def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, sorted_ids: Iterable[bytes]) -> str:

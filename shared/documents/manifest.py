@@ -6,11 +6,15 @@ from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.spec import MechanismName
+from commingle.shared.documents.spec import MechanismName, Subjects
 
 PROTECTS = (
     "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "
     "subjects and differ in one subject's attribute values."
+)
+PROTECTS_KEYED = (
+    "Who is in a party's table is protected, how many they are, and their values. Neighbouring data sets differ in "
+    "one subject, who is in the table or not, with any values. When a party answers may tell how large its table is."
 )
 TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
 
@@ -106,11 +110,12 @@ class SecondMoments(WireModel):
     it is S plus noise.
 
     Attributes:
-        columns: p names, the intercept first.
+        columns: p names, the intercept first; where subjects are keyed each party's presence before its own columns.
         gram: p x p, symmetric.
         noise_variance: p variances of one entry's noise in P, 0 for the intercept; all 0 for moments.
-        rows: k for rmgm, n for dgm and moments.
-        n: subjects.
+        rows: k for rmgm, n for dgm and moments, the buckets of keyed ones.
+        n: subjects, of keyed ones about as many as a party holds.
+        subjects: of the release's parties.
         entry_variance: p x p variances of the noise of the entries of G, 0 for exact ones; None for rmgm and dgm.
     """
 
@@ -124,3 +129,9 @@ class SecondMoments(WireModel):
     rows: Count
     n: Count
     entry_variance: tuple[tuple[Annotated[float, Field(ge=0)], ...], ...] | None = None
+    subjects: Annotated[Subjects | None, LEFT_OUT] = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether subjects are."""
+        return self.subjects is not None

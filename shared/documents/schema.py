@@ -199,6 +199,11 @@ def party_columns(
     return tuple(EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0) for c in encoded)
 
 
+def presence_column(party: str) -> EncodedColumn:
+    """What says of each row of a party whose subjects are keyed that there is one."""
+    return EncodedColumn(f"present[{party}]", f"present[{party}]", 0.0, 1.0)
+
+
 def words_for_missing(attribute: Attribute, count: int | None = None) -> str | None:
     """What becomes of an attribute's missing cells, in a sentence; None where there are none, or none are accepted.
 

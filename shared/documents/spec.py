@@ -16,7 +16,14 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.row_maps import first_stage_of
-from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
+from commingle.shared.documents.schema import (
+    Attribute,
+    EncodedColumn,
+    Whitening,
+    encoded_columns,
+    party_columns,
+    presence_column,
+)
 from commingle.shared.documents.subject_ids import EXACT, IdRules
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
@@ -46,6 +53,8 @@ FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
 Projection = Literal["sparse"]
 CrossWeight = Annotated[int, Field(ge=1, le=4)]
 Bounds = Literal["proved", "trusted"]
+Subjects = Literal["keyed"]
+Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -64,6 +73,8 @@ class PartySpec(WireModel):
             (`shared.documents.row_maps`), or None.
         cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
             its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
+        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
+            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
     """
 
     name: Name
@@ -75,6 +86,7 @@ class PartySpec(WireModel):
     whitening: Whitening | None = None
     first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
     cross_weight: Annotated[CrossWeight | None, LEFT_OUT] = None
+    subjects: Annotated[Subjects | None, LEFT_OUT] = None
 
     @property
     def verifying_key(self) -> VerifyingKey:
@@ -84,7 +96,13 @@ class PartySpec(WireModel):
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """The columns of this party's block, in order."""
-        return party_columns(self.attributes, whitened=self.whitening is not None, scaled=self.mapped_by_sums)
+        own = party_columns(self.attributes, whitened=self.whitening is not None, scaled=self.mapped_by_sums)
+        return (presence_column(self.name), *own) if self.keyed else own
+
+    @property
+    def keyed(self) -> bool:
+        """Whether its subjects are."""
+        return self.subjects is not None
 
     @property
     def mapped_by_sums(self) -> bool:
@@ -107,6 +125,8 @@ class ReleaseSpec(StatedPurpose):
         id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
         bounds: where parties exchange, whether each proves that it keeps its rows within bounds and follows the
             exchange, or is trusted to; left out, it is trusted.
+        n: subjects; where they are keyed about as many as a party holds, for planning: nobody counts them.
+        buckets: where keyed rows are exchanged, how many there are to put them in.
     """
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
@@ -120,7 +140,7 @@ class ReleaseSpec(StatedPurpose):
     projection: Annotated[Projection | None, LEFT_OUT] = None
     fraction_bits: Literal[14, 15] = 15
     seed: Hex32
-    alignment: Literal["exact"] = "exact"
+    alignment: Literal["exact", "keyed"] = "exact"
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
@@ -130,6 +150,7 @@ class ReleaseSpec(StatedPurpose):
     parties: Annotated[tuple[PartySpec, ...], Field(min_length=1, max_length=MAX_PARTIES)]
     proposer: Digest
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
+    buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -139,9 +160,25 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """All published columns in order, the intercept first."""
+        """All published columns in order, the intercept first, which keyed subjects have none of."""
         parties = (column for party in self.parties for column in party.columns)
-        return (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0), *parties)
+        first = () if self.keyed else (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0),)
+        return (*first, *parties)
+
+    @property
+    def subjects(self) -> Subjects | None:
+        """Whether they are keyed, which they are at all parties or at none."""
+        return self.parties[0].subjects
+
+    @property
+    def keyed(self) -> bool:
+        """The same."""
+        return self.subjects is not None
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
+        return self.n if self.buckets is None else self.buckets
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -194,6 +231,12 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     width = len(spec.columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
+    if len({p.subjects for p in spec.parties}) > 1:
+        return ["subjects are keyed at all parties or at none"]
+    if spec.keyed is not (spec.adjacency is Adjacency.ADD_REMOVE):
+        found.append("adjacency is add_remove where subjects are keyed, and only there")
+    if spec.keyed is not (spec.alignment == "keyed"):
+        found.append("alignment is keyed where subjects are, and exact otherwise")
     found += mechanism_of(spec).problems(spec)
     found += [problem for party in spec.parties for problem in _map_problems(party)]
     found += purpose_problems(spec, spec.attributes)
@@ -205,7 +248,7 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     try:
         calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta)
         for party in spec.parties:
-            check_exact_range(spec.n, party.row_norm)
+            check_exact_range(spec.table_rows, party.row_norm)
             first_stage_of(spec, party)
     except PrivacyError as error:
         found.append(error.diagnostics())

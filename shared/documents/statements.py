@@ -140,10 +140,10 @@ class SignedDocument(WireModel):
 
 
 class ApprovalRequest(WireModel):
-    """What an agent sends to approve."""
+    """What an agent sends to approve: nothing about its subjects where they are keyed."""
 
     approval: Envelope
-    alignment: Envelope
+    alignment: Annotated[Envelope | None, LEFT_OUT] = None
 
 
 class RotationRequest(WireModel):

@@ -17,6 +17,7 @@ from commingle.shared.documents.spec import (
     MAX_COLUMNS,
     MAX_PARTIES,
     Bounds,
+    Buckets,
     FirstStageShare,
     MechanismName,
     PartySpec,
@@ -33,6 +34,11 @@ from commingle.shared.registry import mechanism_of
 AskedShare = FirstStageShare | Literal["auto"] | None
 DEFAULT_MECHANISM = "rmgm"
 _REMEDY = "Correct the study file and propose it again."
+
+
+def _adjacency(said: dict[str, object]) -> Adjacency:
+    """That of a study which leaves it open."""
+    return Adjacency.ADD_REMOVE if said.get("subjects") == "keyed" else Adjacency.REPLACE_ONE
 
 
 class StudyParty(WireModel):
@@ -73,13 +79,18 @@ class Study(StatedPurpose):
         projection: "sparse" where each subject's row is to go to one row of the sketch; left out, to all of them.
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
         bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
+        subjects: "listed" where all parties hold the same people, and their list is public to them; "keyed" where each
+            holds people of its own, and who they are is protected. The adjacency of keyed subjects is add_remove.
+        n: subjects; where they are keyed about as many as a party holds, for planning.
+        buckets: of keyed rows that are exchanged; left out, four for each subject.
     """
 
     study: Title
     mechanism: MechanismName = DEFAULT_MECHANISM
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
-    adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
+    subjects: Annotated[Literal["keyed", "listed"], Field(exclude_if=lambda subjects: subjects == "listed")] = "listed"
+    adjacency: Adjacency = Field(default_factory=_adjacency, strict=False)
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
     delta: float
@@ -87,7 +98,13 @@ class Study(StatedPurpose):
     n: Annotated[Count, Field(ge=2)]
     lifetime_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 72.0
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
+    buckets: Annotated[Buckets | None, LEFT_OUT] = None
     parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether subjects are."""
+        return self.subjects == "keyed"
 
     @property
     def asked_parties(self) -> tuple[StudyParty, ...]:
@@ -134,6 +151,7 @@ def build_spec(
             projection=study.projection,
             fraction_bits=mechanism_of(study).fraction_bits,
             seed=seed.hex(),
+            alignment="keyed" if study.keyed else "exact",
             id_rules=study.id_rules,
             adjacency=study.adjacency,
             calibration=study.calibration,
@@ -144,6 +162,7 @@ def build_spec(
             proposer=proposer,
             bounds=study.bounds or ("proved" if mechanism_of(study).interactive else None),
             **study.stated,
+            buckets=study.buckets or mechanism_of(study).buckets(study.n),
         )
     except ValidationError as error:
         raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None
@@ -162,5 +181,6 @@ def _party(party: StudyParty, study: Study, member: Member) -> PartySpec:
         row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
         whitening=party.whitening,
         first_stage_share=share,
-        cross_weight=None if share is None else chosen_cross_weight(study),
+        cross_weight=None if share is None or study.keyed else chosen_cross_weight(study),
+        subjects="keyed" if study.keyed else None,
     )

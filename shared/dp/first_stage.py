@@ -8,7 +8,7 @@ integer arithmetic: everybody computes the same map from the published sums.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import isqrt, sqrt
@@ -23,7 +23,11 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
 
-_SQUARE_WEIGHT = {Adjacency.REPLACE_ONE: Fraction(11, 4), Adjacency.ZERO_OUT: Fraction(1)}
+_SQUARE_WEIGHT = {
+    Adjacency.REPLACE_ONE: Fraction(11, 4),
+    Adjacency.ZERO_OUT: Fraction(1),
+    Adjacency.ADD_REMOVE: Fraction(1),
+}
 MOST_SUBJECTS = 1 << 31  # sums of squares stay below 2^61
 
 # Chosen by measuring; privacy depends on none of them (docs/proofs/two-stages.md, section 5).
@@ -68,12 +72,14 @@ class FirstStage:
         n: subjects.
         sigma: standard deviation of the noise of sum q_j, in steps of 2^-15.
         square_sigma: of sum q_j^2 of numeric columns, in steps of 4^-15.
+        keyed: whether subjects are: the first sum is then 2^15 times their number, which the map takes for n.
     """
 
     attributes: tuple[MeasuredAttribute, ...]
     n: int
     sigma: int
     square_sigma: int
+    keyed: bool = False
 
     @property
     def columns(self) -> int:
@@ -83,12 +89,17 @@ class FirstStage:
     @property
     def size(self) -> int:
         """How many sums there are."""
-        return self.columns + len(_numeric(self.attributes))
+        return self.keyed + self.columns + len(_numeric(self.attributes))
 
     def noise(self, draw: Sampler) -> NDArray[np.int64]:
         """Independent noise of all sums, drawn now."""
         numbers = len(_numeric(self.attributes))
-        return np.concatenate([draw(self.sigma, self.columns), draw(self.square_sigma, numbers)])
+        return np.concatenate([draw(self.sigma, self.keyed + self.columns), draw(self.square_sigma, numbers)])
+
+    def sums(self, q: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of encoded rows (m x d), without noise. Exact, and additive."""
+        count = [len(q) * SCALE] if self.keyed else []
+        return np.concatenate([np.array(count, np.int64), column_sums(q, self.attributes)])
 
 
 def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> FirstStage:
@@ -100,12 +111,13 @@ def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rh
     if n > MOST_SUBJECTS:
         raise ParameterError(f"{n} subjects cannot be summed exactly", remedy="Split them into several releases.")
     attributes, weight = tuple(attributes), _SQUARE_WEIGHT[adjacency]
+    keyed = adjacency is Adjacency.ADD_REMOVE
     sigma = least_sigma(squared_sensitivity=_squared_sensitivity(attributes, adjacency), rho=rho)
     # the least s with weight s^2 >= sigma^2 4^15
     square_sigma = isqrt(-(-((sigma * SCALE) ** 2) * weight.denominator // weight.numerator) - 1) + 1
     if square_sigma > SIGMA_LIMIT:
         raise ParameterError("the first stage needs too much noise", remedy="Raise epsilon.")
-    return FirstStage(attributes, n, sigma, square_sigma)
+    return FirstStage(attributes, n, sigma, square_sigma, keyed)
 
 
 def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
@@ -113,7 +125,10 @@ def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
 
     Guarantee: rho-zCDP for whoever sees them; neighbours differ in one subject's values (docs/proofs/two-stages.md, 1).
     """
-    return gaussian_loss(squared_sensitivity=_squared_sensitivity(stage.attributes, adjacency), sigma=stage.sigma)
+    moved = _squared_sensitivity(stage.attributes, adjacency)
+    if stage.keyed:  # presence costs no less (docs/proofs/keyed-subjects.md, 2.3)
+        moved = max(moved, _squared_sensitivity(stage.attributes, Adjacency.ADD_REMOVE))
+    return gaussian_loss(squared_sensitivity=moved, sigma=stage.sigma)
 
 
 def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: Adjacency) -> int:
@@ -125,7 +140,8 @@ def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: A
     each = {Kind.NUMERIC: 4 if replace else 2, Kind.BINARY: 4 if replace else 1, Kind.CATEGORICAL: 2 if replace else 1}
     marked = sum(a.kind is Kind.NUMERIC and a.columns > 1 for a in attributes)
     added = marked * (2 + _SQUARE_WEIGHT[adjacency] - each[Kind.NUMERIC]) if replace else Fraction(0)
-    return int((sum(each[attribute.kind] for attribute in attributes) + added) * SCALE**2)
+    present = int(adjacency is Adjacency.ADD_REMOVE)
+    return int((present + sum(each[attribute.kind] for attribute in attributes) + added) * SCALE**2)
 
 
 def column_sums(q: NDArray[np.int64], attributes: Sequence[MeasuredAttribute]) -> NDArray[np.int64]:
@@ -136,7 +152,8 @@ def column_sums(q: NDArray[np.int64], attributes: Sequence[MeasuredAttribute]) -
 
 def expected_sums(stage: FirstStage, means: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.int64]:
     """`column_sums` of rows whose columns have these means and mean squares, (d,) each, in encoded units."""
-    totals = np.concatenate([means, squares[_numeric(stage.attributes)] * SCALE])
+    count = [1.0] if stage.keyed else []
+    totals = np.concatenate([count, means, squares[_numeric(stage.attributes)] * SCALE])
     sums: NDArray[np.int64] = np.rint(totals * (stage.n * SCALE)).astype(np.int64)
     return sums
 
@@ -154,6 +171,9 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
         radius_squared: r^2.
     """
     totals = [int(total) for total in sums]
+    if stage.keyed:
+        stage = replace(stage, n=max(1, (2 * totals[0] + SCALE) // (2 * SCALE)))
+        totals = totals[1:]
     squares = dict(zip(_numeric(stage.attributes), totals[stage.columns :], strict=True))
     centres, deviations, weights, longest, start = [], [], [], Fraction(0), 0
     for attribute in stage.attributes:

@@ -16,6 +16,7 @@ FRACTION_BITS = 15
 SCALE = 1 << FRACTION_BITS
 EXACT_LIMIT = 1 << 53
 _GAIN_BITS = 24
+_PRESENCE_BITS = 1
 
 
 def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -39,6 +40,14 @@ def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
         return q
     coarse: NDArray[np.int64] = np.sign(q) * (np.abs(q) >> (FRACTION_BITS - fraction_bits))
     return coarse
+
+
+def presence(fraction_bits: int) -> int:
+    """What says of a keyed row that it is there, 2^(f - s).
+
+    Less than a unit: counts are large and need little room beside values (docs/design/keyed.md#presence).
+    """
+    return 1 << fraction_bits - _PRESENCE_BITS
 
 
 def exact_row_norm(row_norm: float) -> Fraction:

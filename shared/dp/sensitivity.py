@@ -10,14 +10,20 @@ from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
 
 
 class Adjacency(StrEnum):
-    """Which data sets are neighbours. Both share the list of subjects; one subject's values differ.
+    """Which data sets are neighbours.
 
-    `replace_one` lets them become any other values within the schema (Wu et al. 2022); `zero_out` turns the
-    subject's encoded row, whitened where that is asked, into zeros.
+    Under `replace_one` and `zero_out` both share the list of subjects and one subject's values differ: they become any
+    others within the schema (Wu et al. 2022), or its encoded row, whitened where that is asked, becomes zeros. Under
+    `add_remove` one has a subject more, with any values: that of keyed subjects (docs/proofs/keyed-subjects.md).
     """
 
     REPLACE_ONE = "replace_one"
     ZERO_OUT = "zero_out"
+    ADD_REMOVE = "add_remove"
+
+
+LISTED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
+"""Those of listed subjects; add_remove is that of keyed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ def squared_sensitivity(
     Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out`
     Delta = min(sqrt(sum r_a^2), C); C is infinite without a row norm. Whitened rows are bounded by C alone.
     Truncation never moves an encoded value away from zero and integer rows have integer squared distances, so the
-    floor is safe (docs/proofs/sensitivity.md).
+    floor is safe (docs/proofs/sensitivity.md). That of keyed rows, `add_remove`, is `shared.mechanisms`' matter.
 
     Args:
         attributes: one entry per attribute of the party; None where its rows are whitened.
@@ -49,8 +55,13 @@ def squared_sensitivity(
         fraction_bits: f.
 
     Raises:
-        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
+        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened; or the adjacency
+            is one of keyed subjects.
     """
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise ParameterError(
+            "add_remove is about keyed subjects", remedy='Say "subjects": "keyed", or use replace_one or zero_out.'
+        )
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
     if attributes is not None:

@@ -48,7 +48,7 @@ def covariance(
     """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
 
     For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
-    limit and exists where S_hat_xx is not positive definite.
+    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own.
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
@@ -58,5 +58,5 @@ def covariance(
     if errors == "plain":
         return cov, "release"
     if interval_for == "population":
-        cov = cov + method.population_factor(system, r, H, omega) * H
+        cov = cov + method.population(system, r, H, omega)
     return cov, interval_for

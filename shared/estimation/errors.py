@@ -12,6 +12,7 @@ EstimationError
 │   ├── InterceptError            `constant` without its intercept
 │   └── ConfidenceError           not between 0 and 1, or an interval for something unknown
 ├── TooFewRowsError               fewer published rows than a fit of that size needs
+├── NoOverlapError                two parties share too few subjects to say anything across them
 ├── SingularError                 one term is a linear combination of the others
 └── RowsError                     rows that cannot be predicted
 """
@@ -112,6 +113,12 @@ class TooFewRowsError(EstimationError):
     """Fewer published rows than a fit of that size needs."""
 
     code = "too-few-rows"
+
+
+class NoOverlapError(EstimationError):
+    """Two parties share too few subjects to say anything across them."""
+
+    code = "no-overlap"
 
 
 class SingularError(EstimationError):

@@ -36,8 +36,8 @@ class FitMethod(ABC):
         """Omega, (p_x, p_x), the covariance of G_x. c; Cov(b) = H Omega H (docs/design/estimation.md#covariance)."""
 
     @abstractmethod
-    def population_factor(self, system: System, r: Residual, H: Array, omega: Array) -> float:
-        """What the population adds to Cov(b) is that times H; 0 where Omega has it already."""
+    def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:
+        """What the population adds to Cov(b), (p_x, p_x); 0 where Omega has it already."""
 
     @abstractmethod
     def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:

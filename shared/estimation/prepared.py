@@ -15,6 +15,8 @@ from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.whitening import IntegerMap
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
+from commingle.shared.estimation.keyed import pairs_of
+from commingle.shared.estimation.pairwise import Pairs
 from commingle.shared.registry import mechanism_of
 
 Array = NDArray[np.float64]
@@ -39,6 +41,7 @@ class PreparedMoments:
         cut: parties whose rows may have been cut to a norm.
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
+        pairs: where subjects are keyed, what `gram` was put together from; `entry_variance` is then about its means.
     """
 
     gram: Array
@@ -55,6 +58,12 @@ class PreparedMoments:
     mixing: Array
     entry_variance: Array | None = None
     cut: tuple[str, ...] = ()
+    pairs: Pairs | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether subjects are."""
+        return self.pairs is not None
 
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS) -> Self:
@@ -70,12 +79,34 @@ class PreparedMoments:
             SpecError: the sums are not.
         """
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
+        maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
+        if spec.keyed:
+            return cls._of_keyed(moments, spec, maps)
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
-        maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
         cut = tuple(p.name for p, applied in zip(spec.parties, maps, strict=True) if may_cut(p, applied))
         mapped = prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
         return replace(mapped, cut=cut)
+
+    @classmethod
+    def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Self:
+        _require(moments.subjects == spec.subjects, "subjects")
+        _require_shape(moments, len(spec.columns))
+        pairs = pairs_of(moments, spec, maps)
+        plain = moments.model_copy(
+            update={
+                "columns": (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes))),
+                "gram": pairs.second_moments().tolist(),
+                "noise_variance": (0.0,) * (1 + len(pairs.party)),
+                "entry_variance": None,
+                "n": pairs.subjects,
+                "rows": moments.rows if moments.entry_variance is None else pairs.subjects,
+            }
+        )
+        cut = tuple(p.name for p, applied in zip(spec.parties, maps, strict=True) if may_cut(p, applied))
+        return replace(
+            cls._of_encoded(plain, spec.attributes), pairs=pairs, entry_variance=pairs.entry_variance(), cut=cut
+        )
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
@@ -85,11 +116,14 @@ class PreparedMoments:
             MomentsMismatchError: they are not of one release.
         """
         columns = encoded_columns(attributes)
-        width = len(columns) + 1
         _require(moments.columns == (INTERCEPT, *(c.name for c in columns)), "columns")
-        _require([len(row) for row in moments.gram] == [width] * width, "matrix")
-        _require(len(moments.noise_variance) == width and moments.noise_variance[0] == 0, "noise")
-        entry_variance = _entry_variance(moments)
+        _require_shape(moments, len(columns) + 1)
+        _require(moments.noise_variance[0] == 0, "noise")
+        return replace(cls._of_encoded(moments, attributes), entry_variance=_entry_variance(moments))
+
+    @classmethod
+    def _of_encoded(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
+        columns, width = encoded_columns(attributes), len(moments.columns)
         ends = np.cumsum([1, *(len(a.columns) for a in attributes)]).tolist()
         return cls(
             gram=np.array(moments.gram),
@@ -104,7 +138,6 @@ class PreparedMoments:
             rows=moments.rows,
             n=moments.n,
             mixing=np.eye(width),
-            entry_variance=entry_variance,
         )
 
     def map_columns(self, T: Array) -> Self:
@@ -149,6 +182,11 @@ def _entry_variance(moments: SecondMoments) -> Array | None:
     _require(bool(np.isfinite(variance).all() and (variance == variance.T).all()), "noise")
     _require(variance[0, 0] == 0 and moments.gram[0][0] == moments.n == moments.rows, "count")
     return variance
+
+
+def _require_shape(moments: SecondMoments, width: int) -> None:
+    _require([len(row) for row in moments.gram] == [width] * width, "matrix")
+    _require(len(moments.noise_variance) == width, "noise")
 
 
 def _require(fits: bool, what: str) -> None:

@@ -12,39 +12,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.errors import TooFewRowsError
+from commingle.shared.estimation.pair_noise import PairNoise
 from commingle.shared.estimation.posterior import regularised
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EntryNoise:
-    """Symmetric noise E with independent entries E_kl = E_lk over published columns, seen in the basis of a system.
-
-    Attributes:
-        variance: (m, m) Var(E_kl) of the m columns that (1, x, y) are made of; 0 where the entry is exact.
-        basis: (m, p_x + 1) T: the moments of the system's terms and its label carry the noise T^T E T.
-    """
-
-    variance: Array
-    basis: Array
-
-    def covariance(self, direction: Array) -> Array:
-        """Cov(v), (p_x, p_x), of v = (T^T E T)_x. c for c = (-b, 1) (docs/design/estimation.md#covariance).
-
-        With u = T c the entries of E u have Var = sum_l u_l^2 Var(E_kl) and Cov_km = u_k u_m Var(E_km).
-        """
-        u = self.basis @ direction
-        cov = np.outer(u, u) * self.variance
-        np.fill_diagonal(cov, self.variance @ u**2)
-        x = self.basis[:, :-1]
-        return np.asarray(x.T @ cov @ x)
-
-    def form_variance(self, form: Array) -> float:
-        """Var of sum_ij Q_ij (T^T E T)_ij for symmetric Q = `form`, (p_x + 1, p_x + 1)."""
-        # with R = T Q T^T:  4 sum_{k<l} R_kl^2 Var(E_kl) + sum_k R_kk^2 Var(E_kk)
-        weighted = (self.basis @ form @ self.basis.T) ** 2 * self.variance
-        return float(2 * weighted.sum() - np.trace(weighted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +31,7 @@ class System:
         to_original, shift: coefficients in original units = to_original @ b + shift.
         terms: p_x labels.
         columns: of the release, the intercept not counted.
+        keyed: whether subjects are.
         regularised: the same system cut from the posterior mode, as of n rows without noise.
         entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
     """
@@ -78,6 +51,7 @@ class System:
     rows: int
     n: int
     columns: int
+    keyed: bool
     regularised: Callable[[], "System"]
     entries: EntryNoise | None = None
 
@@ -139,8 +113,13 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
 
     Raises:
         TooFewRowsError: no more published rows than terms.
+        NoOverlapError: two parties of these columns share hardly anybody.
     """
     index = np.array([0, *features, target])
+    rows = prepared.rows
+    if prepared.pairs is not None:
+        prepared.pairs.require(index[1:] - 1)
+        rows = min(rows, prepared.pairs.shared(index[1:] - 1))
     block = np.ix_(index, index)
     gram, V, root = prepared.gram[block], prepared.V[block], prepared.root[index]
     scale, zero = prepared.scale[index], prepared.offset[index] / prepared.scale[index]
@@ -157,9 +136,9 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         basis[0, 1:] = zero[1:]
         gram = basis.T @ gram @ basis
         to_original, shift = to_original[1:, 1:], shift[1:]
-    if prepared.rows <= len(shift) + intercept:
+    if rows <= len(shift) + intercept:
         raise TooFewRowsError(
-            f"{prepared.rows} published rows cannot determine {len(shift)} coefficients",
+            f"{rows} published rows cannot determine {len(shift)} coefficients",
             remedy="Name fewer features.",
         )
     return System(
@@ -175,9 +154,10 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         shift=shift,
         terms=tuple(prepared.labels[i] for i in index[first:-1]),
         mechanism=prepared.mechanism,
-        rows=prepared.rows,
+        rows=rows,
         n=prepared.n,
         columns=len(prepared.gram) - 1,
+        keyed=prepared.keyed,
         regularised=partial(_regularised, prepared, target, features, intercept=intercept),
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
@@ -187,6 +167,9 @@ def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Arr
     """That of the columns `index`, seen in a basis of them; whitened ones are made of all their party's."""
     if prepared.entry_variance is None:
         return None
+    if prepared.pairs is not None:
+        variance = prepared.entry_variance[np.ix_(index, index)]
+        return PairNoise.of(prepared.pairs, index[1:] - 1, variance=variance, basis=basis, n=prepared.n)
     made = prepared.mixing[index]
     columns = np.append(index, np.setdiff1d(np.flatnonzero(made.any(axis=0)), index))
     return EntryNoise(prepared.entry_variance[np.ix_(columns, columns)], made[:, columns].T @ basis)

@@ -61,8 +61,8 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
 
 def exchange_of(design: ReleaseDesign) -> ExchangeCost | None:
     """What a release of that design costs its parties besides budget, where they exchange."""
-    columns = {party.name: len(party.columns) for party in design.parties}
-    return mechanism_of(design).exchange_cost(design.n, columns, proved=design.proved)
+    columns = {party.name: design.keyed + len(party.columns) for party in design.parties}
+    return mechanism_of(design).exchange_cost(design.buckets or design.n, columns, proved=design.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:

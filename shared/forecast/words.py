@@ -6,7 +6,7 @@ from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.forecast.result import Forecast, Point
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.planning.design import ReleaseDesign
-from commingle.shared.registry import mechanism_of
+from commingle.shared.registry import mechanism_named, mechanism_of
 
 _FAR = 1.5  # from the best k
 _PEOPLE = 10  # to a row of a sparse sketch, with which its entries are nearly normal (docs/coverage.md)
@@ -26,6 +26,11 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
         said.append(
             f"Columns of {', '.join(design.whitened)} are forecast as published: whitened mixtures of the attributes, "
             "each named after the attribute in its place."
+        )
+    if design.keyed:
+        said.append(
+            "Subjects are keyed: the forecast is for parties that all hold the same people. Where they share fewer, "
+            "expect what a release of so many fewer is worth, or somewhat less."
         )
     shares = {party.first_stage_share for party in design.parties} - {None}
     if shares:
@@ -77,7 +82,7 @@ def advice(points: Sequence[Point]) -> str:
         said = "No mechanism is useful here: predicting the mean is as good."
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
-    trust = mechanism_of(best).trust
+    trust = mechanism_named(best.mechanism).trust
     return said if trust == TRUST_NOBODY or not best.useful else f"{said} {trust}"
 
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
+from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.mechanisms.costs import ExchangeCost
@@ -37,6 +38,8 @@ class PublicParty(Protocol):
     def row_norm(self) -> float | None: ...
     @property
     def cross_weight(self) -> int | None: ...
+    @property
+    def keyed(self) -> bool: ...
 
 
 class PublicRelease(Protocol):
@@ -48,23 +51,44 @@ class PublicRelease(Protocol):
     def adjacency(self) -> Adjacency: ...
     @property
     def fraction_bits(self) -> int: ...
+    @property
+    def keyed(self) -> bool: ...
 
 
 def row_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
-    """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md)."""
-    return squared_sensitivity(
+    """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
+
+    Of keyed ones `row_bound` under add_remove, and under replace_one, in which ledgers count, no less than that
+    (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
+    """
+    if adjacency is Adjacency.ADD_REMOVE:
+        return row_bound(spec, party)
+    moved = squared_sensitivity(
         party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
     )
+    return max(moved, row_bound(spec, party)) if party.keyed else moved
+
+
+def row_bound(spec: PublicRelease, party: PublicParty) -> int:
+    """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
+    longest = squared_sensitivity(
+        party.geometries, row_norm=party.row_norm, adjacency=Adjacency.ZERO_OUT, fraction_bits=spec.fraction_bits
+    )
+    return longest + (presence(spec.fraction_bits) ** 2 if party.keyed else 0)
+
+
+Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
+"""Whose rows are: n ranks in the sorted list of subjects, or (n, 32) bytes, the pseudonyms of keyed ones."""
 
 
 class Accumulator(Protocol):
     """Takes a party's integer rows in any order and gives what its block is made of."""
 
-    def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Take rows (m x d) of the subjects with these ranks (m)."""
+    def add(self, names: Names, rows: NDArray[np.int64]) -> None:
+        """Take rows (m x d) of the subjects with these names (m); each subject has one row."""
 
     def total(self) -> NDArray[np.int64]:
-        """The block before noise; where parties exchange first, the rows (n x d) in the order of their ranks."""
+        """The block before noise; where parties exchange first, the rows (n x d), each in its place."""
 
 
 class Placement:
@@ -73,9 +97,9 @@ class Placement:
     def __init__(self, *, n: int, d: int) -> None:
         self._block = np.zeros((n, d), np.int64)
 
-    def add(self, ranks: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    def add(self, names: Names, rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these ranks (m)."""
-        self._block[ranks] = rows
+        self._block[names] = rows
 
     def total(self) -> NDArray[np.int64]:
         """All rows, (n x d)."""
@@ -112,6 +136,7 @@ class Mechanism(ABC):
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
             chosen by measuring (`benchmarks.stages`).
         radius: where mapped rows are cut.
+        keyed: whether it is for keyed subjects: rows are named by pseudonyms, and their first entry is their presence.
         earlier_trust: what manifests of earlier versions said in its place; they still verify.
         fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
     """
@@ -125,6 +150,7 @@ class Mechanism(ABC):
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0
     radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
+    keyed: ClassVar[bool] = False
     earlier_trust: ClassVar[tuple[str, ...]] = ()
     fit_address: ClassVar[str]
     planner_address: ClassVar[str]
@@ -137,6 +163,10 @@ class Mechanism(ABC):
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
         found = []
+        if spec.keyed and not self.keyed:
+            found.append(f"{spec.mechanism} publishes something of every row, so its subjects are listed, not keyed")
+        if (spec.buckets is not None) is not (spec.keyed and self.interactive):
+            found.append("buckets are for keyed subjects of moments, and only for them")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
         if spec.k is not None and not self.sketched:
@@ -147,7 +177,14 @@ class Mechanism(ABC):
             found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
         if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
             found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
+        if spec.keyed and any(party.cross_weight is not None for party in spec.parties):
+            found.append("cross_weight is for listed subjects; leave it out")
         return found
+
+    def buckets(self, n: int) -> int | None:
+        """How many a study asks for that leaves it open, for so many subjects; None where rows have no buckets."""
+        del n
+        return None
 
     @abstractmethod
     def rows(self, spec: ReleaseSpec) -> int:
@@ -214,7 +251,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """The noiseless column (rows,) that a party of nothing but ones would publish, in steps."""
+        """The noiseless column (rows,) that a party of nothing but ones would publish, in steps; of keyed ones none."""
 
     @abstractmethod
     def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:

@@ -21,6 +21,7 @@ from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
+from commingle.shared.registry import mechanism_of
 
 Array = NDArray[np.float64]
 
@@ -56,6 +57,7 @@ class PlannedParty:
     whitening: Whitening | None
     first_stage_share: float | None
     cross_weight: int | None
+    keyed: bool = False
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
@@ -74,6 +76,8 @@ class ReleaseDesign:
         epsilon, delta: per party, in the design's own adjacency.
         projection: as in a spec; expected figures do not depend on it (docs/proofs/projection.md, 3.2).
         proved: whether members prove their bounds, where parties exchange.
+        keyed: whether subjects are. A forecast is then for parties that hold the same n, with the noise of keyed ones.
+        buckets: of keyed rows that are exchanged.
     """
 
     mechanism: str
@@ -86,6 +90,8 @@ class ReleaseDesign:
     shares: tuple[PartyDesign, ...]
     projection: Projection | None = None
     proved: bool = True
+    keyed: bool = False
+    buckets: int | None = None
 
     @property
     def asked_parties(self) -> tuple[PartyDesign, ...]:
@@ -146,7 +152,8 @@ def _planned(design: ReleaseDesign) -> tuple[PlannedParty, ...]:
             row_norm=share.row_norm if first is None else MAPPED_ROW_NORM,
             whitening=share.whitening,
             first_stage_share=first,
-            cross_weight=None if first is None else chosen_cross_weight(design),
+            cross_weight=None if first is None or design.keyed else chosen_cross_weight(design),
+            keyed=design.keyed,
         )
         for share, first in chosen
     )
@@ -175,6 +182,8 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         shares=tuple(shares),
         projection=asked.projection,
         proved=asked.bounds == "proved" if isinstance(asked, ReleaseSpec) else asked.bounds != "trusted",
+        keyed=asked.keyed,
+        buckets=asked.buckets or (mechanism_of(asked).buckets(asked.n) if asked.keyed else None),
     )
 
 
@@ -190,7 +199,9 @@ def noise_variance(design: ReleaseDesign) -> Array:
     rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
     found: list[float] = []
     for share in design.parties:
-        moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=design.adjacency)
+        adjacency = Adjacency.ZERO_OUT if design.keyed else design.adjacency
+        moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=adjacency)
+        moved += design.keyed * SCALE**2  # presence (docs/proofs/keyed-subjects.md, 2.2)
         found += [moved / (SCALE**2 * 2 * rho * (1 - (share.first_stage_share or 0)))] * len(share.columns)
     return np.array(found)
 

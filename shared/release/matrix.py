@@ -20,7 +20,7 @@ from commingle.shared.release.plan import plan_blocks
 
 
 def assemble(spec: ReleaseSpec, blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The matrix (rows x p) of the intercept and the parties' blocks, in the spec's order."""
+    """The matrix (rows x p) of the intercept, where there is one, and the parties' blocks, in the spec's order."""
     return np.column_stack([mechanism_of(spec).intercept(spec), *blocks])
 
 
@@ -83,6 +83,7 @@ def second_moments(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -
         rows=found.rows,
         n=spec.n,
         entry_variance=None if found.entry_variance is None else _rows(found.entry_variance),
+        subjects=spec.subjects,
     )
 
 

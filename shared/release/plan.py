@@ -6,7 +6,15 @@ See docs/design/privacy.md#noise.
 from dataclasses import dataclass
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.manifest import PartyLoss, PrivacyStatement, PublishedColumn, ScopedLoss, StatedLoss
+from commingle.shared.documents.manifest import (
+    PROTECTS,
+    PROTECTS_KEYED,
+    PartyLoss,
+    PrivacyStatement,
+    PublishedColumn,
+    ScopedLoss,
+    StatedLoss,
+)
 from commingle.shared.documents.row_maps import first_stage_of, stage_targets
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
@@ -108,6 +116,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
+        protects=PROTECTS_KEYED if spec.keyed else PROTECTS,
         trust=mechanism.trust_of(spec.bounds),
         per_party=tuple(
             PartyLoss(party=p.party, loss=scoped(p.loss, p.charge), first_stage=first_stage(p)) for p in plans
@@ -120,13 +129,13 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
 
 def published_columns(spec: ReleaseSpec) -> tuple[PublishedColumn, ...]:
     """The matrix's columns with their owner and noise: a function of the spec alone."""
-    intercept = PublishedColumn(name=INTERCEPT, party=None, sigma=0)
+    first = () if spec.keyed else (PublishedColumn(name=INTERCEPT, party=None, sigma=0),)
     own = (
         PublishedColumn(name=name, party=plan.party, sigma=plan.sigma)
         for plan in plan_blocks(spec)
         for name in plan.columns
     )
-    return (intercept, *own)
+    return (*first, *own)
 
 
 def published_step(spec: ReleaseSpec) -> float:

@@ -40,6 +40,10 @@ class Alignment:
     digest: str
 
 
+UNSTATED = Alignment(0, "")
+"""Of parties whose subjects are keyed: nothing is said of them, so nobody disagrees."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """Everything that decides what may happen next.

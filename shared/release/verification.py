@@ -216,9 +216,9 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
 
 
 def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], statements: Mapping[str, BlockStatement]) -> None:
-    intercept = mechanism_of(spec).intercept(spec)
-    _require(np.array_equal(matrix[:, 0], intercept), "the intercept column does not follow from the spec")
-    start = 1
+    intercept = np.column_stack([mechanism_of(spec).intercept(spec)])
+    start = intercept.shape[1]
+    _require(np.array_equal(matrix[:, :start], intercept), "the intercept column does not follow from the spec")
     for party in spec.parties:
         end = start + len(party.columns)
         same = content_digest(matrix[:, start:end]) == statements[party.name].content_sha256

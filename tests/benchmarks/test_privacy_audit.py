@@ -23,6 +23,12 @@ def test_attack_stays_below_the_claim_and_notices_half_the_noise(mechanism: Lite
 
 
 @pytest.mark.slow
+def test_attack_on_membership_stays_below_the_claim_and_notices_half_the_noise() -> None:
+    found = audit("rmgm", 3.0, runs=_RUNS, alpha=_ALPHA, keyed=True)
+    assert found["demonstrated"] <= found["claimed"] < found["with_half_the_noise"]
+
+
+@pytest.mark.slow
 def test_attacks_on_moments_stay_below_their_claims_and_notice_half_the_noise() -> None:
     found = audit_moments(3.0, runs=_RUNS, alpha=_ALPHA)
     assert [result["seen_by"] for result in found] == [case.seen_by for case in CASES]

@@ -26,7 +26,7 @@ from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import Bounds, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
@@ -331,7 +331,7 @@ def test_policy_file_as_documented_is_read(tmp_path: Path) -> None:
         '"auto_approve": [{"proposer": "*", "max_rho": 0.5}]}'
     )
     policy = load_settings(Policy, tmp_path / "policy.json")
-    assert policy.adjacencies == frozenset(Adjacency)
+    assert policy.adjacencies == frozenset(LISTED)
     assert policy.trusted_bounds
     assert policy.auto_approve == (AutoApproval(proposer="*", max_rho=0.5),)
 

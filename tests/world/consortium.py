@@ -187,6 +187,8 @@ class Consortium:
         now: datetime | None = None,
         bounds: Bounds | None = None,
         projection: Projection | None = None,
+        keyed: bool = False,
+        buckets: int | None = None,
     ) -> ReleaseSpec:
         names = names or tuple(self.homes)
         members = {
@@ -204,6 +206,8 @@ class Consortium:
             n=n,
             bounds=bounds,
             projection=projection,
+            subjects="keyed" if keyed else "listed",
+            buckets=buckets,
             parties=tuple(
                 StudyParty(
                     name=name,

@@ -18,6 +18,7 @@ from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.row_maps import row_map
@@ -31,7 +32,7 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
@@ -60,10 +61,12 @@ def study(
     title: str,
     whitening: Whitening | None = None,
     purpose: str | None = None,
+    keyed: bool = False,
 ) -> Study:
     return Study(
         purpose=purpose,
         study=title,
+        subjects="keyed" if keyed else "listed",
         mechanism=mechanism,
         k=400 if mechanism == "rmgm" else None,
         epsilon=epsilon,
@@ -115,10 +118,13 @@ def published(
     title: str = "charges [bold]",
     whitening: Whitening | None = None,
     purpose: str | None = None,
+    keyed: bool = False,
 ) -> tuple[str, ReleaseFiles]:
     """The id and the three files of an honest release, of which the clinic's columns may be whitened."""
     spec = build_spec(
-        study(mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose),
+        study(
+            mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose, keyed=keyed
+        ),
         members={name: Member(key.verifying_key.raw.hex(), key.fingerprint) for name, key in PARTIES.items()},
         proposer=COORDINATOR.fingerprint,
         seed=bytes(range(32)),
@@ -141,11 +147,16 @@ def block_of(
     spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float64], relied_on: str
 ) -> tuple[NDArray[np.int64], Envelope]:
     plan = plan_block(spec.document, party)
-    accumulator = mechanism_of(spec.document).accumulator(spec.document, rows.shape[1])
+    accumulator = mechanism_of(spec.document).accumulator(spec.document, len(party.columns))
     bounded = bounded_rows(
         party.row_norm, row_map(spec.document, party, None), fraction_bits=spec.document.fraction_bits
     )
-    accumulator.add(np.arange(len(rows)), bounded(quantise(rows)))
+    if spec.document.keyed:  # everybody is at both
+        names = pseudonyms(HEAD.encode(), [b"%d" % i for i in range(len(rows))], spec_digest=spec.digest)
+        there = np.full(len(rows), presence(spec.document.fraction_bits))
+        accumulator.add(names, np.column_stack([there, bounded(quantise(rows))]))
+    else:
+        accumulator.add(np.arange(len(rows)), bounded(quantise(rows)))
     block = accumulator.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
     block = block + draw(plan.sigma, block.size).reshape(block.shape)

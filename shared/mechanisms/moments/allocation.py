@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil, isqrt
 
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import PublicParty, PublicRelease, row_sensitivity
+from commingle.shared.mechanisms.interface import PublicParty, PublicRelease, row_bound, row_sensitivity
 
 _LINEAR = 2  # where cross blocks have 1
 _OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
@@ -73,12 +73,13 @@ def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjace
 
 def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
     """What is public about that party's rows."""
-    c = {p.name: row_sensitivity(spec, p, Adjacency.ZERO_OUT) for p in spec.parties}
-    own, (linear, cross) = c[party.name], outer_weights(party)
+    c = {p.name: row_bound(spec, p) for p in spec.parties}
+    own, (_, cross) = c[party.name], outer_weights(party)
     return Bounds(
         c=own,
-        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
-        k=linear * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
+        # a keyed row may become any other of its ball, or none (docs/proofs/keyed-subjects.md, 4.3)
+        e=4 * own if party.keyed else min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
+        k=linear_weight(party) * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
     )
 
 
@@ -87,7 +88,7 @@ def own_weight(spec: PublicRelease, party: PublicParty) -> int:
 
     k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
     """
-    bounds, (linear, cross) = bounds_of(spec, party), outer_weights(party)
+    bounds, linear, (_, cross) = bounds_of(spec, party), linear_weight(party), outer_weights(party)
     d = len(party.columns)
     others = sum(len(p.columns) for p in spec.parties) - d
     grid = [cross * weight for weight in _OWN]
@@ -95,10 +96,16 @@ def own_weight(spec: PublicRelease, party: PublicParty) -> int:
 
     def error(own: int) -> Fraction:
         # sigma^2 is proportional to Delta^2; E ||noise||_F^2 / sigma^2 = d(d+1) / 2w + 2d / linear + 2d(p-d) / cross
-        spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d, linear) + Fraction(2 * d * others, cross)
+        spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d * others, cross)
+        spread += Fraction(2 * d, linear) if linear else 0
         return _moved(bounds, own, spec.adjacency) * spread
 
     return min(sorted({*grid, max(free, cross)}), key=error)
+
+
+def linear_weight(party: PublicParty) -> int:
+    """The weight of the linear terms, which keyed subjects have none of: presences are columns like others."""
+    return 0 if party.keyed else outer_weights(party)[0]
 
 
 def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:

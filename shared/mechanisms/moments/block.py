@@ -20,12 +20,13 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.mechanisms.interface import (
+    Accumulator,
     Mechanism,
     MomentsEstimate,
     Placement,
     PublicParty,
     PublicRelease,
-    row_sensitivity,
+    row_bound,
 )
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
@@ -97,7 +98,10 @@ class NoisyMoments(Mechanism):
         """
         found = super().problems(spec)
         proved = spec.bounds == "proved"
-        found += _too_large(spec.n, [len(party.columns) for party in spec.parties], proved=proved)
+        columns = [len(party.columns) for party in spec.parties]
+        found += _too_large(
+            spec.table_rows, columns, proved=proved, of="subjects" if spec.buckets is None else "buckets"
+        )
         if proved:
             found += [
                 f"the rows of {p.name} are bounded by nothing that can be proved"
@@ -133,7 +137,7 @@ class NoisyMoments(Mechanism):
         column[0] = spec.n * 4**spec.fraction_bits
         return column
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
         """The rows X (n x d) themselves, which are exchanged before there is a block."""
         return Placement(n=spec.n, d=columns)
 
@@ -149,8 +153,9 @@ class NoisyMoments(Mechanism):
             VerificationError: an own block is not symmetric, or an entry is farther out than data and noise can be.
         """
         opened = open_matrix(spec, matrix)
-        reach = np.array([0, *np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])])
-        limit = spec.n * 4**spec.fraction_bits + TAIL * (reach[:, None] + reach)
+        drawn = np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])
+        reach = np.append(np.zeros(first_place(spec), np.int64), drawn)
+        limit = spec.table_rows * 4**spec.fraction_bits + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
                 "the parties' blocks are no moments of such data",
@@ -159,7 +164,7 @@ class NoisyMoments(Mechanism):
         return MomentsEstimate(
             gram=opened.astype(np.float64) * _step(spec),
             noise_variance=(0.0,) * len(opened),
-            rows=spec.n,
+            rows=spec.table_rows,
             entry_variance=entry_variances(spec, sigmas),
         )
 
@@ -168,19 +173,19 @@ MOMENTS = NoisyMoments()
 
 
 def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
-    return 0 < row_sensitivity(spec, party, Adjacency.ZERO_OUT) < BOUND_LIMIT
+    return 0 < row_bound(spec, party) < BOUND_LIMIT
 
 
-def _too_large(n: int, columns: Sequence[int], *, proved: bool) -> list[str]:
-    """Why an exchange of so many subjects, and columns at each party, is refused: a sentence, or none."""
+def _too_large(n: int, columns: Sequence[int], *, proved: bool, of: str = "subjects") -> list[str]:
+    """Why an exchange of so many rows, and columns at each party, is refused: a sentence, or none."""
     if n > ROWS_LIMIT:
-        return [f"{n} subjects are too many for an exchange: at most {ROWS_LIMIT}"]
+        return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}"]
     openings, most = (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2, STANDARD.most_openings(n)
     if proved and openings > most:
         return [
             (
-                f"{openings} products of two parties' columns would be opened, and of {n} subjects floods hide {most} "
-                "at most where members may choose their errors; ask fewer columns or subjects, or trust bounds"
+                f"{openings} products of two parties' columns would be opened, and of {n} {of} floods hide {most} "
+                f"at most where members may choose their errors; ask fewer columns or {of}, or trust bounds"
             )
         ]
     try:
@@ -192,16 +197,21 @@ def _too_large(n: int, columns: Sequence[int], *, proved: bool) -> list[str]:
 
 def _width(spec: PublicRelease) -> int:
     """The published columns, p."""
-    return 1 + sum(len(party.columns) for party in spec.parties)
+    return first_place(spec) + sum(len(party.columns) for party in spec.parties)
 
 
 def _step(spec: PublicRelease) -> float:
     return 0.25**spec.fraction_bits
 
 
+def first_place(spec: PublicRelease) -> int:
+    """Where the parties' columns begin: after the intercept, which keyed subjects have none of."""
+    return 0 if spec.keyed else 1
+
+
 def places(spec: PublicRelease) -> dict[str, slice]:
     """Where each party's columns stand among all p, and its rows too."""
-    found, start = {}, 1
+    found, start = {}, first_place(spec)
     for party in spec.parties:
         found[party.name] = slice(start, start + len(party.columns))
         start += len(party.columns)
@@ -219,7 +229,8 @@ def block_noise(
     block = np.zeros((_width(spec), d), np.int64)
     for name in others:
         block[at[name]] = cross_noise(spec, party, at[name].stop - at[name].start, sigma=sigma, draw=draw)
-    block[0] = draw(scale.linear, d)
+    if not spec.keyed:
+        block[0] = draw(scale.linear, d)
     symmetric = np.diag(draw(scale.diagonal, d))
     upper = np.triu_indices(d, 1)
     symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
@@ -243,14 +254,14 @@ def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
     """
     if spec.bounds == "proved":
         return MESSAGE_LIMIT - 1
-    return int(spec.n * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
+    return int(spec.table_rows * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
 
 
 def open_matrix(spec: ReleaseSpec, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
     """S_hat in steps (p x p) from M, mod 2^64 and read as signed."""
     words = matrix.astype(np.uint64)
     opened = words + words.T
-    for own in (slice(0, 1), *places(spec).values()):
+    for own in (slice(0, first_place(spec)), *places(spec).values()):
         opened[own, own] = words[own, own]
     return opened.astype(np.int64)
 
@@ -262,7 +273,8 @@ def entry_variances(spec: PublicRelease, sigmas: Sequence[int]) -> NDArray[np.fl
     for party, sigma in zip(spec.parties, sigmas, strict=True):
         scale, own = scales(spec, party, sigma), places(spec)[party.name]
         shares[:, own] = float(scale.cross) ** 2
-        shares[0, own] = float(scale.linear) ** 2
+        if not spec.keyed:
+            shares[0, own] = float(scale.linear) ** 2
         shares[own, own] = 0
         own_blocks[own, own] = float(scale.off_diagonal) ** 2
         np.fill_diagonal(own_blocks[own, own], float(scale.diagonal) ** 2)

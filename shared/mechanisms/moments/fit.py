@@ -36,9 +36,9 @@ class MomentsFit(FitMethod):
         """The covariance of E_x. c, which is the same for table and population."""
         return entries_of(system).covariance(r.direction)
 
-    def population_factor(self, system: System, r: Residual, H: Array, omega: Array) -> float:
-        """(c^T S_hat c + tr(H Omega)) / (n - p_x): b fits its own noise, which lowers the first by the second."""
-        return max(0.0, r.signal + float(np.sum(H * omega))) / system.degrees_of_freedom
+    def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:
+        """(c^T S_hat c + tr(H Omega)) / (n - p_x) H: b fits its own noise, which lowers the first by the second."""
+        return max(0.0, r.signal + float(np.sum(H * omega))) / system.degrees_of_freedom * H
 
     def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:  # noqa: ARG002 - as asked of all
         """The noise is that of the table's own moments."""

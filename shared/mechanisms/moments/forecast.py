@@ -15,10 +15,10 @@ import numpy as np
 
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.estimator import FAILURE
 from commingle.shared.estimation.likelihood import EntryLikelihood
 from commingle.shared.estimation.posterior import exponent, search
-from commingle.shared.estimation.system import EntryNoise
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
 from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_variances
 from commingle.shared.mechanisms.moments.fit import ENOUGH
@@ -41,6 +41,7 @@ class _Terms:
     parties: tuple[PlannedParty, ...]
     adjacency: Adjacency
     fraction_bits: int = NoisyMoments.fraction_bits
+    keyed: bool = False  # in shape: the intercept stands for presences
 
 
 @dataclass(frozen=True, slots=True, eq=False)

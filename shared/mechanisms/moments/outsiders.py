@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import PublicRelease
-from commingle.shared.mechanisms.moments.allocation import Bounds, bounds_of, outer_weights, own_weight, scales
+from commingle.shared.mechanisms.moments.allocation import Bounds, bounds_of, linear_weight, own_weight, scales
 
 _UNITS = 1 << 128
 _SWEEPS = 100
@@ -34,7 +34,7 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
     pairs = [[_up(1, one + other) for other in crossed] for one in crossed]
     for j, (party, sigma) in enumerate(parties):
         pairs[j][j] = 2 * _up(own_weight(spec, party), sigma**2)
-    linear = [_up(outer_weights(party)[0] * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
+    linear = [_up(linear_weight(party) * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
     c = [bound.c for bound in bounds]
     if adjacency is Adjacency.ZERO_OUT:
         moved = _product(c, pairs, c) // 2 + _dot(linear, c)

@@ -7,9 +7,10 @@ import numpy as np
 from scipy.special import chdtrc, chdtri
 
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
+from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.estimator import FAILURE, Signal, inverse
 from commingle.shared.estimation.prepared import Array
-from commingle.shared.estimation.system import Centred, EntryNoise, System, centre
+from commingle.shared.estimation.system import Centred, System, centre
 
 _BATCHES, _BATCH = 10, 20  # draws of the noise: batches bound the memory
 _SEED = 0  # public, as the variances are: the same release gives the same bound to everybody

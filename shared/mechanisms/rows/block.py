@@ -28,7 +28,7 @@ class RowMechanism(Mechanism):
     def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
         """G = P^T P of the published rows P = step M, the intercept first and without noise."""
         step = self.step(spec)
-        noise = [0.0]
+        noise = [] if spec.keyed else [0.0]
         for party, sigma in zip(spec.parties, sigmas, strict=True):
             noise += [(sigma * step) ** 2] * len(party.columns)
         return MomentsEstimate(gram=_gram(matrix, step), noise_variance=tuple(noise), rows=len(matrix))

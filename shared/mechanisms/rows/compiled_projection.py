@@ -33,21 +33,21 @@ class CompiledProjection(MixedRows):
         rows = self._sums[:, ::-1].transpose(2, 1, 0, 3)  # (k / 8, 8, panels, LANES)
         return np.ascontiguousarray(rows.reshape(8 * len(rows), LANES * len(self._sums))[: self._k, : self._d])
 
-    def _add(self, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
-        padded = np.zeros((-(-len(ranks) // SUBJECTS) * SUBJECTS, len(self._sums) * LANES), np.int32)
-        padded[: len(ranks), : self._d] = q
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        padded = np.zeros((-(-len(names) // SUBJECTS) * SUBJECTS, len(self._sums) * LANES), np.int32)
+        padded[: len(names), : self._d] = q
         rows = np.ascontiguousarray(padded.reshape(len(padded), len(self._sums), LANES).transpose(1, 0, 2))
         with ThreadPoolExecutor(len(self._lanes)) as pool:
-            list(pool.map(lambda lane: self._add_lane(lane, ranks, rows), self._lanes))
+            list(pool.map(lambda lane: self._add_lane(lane, names, rows), self._lanes))
 
-    def _add_lane(self, lane: tuple[SignStream, int, int], ranks: NDArray[np.uint64], rows: NDArray[np.int32]) -> None:
+    def _add_lane(self, lane: tuple[SignStream, int, int], names: NDArray[np.integer], rows: NDArray[np.int32]) -> None:
         """The rows of S from AES block `first` to before `last`; subjects that are not there have rows of zeros."""
         stream, first, last = lane
-        for start in range(0, len(ranks), _SUBJECTS):
+        for start in range(0, len(names), _SUBJECTS):
             own = np.ascontiguousarray(rows[:, start : start + _SUBJECTS])
             for block in range(first, last, _BLOCKS):
                 blocks = min(_BLOCKS, last - block)
                 signs = np.zeros((own.shape[1], blocks * BLOCK_BYTES), np.uint8)
-                packed = stream.packed(ranks[start : start + _SUBJECTS], blocks * BLOCK_BITS, first_block=block)
+                packed = stream.packed(names[start : start + _SUBJECTS], blocks * BLOCK_BITS, first_block=block)
                 signs[: len(packed)] = packed
                 add_block(signs.view(np.uint64).reshape(-1, 8, 2 * blocks), own, self._sums, block * BLOCK_BYTES)

@@ -45,9 +45,9 @@ class RowFit(FitMethod):
             return system.xx * r.noise + max(0.0, r.signal) * system.V_xx + attenuation
         return system.xx * tau2 + attenuation
 
-    def population_factor(self, system: System, r: Residual, H: Array, omega: Array) -> float:  # noqa: ARG002 - as asked of all
-        """Mixed: residual variance / n. Plain rows are draws from the population already."""
-        return max(0.0, r.signal) / system.n if self.mixed else 0.0
+    def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:  # noqa: ARG002 - as asked of all
+        """Mixed: residual variance / n times H. Plain rows are draws from the population already."""
+        return (max(0.0, r.signal) / system.n if self.mixed else 0.0) * H
 
     def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:
         """Mixed rows do not vary with the population; plain rows of the table do not vary at all."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.signs import checked_ranks
+from commingle.shared.mechanisms.rows.signs import name_words
 
 MAX_ABS_ENTRY = 2**15
 MAX_SUBJECTS = 2**53 // MAX_ABS_ENTRY
@@ -16,7 +16,7 @@ _BATCH = 2**16  # subjects per call in ones_projection
 class MixedRows(ABC):
     """Accumulates Y = S Q, (k, d), over batches of rows of Q; memory does not grow with the number of rows.
 
-    Y is a function of the (rank, row) pairs alone (docs/proofs/projection.md, 2). Each rank must occur once, for which
+    Y is a function of the (name, row) pairs alone (docs/proofs/projection.md, 2). Each name must occur once, for which
     the caller vouches. One caller at a time.
 
     Args:
@@ -34,23 +34,23 @@ class MixedRows(ABC):
         self._d = d
         self._subjects = 0
 
-    def add(self, ranks: NDArray[np.integer], q: NDArray[np.integer]) -> None:
-        """Add m rows: `q` is (m, d) with |q| <= 2^15, row i belongs to the subject of rank ranks[i].
+    def add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        """Add m rows: `q` is (m, d) with |q| <= 2^15, row i belongs to the subject of that rank or pseudonym.
 
         Raises:
             MixingError: shapes, types or ranges are wrong; nothing was added.
         """
-        checked = checked_ranks(ranks)
-        self._check(q, len(checked))
-        self._subjects += len(checked)
-        self._add(checked, q)
+        name_words(names)  # what it refuses, before anything is added
+        self._check(q, len(names))
+        self._subjects += len(names)
+        self._add(names, q)
 
     @abstractmethod
     def total(self) -> NDArray[np.int64]:
         """Y of everything added so far, (k, d)."""
 
     @abstractmethod
-    def _add(self, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
         """Add rows that have been checked."""
 
     def _check(self, q: NDArray[np.integer], subjects: int) -> None:

@@ -3,11 +3,11 @@
 Exactness. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in whatever
 order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32
 represents exactly. Block products are added up in float64, exact while n * 2^15 <= 2^53; more rows are
-refused. Hence the result is a function of the (rank, row) pairs alone: neither their order, nor the batches
+refused. Hence the result is a function of the (name, row) pairs alone: neither their order, nor the batches
 they came in, nor the BLAS in use, nor the number of threads can change a bit of it.
 
 Privacy needs nothing of S but its entries +-1: a change of one subject's row from q to q' changes Y by
-exactly sqrt(k) * ||q - q'||, provided that each rank occurs once. The caller vouches for that.
+exactly sqrt(k) * ||q - q'||, provided that each subject has one row. The caller vouches for that.
 
 `compiled_projection` makes the same integers faster where numba is there.
 """
@@ -61,18 +61,18 @@ class Projection(MixedRows):
         """Y of everything added so far, (k, d)."""
         return np.ascontiguousarray(self._sum[:, : self._k].T.astype(np.int64))
 
-    def _add(self, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
         with ThreadPoolExecutor(len(self._lanes)) as pool:
-            list(pool.map(lambda lane: self._add_lane(lane, ranks, q), range(len(self._lanes))))
+            list(pool.map(lambda lane: self._add_lane(lane, names, q), range(len(self._lanes))))
 
-    def _add_lane(self, lane: int, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
+    def _add_lane(self, lane: int, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
         """Every len(lanes)-th block of subjects, beginning with the lane's own."""
-        for start in range(lane * _SUBJECTS, len(ranks), len(self._lanes) * _SUBJECTS):
+        for start in range(lane * _SUBJECTS, len(names), len(self._lanes) * _SUBJECTS):
             block = slice(start, start + _SUBJECTS)
             q_transposed = np.asarray(q[block].T, dtype=np.float32, order="C")
             for first in range(0, self._sum.shape[1], _ROWS):
                 rows = min(_ROWS, self._sum.shape[1] - first)
-                signs = self._lanes[lane].signs(ranks[block], first, rows)
+                signs = self._lanes[lane].signs(names[block], first, rows)
                 # Y^T += Q^T S^T over this block of subjects and rows
                 product = _tiled_product(q_transposed, signs, min(self._tile, rows))
                 with self._lock:
@@ -86,10 +86,10 @@ class _Lane:
         self._stream = SignStream(seed)
         self._buffer = np.empty(_SUBJECTS * rows, dtype=np.float32)
 
-    def signs(self, ranks: NDArray[np.uint64], first: int, rows: int) -> NDArray[np.float32]:
-        """Rows first .. first + rows - 1 of S for the given ranks, transposed: (m, rows) of +-1."""
-        packed = self._stream.packed(ranks, rows, first_block=first // BLOCK_BITS)
-        signs = self._buffer[: len(ranks) * rows].reshape(len(ranks), rows)
+    def signs(self, names: NDArray[np.integer], first: int, rows: int) -> NDArray[np.float32]:
+        """Rows first .. first + rows - 1 of S for the given names, transposed: (m, rows) of +-1."""
+        packed = self._stream.packed(names, rows, first_block=first // BLOCK_BITS)
+        signs = self._buffer[: len(names) * rows].reshape(len(names), rows)
         # mode="clip" lets take() write into the buffer directly; no byte is out of range
         np.take(_SIGNS, packed, axis=0, out=signs.reshape(*packed.shape, 8), mode="clip")
         return signs

@@ -1,11 +1,13 @@
 """The public seeded sign stream: entries of S = sqrt(k) B (docs/design/mixing.md#sign-stream).
 
 Column i of S (one column per subject) is a stream of bits that depends on the release seed and the subject's
-rank only, so that every party on every machine uses the same matrix and nobody stores it:
+name only, so that every party on every machine uses the same matrix and nobody stores it:
 
     K       = SHA-256("commingle/v1/mixing" || seed)
-    block j = AES-256_K( rank as 12 bytes big-endian || j as 4 bytes big-endian ),  j = 0, 1, ...
+    block j = AES-256_K( name, 12 bytes || j as 4 bytes big-endian ),  j = 0, 1, ...
     bits    = the blocks' bytes, most significant bit first;  bit 0 means +1, bit 1 means -1
+
+The name is the subject's rank, big-endian, or the first bytes of a keyed subject's pseudonym.
 """
 
 import hashlib
@@ -19,11 +21,12 @@ from commingle.shared.errors import MixingError
 SEED_BYTES = 32
 BLOCK_BITS = 128
 BLOCK_BYTES = BLOCK_BITS // 8
+NAME_BYTES = 12
 _LABEL = b"commingle/v1/mixing"
 
 
 class SignStream:
-    """The sign matrix of one release seed, with random access by rank. Not safe to share between threads.
+    """The sign matrix of one release seed, with random access by name. Not safe to share between threads.
 
     Args:
         seed: of the release, 32 bytes.
@@ -41,11 +44,11 @@ class SignStream:
         cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
         self._encrypt = cipher.encryptor().update
 
-    def packed(self, ranks: NDArray[np.integer], rows: int, *, first_block: int = 0) -> NDArray[np.uint8]:
+    def packed(self, names: NDArray[np.integer], rows: int, *, first_block: int = 0) -> NDArray[np.uint8]:
         """Bits 128*first_block .. 128*first_block + rows - 1 of the given columns, eight to a byte.
 
         Args:
-            ranks: m ranks >= 0 in any order.
+            names: m ranks >= 0, or m pseudonyms (m, 12 or more) of bytes, in any order.
             rows: number of rows of S, >= 1.
             first_block: AES block to start from.
 
@@ -54,24 +57,33 @@ class SignStream:
             byte goes on with the stream.
 
         Raises:
-            MixingError: rows < 1, or ranks that are not a vector of integers >= 0.
+            MixingError: rows < 1, or names that are not such.
         """
-        ranks = checked_ranks(ranks)
+        words = name_words(names)
         if rows < 1:
             raise MixingError(f"the projection needs at least one row, got {rows}")
         blocks = -(-rows // BLOCK_BITS)
-        counters = np.zeros((len(ranks), blocks, 4), dtype=">u4")
-        counters[:, :, 1] = (ranks >> 32)[:, None]
-        counters[:, :, 2] = (ranks & 0xFFFFFFFF)[:, None]
+        counters = np.empty((len(words), blocks, 4), dtype=">u4")
+        counters[:, :, :3] = words[:, None]
         counters[:, :, 3] = np.arange(first_block, first_block + blocks)
         stream = np.frombuffer(self._encrypt(counters.tobytes()), dtype=np.uint8)
-        return stream.reshape(len(ranks), blocks * BLOCK_BYTES)[:, : -(-rows // 8)]
+        return stream.reshape(len(words), blocks * BLOCK_BYTES)[:, : -(-rows // 8)]
 
 
-def checked_ranks(ranks: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """The ranks as uint64, or a MixingError where they are not a vector of integers >= 0."""
-    if ranks.ndim != 1 or not np.issubdtype(ranks.dtype, np.integer):
-        raise MixingError(f"ranks are a vector of integers, got {ranks.dtype} of shape {ranks.shape}")
-    if ranks.size and int(ranks.min()) < 0:
+def name_words(names: NDArray[np.integer]) -> NDArray[np.uint32]:
+    """What the stream takes of m names, (m, 3) words.
+
+    Raises:
+        MixingError: they are neither ranks nor pseudonyms.
+    """
+    if names.ndim == 2 and names.dtype == np.uint8 and names.shape[1] >= NAME_BYTES:  # noqa: PLR2004 - a matrix
+        first = np.ascontiguousarray(names[:, :NAME_BYTES])
+        return first.view(">u4").astype(np.uint32)
+    if names.ndim != 1 or not np.issubdtype(names.dtype, np.integer):
+        raise MixingError(f"ranks are a vector of integers, got {names.dtype} of shape {names.shape}")
+    if names.size and int(names.min()) < 0:
         raise MixingError("ranks start at 0, got a negative one")
-    return ranks.astype(np.uint64, copy=False)
+    ranks = names.astype(np.uint64, copy=False)
+    words = np.zeros((len(ranks), 3), np.uint32)
+    words[:, 1], words[:, 2] = ranks >> np.uint64(32), ranks & np.uint64(0xFFFFFFFF)
+    return words

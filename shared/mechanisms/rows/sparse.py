@@ -27,9 +27,9 @@ class SparseEntries:
         self._stream = SignStream(seed, label=_LABEL)
         self._k = np.uint64(k)
 
-    def of(self, ranks: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def of(self, names: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows of S, 0 to k - 1, and signs of the entries of m subjects, (m,) each."""
-        drawn = self._stream.packed(ranks, BLOCK_BITS).view(">u4").astype(np.uint64)
+        drawn = self._stream.packed(names, BLOCK_BITS).view(">u4").astype(np.uint64)
         high, low, half = drawn[:, 0], drawn[:, 1], np.uint64(32)
         # floor(U k / 2^64) with U = high 2^32 + low; every product is below 2^32 k
         rows = (high * self._k + (low * self._k >> half)) >> half
@@ -58,10 +58,10 @@ class SparseProjection(MixedRows):
         """Y of everything added so far, (k, d)."""
         return np.ascontiguousarray(self._sum.T)
 
-    def _add(self, ranks: NDArray[np.uint64], q: NDArray[np.integer]) -> None:
-        for start in range(0, len(ranks), _AT_ONCE):
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        for start in range(0, len(names), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            rows, signs = self._entries.of(ranks[part])
+            rows, signs = self._entries.of(names[part])
             signed = signs[:, None] * q[part]
             for column, values in zip(self._sum, signed.T, strict=True):
                 np.add.at(column, rows, values)

@@ -290,3 +290,14 @@ def test_partitions_in_a_bucket_are_read_alike_and_one_that_refuses_says_so(tmp_
             lake(server.address("empty"), *ATTRIBUTES)
     with pytest.raises(SourceError, match="cannot read"):
         lake(server.address("lake"), *ATTRIBUTES)
+
+
+def test_keyed_subject_has_one_row_whatever_partition_it_comes_up_in_again() -> None:
+    """Two rows of one subject would move a block twice as far as the charge is for."""
+    ids = [["a", "b", "b"], ["b", "c"], ["a"]]
+    parts = [table_of({"id": column(i), "x": column([1.0] * len(i))}, NUMBER) for i in ids]
+    told: list[int] = []
+    batches = list(PartitionedTable(parts, SubjectKey.of("id"), IN_PROCESS).present(told.append))
+    assert [batch.subjects for batch in batches] == [[b"a", b"b"], [b"c"], []]
+    assert [len(batch.attributes["x"]) for batch in batches] == [2, 1, 0]
+    assert told == sorted(told)

@@ -140,6 +140,24 @@ def test_moments_of_a_whitened_release_are_in_encoded_units_with_the_covariance_
     assert all(c["signal_to_noise"] > 10 for c in detail["columns"][1:])
 
 
+def test_release_of_keyed_subjects_tells_how_many_there_are_and_a_fit_says_so() -> None:
+    release = published(keyed=True)
+    with learner(ServingCoordinator.serving(release)) as http:
+        detail = http.get(f"/v1/releases/{release[0]}").json()
+        moments = http.get(f"/v1/releases/{release[0]}/moments").json()
+        fit = http.post(
+            f"/v1/releases/{release[0]}/fits", json={"target": TARGET, "features": ["age", "smoker"]}
+        ).json()
+    assert (detail["subjects"], detail["adjacency"]) == ("keyed", "add_remove")
+    counts = {tuple(c["parties"]): (c["subjects"], c["error"]) for c in detail["subject_counts"]}
+    assert counts.keys() == {("clinic",), ("insurer",), ("clinic", "insurer")}
+    assert all(abs(subjects - 2000) < 5 * error for subjects, error in counts.values())
+    assert [c["name"] for c in detail["columns"]] == ["(intercept)", "age", "bmi", "smoker", TARGET]
+    assert moments["second_moments"][0][0] == moments["n"]
+    assert fit["estimator"] == "ols"
+    assert fit["subjects"][0].startswith("clinic holds about ")
+
+
 def test_fit_is_the_same_as_in_python(http: httpx.Client) -> None:
     body = {"target": TARGET, "features": ["age", "smoker"], "estimator": "ols", "confidence_level": 0.9}
     said = http.post(f"/v1/releases/{ID}/fits", json=body).json()

@@ -7,7 +7,7 @@ from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.releases import Terms, allowance, plan_releases
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.gaussian import gaussian_rho
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.plan import plan_blocks
 
@@ -34,7 +34,15 @@ def test_projection_is_that_of_the_mechanisms_that_have_one() -> None:
     assert [p.spec.projection for p in planned] == ["sparse", "sparse", None, None]
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
+    terms = Terms(**{**TERMS, "mechanisms": ("rmgm",), "adjacency": Adjacency.ADD_REMOVE, "k": 20, "overlap": 0.7})
+    [one, _] = plan_releases(DATASET, terms)
+    assert (one.spec.subjects, one.spec.n, one.study.subjects) == ("keyed", 28, "keyed")
+    allowed = allowance([one])
+    assert allowed.max_epsilon >= max(plan.charge.epsilon(1e-5) for plan in plan_blocks(one.spec))
+
+
+@pytest.mark.parametrize("adjacency", LISTED)
 def test_allowance_holds_all_releases_together(adjacency: Adjacency) -> None:
     planned = plan_releases(DATASET, Terms(**{**TERMS, "adjacency": adjacency, "row_norm": 1.2}))
     allowed = allowance(planned)

@@ -1,6 +1,7 @@
 """Noisy sums of a party's columns and the map that follows: bounds against search, the map for any sums at all."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import sqrt
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from commingle.shared.dp.accounting import SIGMA_LIMIT, Rho
+from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
     MOMENTS_ARE_NOISY,
@@ -29,7 +30,7 @@ from commingle.shared.dp.first_stage import (
     scaling,
 )
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, quantise, squared_row_limit
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.sensitivity import LISTED, Adjacency, squared_sensitivity
 from commingle.shared.dp.whitening import CONDITION_LIMIT, ROW_SUM_LIMIT, WHITENED_LIMIT
 
 Rows = NDArray[np.int64]
@@ -65,7 +66,7 @@ def moved(stage: FirstStage, row: Sequence[int], other: Sequence[int]) -> Fracti
     return Fraction(sum(int(v) ** 2 for v in sums), stage.sigma**2) + of_squares
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @pytest.mark.parametrize("kinds", [MIXED, (MARKED, LEVELS, MARKED_BINARY, NUMBER), (MARKED,)], ids=len)
 @given(data=st.data())
 def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(
@@ -80,7 +81,7 @@ def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(
     assert moved(stage, row, other) <= Fraction(2 * charge.units, 1 << 64)
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(adjacency: Adjacency) -> None:
     stage = plan_first_stage((NUMBER,), n=1000, rho=RHO, adjacency=adjacency)
     grid = np.unique([*np.linspace(-SCALE, SCALE, 129).astype(np.int64), WORST, -WORST, 1 - SCALE]).tolist()
@@ -90,7 +91,7 @@ def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(adjacenc
     assert Fraction(999, 1000) * loss <= farthest <= loss
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 def test_bound_of_a_number_with_marks_is_attained_where_one_cell_is_missing(adjacency: Adjacency) -> None:
     stage = plan_first_stage((MARKED,), n=1000, rho=RHO, adjacency=adjacency)
     present = [[q, 0] for q in np.linspace(-SCALE, SCALE, 129).astype(np.int64).tolist()]
@@ -123,7 +124,7 @@ def test_squares_cost_nothing_under_replace_one_and_a_little_less_noise_would_co
         assert (found <= 4 * SCALE**2) is within
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @given(units=st.integers(1 << 40, 1 << 70))
 def test_noise_is_the_least_that_keeps_the_share(adjacency: Adjacency, units: int) -> None:
     stage = plan_first_stage(MIXED, n=1000, rho=Rho(units), adjacency=adjacency)
@@ -316,3 +317,21 @@ def test_first_stage_is_not_bought_where_noise_exceeds_every_correlation() -> No
     """rho 1/16 and 5 columns: n sqrt(rho) reaches the columns with 20 subjects."""
     found = [is_worth_it(rho=1 / 16, n=n, columns=5, least=1) for n in (1, 19, 20, 10**9)]
     assert found == [False, False, True, True]
+
+
+def test_sums_of_keyed_subjects_begin_with_their_number_and_cost_its_presence() -> None:
+    attributes = (MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.CATEGORICAL, 2))
+    stage = plan_first_stage(attributes, n=50, rho=Rho(RHO_UNITS // 8), adjacency=Adjacency.ADD_REMOVE)
+    rows = np.random.default_rng(3).integers(-SCALE, SCALE + 1, (70, 3))
+    sums = stage.sums(rows)
+    assert sums[0] == 70 * SCALE
+    assert np.array_equal(sums[1:], column_sums(rows, attributes))
+    assert len(sums) == stage.size == len(stage.noise(lambda _, count: np.zeros(count, np.int64)))
+    # the count, a number with its square, and a level: 1 + 2 + 1
+    expected = gaussian_loss(squared_sensitivity=4 * SCALE**2, sigma=stage.sigma)
+    assert first_stage_loss(stage, Adjacency.ADD_REMOVE) == expected <= Rho(RHO_UNITS // 8)
+    assert first_stage_loss(stage, Adjacency.REPLACE_ONE) >= expected
+    listed = replace(stage, keyed=False, n=70)
+    found, said = (scaling(one, of, radius_squared=Fraction(1)) for one, of in ((stage, sums), (listed, sums[1:])))
+    assert np.array_equal(found.matrix, said.matrix)
+    assert np.array_equal(found.centre, said.centre)

@@ -15,7 +15,7 @@ from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.fixed_point import SCALE, clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.dp.two_stages import SHARE, WIDER, TwoStages, plan_two_stages, two_stage_loss
 from commingle.shared.dp.whitening import IntegerMap
 
@@ -55,7 +55,7 @@ def second_loss(stages: TwoStages, adjacency: Adjacency) -> float:
 STEPS = st.integers(-SCALE, SCALE)
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @given(rows=st.tuples(STEPS, STEPS, STEPS, STEPS))
 def test_no_pair_of_rows_moves_the_second_stage_farther_than_is_charged(
     adjacency: Adjacency, rows: tuple[int, int, int, int]
@@ -75,7 +75,7 @@ def test_pair_at_the_angle_of_the_proof_attains_the_bound() -> None:
     assert alone > 0.9999 * 5 / 4 * SCALE**4 / pair(Adjacency.ZERO_OUT).sigma ** 2
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @given(units=st.integers(1 << 44, 1 << 70))
 def test_both_stages_cost_what_was_asked_and_hardly_less(adjacency: Adjacency, units: int) -> None:
     stages = plan(adjacency, rho=Rho(units))

@@ -14,7 +14,7 @@ from scipy.linalg import hadamard
 
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.sensitivity import LISTED, Adjacency, squared_sensitivity
 from commingle.shared.dp.whitening import ROW_SUM_LIMIT, WHITENED_LIMIT, IntegerMap
 
 Rows = NDArray[np.int64]
@@ -78,7 +78,7 @@ def test_undone_rows_are_the_rows_but_for_truncation(q: Rows, matrix: list[list[
     assert (errors <= np.abs(back).sum(axis=1) / SCALE + 1e-9).all()
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @pytest.mark.parametrize("row_norm", [1e-6, 2**-15, 0.3, 0.7071067811865475, 0.999999, 1.0])
 def test_no_pair_of_whitened_rows_is_farther_apart_than_the_bound(adjacency: Adjacency, row_norm: float) -> None:
     hard = (-SCALE, 1 - SCALE, -SCALE // 3, -1, 0, 1, SCALE // 3, SCALE - 1, SCALE)
@@ -100,7 +100,7 @@ def test_bound_of_whitened_rows_is_twice_the_norm_for_a_replaced_row_and_once_fo
     assert squared_sensitivity(None, row_norm=0.5, adjacency=Adjacency.ZERO_OUT) == SCALE**2 // 4
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 def test_whitened_rows_without_a_norm_have_no_bound(adjacency: Adjacency) -> None:
     with pytest.raises(ParameterError, match="row_norm"):
         squared_sensitivity(None, row_norm=None, adjacency=adjacency)

@@ -10,7 +10,8 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit, fit_prepare
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation import errors
-from commingle.shared.estimation.system import EntryNoise, build_system, centre
+from commingle.shared.estimation.entry_noise import EntryNoise
+from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.signal import _norm_quantile, noise_bound
 from tests.shared.estimation.tables import Array, Table, make_table, moments_of, noiseless
 

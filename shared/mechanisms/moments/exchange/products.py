@@ -106,7 +106,7 @@ def reply_pieces(
     if replies:
         key = secret_key(seed, exchange.layout(own.party).parameters)
         statement = _statement(own, owners, replies)
-        yield from prove_replies(statement, key, rows(0, exchange.spec.document.n), hidden, private)
+        yield from prove_replies(statement, key, rows(0, exchange.spec.document.table_rows), hidden, private)
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import block_noise, places
+from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
 from commingle.shared.mechanisms.moments.exchange.products import Rows
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
@@ -18,15 +18,15 @@ _ROWS = 1 << 14  # 2^14 products of 2^28 at most: exact in floating point
 
 
 def own_moments(exchange: Exchange, *, party: str, rows: Rows) -> NDArray[np.int64]:
-    """Linear terms 2^f 1^T X, then X^T X: (1 + d) x d, exact and without noise. Secret."""
+    """Linear terms 2^f 1^T X, where there is an intercept, then X^T X: exact and without noise. Secret."""
     spec = exchange.spec.document
     d = exchange.columns(party)
     linear, own = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
-    for start in range(0, spec.n, _ROWS):
-        block = rows(start, min(start + _ROWS, spec.n)).astype(np.float64)
+    for start in range(0, spec.table_rows, _ROWS):
+        block = rows(start, min(start + _ROWS, spec.table_rows)).astype(np.float64)
         own += (block.T @ block).astype(np.int64)
         linear += block.sum(axis=0).astype(np.int64)
-    return np.vstack([linear << spec.fraction_bits, own])
+    return own if spec.keyed else np.vstack([linear << spec.fraction_bits, own])
 
 
 def submission(
@@ -52,8 +52,9 @@ def submission(
     later = exchange.evaluators(party)
     block = block_noise(spec, spec.party(party), sigma=sigma, draw=draw, others=later)
     at = places(spec)
-    block[0] += moments[0]
-    block[at[party]] += moments[1:]
+    first = first_place(spec)
+    block[:first] += moments[:first]
+    block[at[party]] += moments[first:]
     for name in later:
         block[at[name]] += opened[name].T
     return block

@@ -9,8 +9,7 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
-from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import row_sensitivity
+from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.ring.layout import Layout
 
@@ -60,7 +59,7 @@ class Exchange:
 
     def layout(self, owner: str) -> Layout:
         """Of the ciphertexts of that party: no other release, and no other set of approvals, has the same."""
-        return Layout(self.info("columns", owner), self.spec.document.n, self.columns(owner))
+        return Layout(self.info("columns", owner), self.spec.document.table_rows, self.columns(owner))
 
     @property
     def proved(self) -> bool:
@@ -70,12 +69,14 @@ class Exchange:
     def bound(self, party: str) -> int:
         """The largest squared norm of a row of that party, in steps."""
         spec = self.spec.document
-        return row_sensitivity(spec, spec.party(party), Adjacency.ZERO_OUT)
+        return row_bound(spec, spec.party(party))
 
     @property
     def sizes(self) -> Sizes:
         """Of its messages."""
-        return Sizes.of(self.spec.document.n, [self.columns(name) for name in self.parties], proved=self.proved)
+        return Sizes.of(
+            self.spec.document.table_rows, [self.columns(name) for name in self.parties], proved=self.proved
+        )
 
     def columns_size(self, party: str) -> int:
         """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows.

@@ -13,7 +13,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import quantise
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.moments.allocation import _OWN, block_sensitivity, own_weight, scales
 from commingle.shared.mechanisms.moments.block import MOMENTS, places
@@ -94,7 +94,7 @@ def moved(spec: ReleaseSpec, party: PartySpec, x: Block, y: Block, sigma: int) -
     )
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @pytest.mark.parametrize(("consortium", "name"), CASES)
 def test_no_pair_of_hard_rows_moves_a_block_farther_than_is_charged(
     consortium: str, name: str, adjacency: Adjacency

@@ -15,7 +15,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.mechanisms.moments.allocation import Bounds, own_weight
 from commingle.shared.mechanisms.moments.block import entry_variances
 from commingle.shared.mechanisms.moments.outsiders import _least, outsider_loss
@@ -70,7 +70,7 @@ def choices(spec: ReleaseSpec, random: np.random.Generator) -> list[NDArray[np.f
     return found
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @pytest.mark.parametrize("consortium", CONSORTIA)
 def test_no_pair_of_hard_rows_is_told_apart_by_more_than_outsiders_are_said_to_see(
     consortium: str, adjacency: Adjacency
@@ -205,7 +205,7 @@ def test_outsiders_see_of_a_person_the_share_that_the_proof_says(widths: tuple[i
     assert statement.per_subject_outsiders.own.rho / statement.per_subject.own.rho == pytest.approx(share, abs=5e-4)
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", LISTED)
 @pytest.mark.parametrize("consortium", CONSORTIA)
 def test_outsiders_never_see_more_than_everybody_together(consortium: str, adjacency: Adjacency) -> None:
     spec = spec_of(CONSORTIA[consortium], n=50, adjacency=adjacency)

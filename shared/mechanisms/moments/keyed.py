@@ -1,0 +1,70 @@
+"""moments over keyed subjects: rows in public buckets, each with a sign; all from the subject's pseudonym.
+
+Adjacency add_remove: a subject more or less changes one bucket of a party's table, from one row of the ball
+||x||^2 <= c or none to another, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.mechanisms.interface import Accumulator, Names
+from commingle.shared.mechanisms.moments.block import NoisyMoments
+from commingle.shared.ring.parameters import ROWS_LIMIT
+
+_BUCKETS = 4
+"""For each subject, where a study leaves it open: about an eighth give way (docs/proofs/keyed-subjects.md, 5.2)."""
+
+
+class Buckets:
+    """An accumulator that puts each row, times its sign, into its bucket; of several there the least priority stays."""
+
+    def __init__(self, *, count: int, d: int) -> None:
+        self._rows = np.zeros((count, d), np.int16)  # entries are 2^14 at most
+        self._taken = np.zeros(count, bool)
+        self._priority = np.zeros(count, np.uint64)
+
+    def add(self, names: Names, rows: NDArray[np.int64]) -> None:
+        """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, 8 sign, 16-23 priority."""
+        whole = np.ascontiguousarray(names, np.uint8)
+        bucket = (_words(whole[:, :8]) % np.uint64(len(self._rows))).astype(np.int64)
+        sign = 1 - 2 * (whole[:, 8] & 1).astype(np.int64)
+        priority = _words(whole[:, 16:24])
+        order = np.argsort(priority, kind="stable")
+        place, first = np.unique(bucket[order], return_index=True)
+        least = order[first]
+        stays = ~self._taken[place] | (priority[least] < self._priority[place])
+        place, least = place[stays], least[stays]
+        self._rows[place] = (sign[:, None] * rows)[least]
+        self._priority[place] = priority[least]
+        self._taken[place] = True
+
+    def total(self) -> NDArray[np.int64]:
+        """All buckets, (count x d); empty ones are 0."""
+        return self._rows.astype(np.int64)
+
+
+class KeyedMoments(NoisyMoments):
+    """Published: second moments of presences and columns of all parties, over the subjects that both parties hold."""
+
+    keyed = True
+    fit_address = "commingle.shared.mechanisms.moments.keyed_fit:KEYED"
+
+    def buckets(self, n: int) -> int | None:
+        """Four for each subject."""
+        return max(2, min(_BUCKETS * n, ROWS_LIMIT))
+
+    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+        """None: presences stand in its place."""
+        return np.empty((self.rows(spec), 0), np.int64)
+
+    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
+        """The buckets, which are exchanged before there is a block."""
+        return Buckets(count=spec.table_rows, d=columns)
+
+
+KEYED_MOMENTS = KeyedMoments()
+
+
+def _words(eight: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(eight).view(">u8").ravel().astype(np.uint64)

@@ -1,0 +1,102 @@
+"""Blocks of keyed subjects: what one subject more moves them by, and what follows for noise and charges."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.linkage import pseudonyms
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
+from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.release.plan import plan_block
+from tests.world.tampering import NOW
+
+X = NumericAttribute(name="x", lower=-1, upper=1)
+B = BinaryAttribute(name="b", levels=("no", "yes"))
+C = CategoricalAttribute(name="c", levels=("r", "s", "t"))
+
+
+def spec_of(*attributes: Attribute, mechanism: str = "rmgm", **changes: Any) -> ReleaseSpec:
+    party = StudyParty(
+        name="p", dataset="d", attributes=attributes, first_stage_share=None, row_norm=changes.pop("row_norm", None)
+    )
+    facts = {"study": "s", "mechanism": mechanism, "epsilon": 1.0, "delta": 1e-5, "n": 100, "subjects": "keyed"}
+    k = {"k": 16} if mechanism == "rmgm" else {}
+    study = Study.model_validate({**facts, **k, "parties": (party,), **changes})
+    return build_spec(
+        study, members={"p": Member("a" * 64, "b" * 64)}, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW
+    )
+
+
+def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
+    spec, draw = spec_of(X, B, C), np.random.default_rng(1)
+    names = pseudonyms(b"\x01" * 32, [b"a", b"b", b"c"], spec_digest="0" * 64)
+    rows = np.column_stack([np.full(3, 2**14), draw.integers(-(2**15), 2**15, (3, 4))])
+    with_one, without = (mechanism_of(spec).accumulator(spec, 5) for _ in range(2))
+    with_one.add(names, rows)
+    without.add(names[:2], rows[:2])
+    moved = with_one.total() - without.total()
+    assert int(np.sum(moved**2)) == 16 * int(rows[2] @ rows[2])
+
+
+@pytest.mark.parametrize("row_norm", [None, 0.001, 0.5, 1.0])
+def test_sensitivity_is_of_presence_and_row_and_a_ledger_counts_no_less(row_norm: float | None) -> None:
+    spec = spec_of(X, B, C, row_norm=row_norm)
+    [party] = spec.parties
+    longest = int(min(Fraction(3), Fraction(row_norm or 9) ** 2) * 4**15)
+    bound = 4**14 + longest
+    assert row_bound(spec, party) == row_sensitivity(spec, party, Adjacency.ADD_REMOVE) == bound
+    apart = int(min(Fraction(10), 4 * Fraction(row_norm or 9) ** 2) * 4**15)
+    assert row_sensitivity(spec, party, Adjacency.REPLACE_ONE) == max(apart, bound)
+    plan = plan_block(spec, party)
+    assert plan.charge >= plan.loss
+    assert Fraction(plan.loss.units, 2**64) >= Fraction(16 * bound, 2 * plan.sigma**2)
+
+
+def test_signs_follow_from_the_beginning_of_a_pseudonym_and_not_from_places() -> None:
+    names = pseudonyms(b"\x01" * 32, [b"a", b"b"], spec_digest="0" * 64)
+    stream = SignStream(bytes(32))
+    both, swapped = stream.packed(names, 256), stream.packed(names[::-1], 256)
+    assert np.array_equal(both, swapped[::-1])
+    assert not np.array_equal(both[0], both[1])
+    by_rank = np.zeros((1, 32), np.uint8)
+    by_rank[0, 11] = 7
+    assert np.array_equal(stream.packed(by_rank, 256), stream.packed(np.array([7]), 256))
+
+
+def test_pseudonyms_depend_on_key_release_and_id() -> None:
+    made = [
+        pseudonyms(key * 32, [identifier], spec_digest=digest * 64).tobytes()
+        for key in (b"\x01", b"\x02")
+        for digest in "ab"
+        for identifier in (b"x", b"y")
+    ]
+    assert len(set(made)) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mechanism": "dgm"}, "its subjects are listed"),
+        ({"adjacency": Adjacency.REPLACE_ONE}, "adjacency is add_remove"),
+        ({"buckets": 50}, "buckets are for keyed subjects of moments"),
+        ({"subjects": "listed", "adjacency": Adjacency.ADD_REMOVE}, "adjacency is add_remove"),
+    ],
+)
+def test_what_keyed_subjects_cannot_have_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        spec_of(X, B, **changes)
+
+
+def test_document_of_listed_subjects_says_nothing_of_them() -> None:
+    listed = spec_of(X, B, subjects="listed")
+    assert not {"subjects", "buckets"} & listed.model_dump(mode="json").keys()
+    assert "subjects" not in listed.parties[0].model_dump(mode="json")
