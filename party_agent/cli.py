@@ -26,10 +26,7 @@ _COMMANDS = {
     "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
     "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
     "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
-    "propose": (
-        "commingle.party_agent.propose_cli",
-        "Propose a release in this party's name.",
-    ),
+    "propose": ("commingle.party_agent.propose_cli", "Propose the release that STUDY, a JSON file, describes."),
     "console": ("commingle.party_agent.console.cli", "Read and decide proposals in a browser on this machine."),
     "ledger": (
         "commingle.party_agent.decision_cli",
@@ -51,7 +48,7 @@ _COMMANDS = {
     "token": ("commingle.party_agent.trust_cli", "Tokens of the local API for this party's own systems."),
     "webhook": (
         "commingle.party_agent.webhook_cli",
-        "Tell one of this party's own systems that a proposal waits.",
+        "Tell one of this party's own systems that a proposal waits for a person.",
     ),
     "backup": (
         "commingle.party_agent.backup",

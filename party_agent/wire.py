@@ -209,7 +209,9 @@ class ProposalView(Shown):
         findings: what speaks against it here, in sentences; it cannot be approved before they are put right.
         mechanism: rmgm, dgm or moments.
         k: rows of the published matrix, for rmgm.
-        n: subjects.
+        projection: what rmgm mixes rows with: null for signs of every row, or sparse.
+        subjects: whether all parties hold the same people, listed, or each its own, keyed.
+        n: subjects; where they are keyed about as many as a party holds.
         epsilon: of each party's block.
         delta: of each party's block.
         adjacency: what the epsilon protects: replace_one or add_remove.
@@ -230,6 +232,7 @@ class ProposalView(Shown):
         per_subject_outsiders_epsilon: the same, to outsiders.
         protects: what is protected, in a sentence.
         trust: whom it trusts, in a sentence.
+        exchange: what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing.
         forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted.
         outlook: the same in sentences.
     """
@@ -244,6 +247,8 @@ class ProposalView(Shown):
     findings: tuple[str, ...]
     mechanism: str
     k: int | None
+    projection: str | None
+    subjects: str
     n: int
     epsilon: float
     delta: float
@@ -265,6 +270,7 @@ class ProposalView(Shown):
     per_subject_outsiders_epsilon: float
     protects: str
     trust: str
+    exchange: dict[str, Any] | None
     forecast: dict[str, Any] | None
     outlook: tuple[str, ...]
 
@@ -288,6 +294,7 @@ class ProposedView(Shown):
         state: where it stands at the coordinator.
         parties: everybody who is asked, this party's own people among them.
         expires: when it lapses unless everybody approved, ISO 8601.
+        exchange: what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing.
         forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted.
         outlook: the same in sentences.
         trust: whom it trusts, in a sentence.

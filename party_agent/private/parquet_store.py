@@ -37,6 +37,9 @@ class PartitionedSource(WireModel):
     """All Parquet files below a directory, or below a prefix of a bucket: `s3://bucket/prefix`.
 
     Files and folders whose names begin with `_` or `.` are left out, as Spark does.
+
+    Attributes:
+        path: of the directory or the prefix.
     """
 
     kind: Literal["partitions"] = "partitions"

@@ -126,7 +126,9 @@ def test_metrics_tell_budget_charges_waiting_proposals_and_contact(consortium: C
         ) as client:
             before = read_metrics(client)
             assert before["commingle_agent_last_contact_timestamp_seconds"] == 0
-            consortium.coordinator.before = unreachable("GET", "/v1/events")  # it looks, and need not wait afterwards
+            consortium.coordinator.before = unreachable(
+                "GET", "/v1/parties/clinic/releases"
+            )  # it looks, and need not wait afterwards
             with pytest.raises(UnreachableError):
                 loops.all[0].turn()
             consortium.clock_shows += timedelta(hours=2)

@@ -302,7 +302,7 @@ def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Ledger
     "tampering",
     [
         "UPDATE entries SET body = replace(body, 'reserved', 'released') WHERE seq = 1",
-        "UPDATE entries SET body = 'garbage' WHERE seq = 2",
+        "UPDATE entries SET body = '\"garbage\"' WHERE seq = 2",  # text that is no JSON stops at the indexes
         "UPDATE entries SET digest = upper(digest) WHERE seq = 3",
         "DELETE FROM entries WHERE seq = 1",
         "DELETE FROM entries WHERE seq = 2",

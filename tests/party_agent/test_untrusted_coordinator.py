@@ -383,9 +383,9 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
 def test_message_of_an_exchange_that_is_compressed_or_too_long_is_not_taken(
     fetch: Callable[[CoordinatorClient, int], Iterator[bytes]], encoding: dict[str, str]
 ) -> None:
-    body = gzip.compress(bytes(1 << 20)) if encoding else bytes(1 << 20)
+    body = gzip.compress(bytes(2 << 20)) if encoding else bytes(2 << 20)
     said = httpx.MockTransport(lambda _: httpx.Response(200, headers=encoding, content=body))
     with httpx.Client(transport=said, base_url="http://hub") as http:
         pieces = fetch(CoordinatorClient(http), (1 << 20) - (0 if encoding else 1))
-        with pytest.raises(NonsenseError, match="compressed" if encoding else "more than the 1048575 bytes"):
+        with pytest.raises(NonsenseError, match="compressed" if encoding else "more than the 2097151 bytes"):
             list(pieces)
