@@ -204,7 +204,7 @@ def test_heavier_products_have_less_noise_for_the_same_loss() -> None:
 
 
 def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:
-    for adjacency, epsilon in product(Adjacency, (0.05, 1.0, 20.0)):
+    for adjacency, epsilon in product(LISTED, (0.05, 1.0, 20.0)):
         spec = spec_of(THREE, n=50, adjacency=adjacency, epsilon=epsilon)
         statement = privacy_statement(spec)
         for party in statement.per_party:
