@@ -146,6 +146,8 @@ def plans(columns: int) -> Bodies:
 class _Source:
     """One release, of which nothing but its moments is asked."""
 
+    coordinator = "http://127.0.0.1:1"
+
     def __init__(self, mechanism: str, columns: int) -> None:
         self.memory: tuple[()] = ()
         self.prepared = release_of(mechanism, columns)
