@@ -93,7 +93,7 @@ def join(
     )
     say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
     if source is not None and dataset not in {one["name"] for one in ask(place, "GET", "/v1/datasets")["items"]}:
-        ctx.invoke(add_dataset, home=home, name=dataset, source=source, subject_id=subject_id, schema=schema)
+        ctx.invoke(add_dataset, home=home, name=dataset, source=str(source), subject_id=subject_id, schema=schema)
     with calling(place, membership) as client:
         keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
         if confirm(membership, keys, invited.party, lambda words: _read_out(words, invited)):

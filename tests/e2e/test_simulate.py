@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 ROWS = 2_500
 RELEASE_KEYS = {
     "mechanism",
+    "subjects",
+    "projection",
     "epsilon",
     "delta",
     "rho_subject",
