@@ -34,11 +34,6 @@ def job_error(consortium: Loopback, name: str, release: str) -> str:
         return str(http.get(f"/v1/jobs/{release}").json().get("error"))
 
 
-def in_trouble(consortium: Loopback, name: str) -> bool:
-    with operator_client(consortium.home(name)) as http:
-        return http.get("/readyz").status_code == 503
-
-
 def clinic_stops_before_its_upload(running: Loopback) -> str:
     """A release of which one block is in; the other is on the disk of an agent that is down."""
     clinic = running.agents["clinic"]
@@ -74,7 +69,7 @@ def test_coordinator_whose_disk_is_full_refuses_and_goes_on_when_there_is_space(
     running.propose_in_vain()
     assert httpx.get(f"{running.hub.url}/readyz", timeout=60).status_code == 503
     running.agents["clinic"].start()
-    eventually(lambda: in_trouble(running, "clinic"), what="the agent does not notice")
+    eventually(lambda: "storage" in job_error(running, "clinic", release), what="the agent does not notice")
     running.hub.fill_disk(full=False)
     running.check(release, State.PUBLISHED)
 
