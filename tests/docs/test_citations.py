@@ -30,6 +30,7 @@ CODE_FILE = re.compile(
     r"`([\w./-]+/[\w-]+\.(?:py|sh|conf|toml|yml)|(?:shared|party_agent|coordinator|services|tests)/[\w/]+)\b(?!\*)"
 )
 MODULE = re.compile(r"`(?:commingle\.)?((?:shared|party_agent|coordinator|services)(?:\.[A-Za-z_]\w*)+)")
+NAMES_IN_FILE = re.compile(r"`((?:shared|party_agent|coordinator|services)/[\w/]+\.py): ([\w., ]+)`")
 TEST_NAME = re.compile(r"\btest_\w+[a-z0-9]\b(?!\.\w)")
 
 
@@ -182,6 +183,19 @@ def test_files_that_pages_name_exist() -> None:
         if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files)
     ]
     assert told == []
+
+
+def test_names_that_proofs_look_for_in_a_file_are_there() -> None:
+    found = [
+        (at(page, line, f"{file}: {name}"), re.search(rf"\b{name}\b", (ROOT / file).read_text()))
+        for page in PAGES
+        if page.parent.name == "proofs"
+        for line, text in lines(page)
+        for file, names in NAMES_IN_FILE.findall(text)
+        for name in re.findall(r"\w+", names)
+    ]
+    assert found
+    assert [told for told, there in found if there is None] == []
 
 
 def test_tests_that_proofs_name_exist() -> None:
