@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -21,6 +20,7 @@ from commingle.shared.runtime.errors import RemoteProblemError
 from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import network_app, operator_app
+from tests.world.pushed_rows import arrow_of, csv_of
 from tests.world.transport import InProcess
 
 ATTRIBUTES = [attribute.model_dump(mode="json") for attribute in SCHEMAS["clinic"]]
@@ -56,18 +56,6 @@ def system(agent: Agent, name: str = "etl") -> httpx.Client:
 def etl(agent: Agent) -> Iterator[httpx.Client]:
     with system(agent) as http:
         yield http
-
-
-def csv_of(rows: list[dict[str, str]]) -> bytes:
-    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]).encode()
-
-
-def arrow_of(rows: list[dict[str, Any]], **options: Any) -> bytes:
-    table = pa.Table.from_pylist(rows)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema, **options) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def put(http: httpx.Client, number: int, body: bytes, kind: str = CSV) -> httpx.Response:

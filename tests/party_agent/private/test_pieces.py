@@ -2,7 +2,6 @@
 
 import io
 import json
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,21 +13,10 @@ from commingle.party_agent.private.pieces import read_piece, write_piece
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.consortium import SCHEMAS, rows_of
+from tests.world.pushed_rows import arrow_of, csv_of
 
 ROWS = rows_of("clinic")
 KEY = SubjectKey.of("subject", None)
-
-
-def csv_of(rows: list[dict[str, str]]) -> bytes:
-    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]).encode()
-
-
-def arrow_of(rows: list[dict[str, Any]], **options: Any) -> bytes:
-    table = pa.Table.from_pylist(rows)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema, **options) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 SENTINEL = "9713.25"
