@@ -186,7 +186,7 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
     json.dumps(asdict(f), allow_nan=False)
 
 
-@settings(max_examples=8)  # a second each
+@settings(max_examples=30)
 @given(
     st.integers(2, 2**53 - 1),
     st.floats(1e-6, 1e6),

@@ -232,7 +232,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(entries=st.lists(ENTRIES, min_size=1, max_size=6))
 def test_auditor_refuses_exactly_the_chains_that_the_machine_refuses(entries: list[dict[str, Any]]) -> None:
     texts = chain(entries)
