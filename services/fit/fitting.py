@@ -76,7 +76,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         diagnostics=diagnostics,
         warnings=(
             *method.cautions(system, signal, name, diagnostics, determined=determined),
-            *(cut_rows(prepared.cut) if errors != "none" else ()),
+            *(cut_rows(prepared.cut, system.lost) if errors != "none" else ()),
             *_missing_targets(prepared, target),
             *doubts,
         ),

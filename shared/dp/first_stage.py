@@ -158,6 +158,22 @@ def expected_sums(stage: FirstStage, means: NDArray[np.float64], squares: NDArra
     return sums
 
 
+def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(d,) of the columns about `centre`, (d,) in steps of 2^-15, as noisy sums say; in encoded units."""
+    totals, n = np.array(sums, np.float64) / SCALE, float(stage.n)
+    if stage.keyed:
+        n, totals = max(1.0, totals[0]), totals[1:]
+    means, about = totals[: stage.columns] / n, centre / SCALE
+    squares, start = means.copy(), 0  # of an indicator the same
+    for attribute in stage.attributes:
+        if attribute.kind is Kind.BINARY:  # +-1, but where a mark says that the cell is missing
+            squares[start] = 1 - means[start + 1 : start + attribute.columns].sum()
+        start += attribute.columns
+    squares[_numeric(stage.attributes)] = totals[stage.columns :] / (n * SCALE)
+    found: NDArray[np.float64] = squares - 2 * about * means + about**2
+    return found
+
+
 def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
     """The map of a party's rows that follows from its noisy sums. Total: any sums give one that can be undone.
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commingle.shared.estimation.cutting import allowance
 from commingle.shared.estimation.estimator import Errors
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage, IntervalFor
-from commingle.shared.estimation.system import System
+from commingle.shared.estimation.system import System, centre
 from commingle.shared.registry import mechanism_of
 
 
@@ -48,7 +49,8 @@ def covariance(
     """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
 
     For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
-    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own.
+    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. What
+    cutting may bend is counted where first stages say what it took.
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
@@ -59,4 +61,14 @@ def covariance(
         return cov, "release"
     if interval_for == "population":
         cov = cov + method.population(system, r, H, omega)
-    return cov, interval_for
+    return cov + _bent(system, H), interval_for
+
+
+def _bent(system: System, H: Array) -> Array:
+    """By what cutting may bend; of centred moments without their noise."""
+    if system.lost is None:
+        return np.zeros_like(H)
+    c, first = centre(system), int(system.intercept)
+    noise = c.rows * np.append(np.diag(c.V), system.v_yy)
+    spread = np.append(np.zeros(first), np.maximum(np.append(np.diag(c.X), c.yy) - noise, 0))
+    return allowance(system.lost, spread, H)

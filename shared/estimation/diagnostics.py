@@ -13,6 +13,7 @@ from commingle.shared.estimation.system import System
 from commingle.shared.registry import mechanism_of
 
 SIGNIFICANCE = 0.05
+_TOLD = 0.01  # of what was cut, from where on it is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +91,20 @@ def biased(estimator: str) -> str:
     return f"{estimator} is for prediction: it is biased on purpose and has no standard errors."
 
 
-def cut_rows(parties: Sequence[str]) -> list[str]:
-    """That intervals do not count what cutting rows bends, where any were."""
-    if not parties:
-        return []
-    said = (
-        f"Rows of {', '.join(parties)} were cut at a norm before noise was added: intervals are around the fit of the "
-        "cut rows, and do not count how far that is from the fit of whole rows (docs/coverage.md)."
-    )
-    return [said]
+def cut_rows(unknown: Sequence[str], lost: Array | None) -> list[str]:
+    """What intervals count of what cutting rows bends, where any were; `lost` as in `System`."""
+    said = []
+    if unknown:
+        said.append(
+            f"Rows of {', '.join(unknown)} were cut at a norm before noise was added: intervals are around the fit of "
+            "the cut rows, and do not count how far that is from the fit of whole rows (docs/coverage.md)."
+        )
+    if lost is not None and (most := float(lost.max())) >= _TOLD:
+        said.append(
+            f"Rows were cut at a norm before noise was added, which took about {most:.0%} of what one of these columns "
+            "varies. Intervals count what that may bend (docs/coverage.md)."
+        )
+    return said
 
 
 def useless(system: System, d: Diagnostics) -> list[str]:

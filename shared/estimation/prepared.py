@@ -14,6 +14,7 @@ from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.estimation.cutting import lost_to_cutting
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.keyed import pairs_of
 from commingle.shared.estimation.pairwise import Pairs
@@ -38,7 +39,8 @@ class PreparedMoments:
         rows: of the published matrix; n where it has none.
         n: subjects.
         mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
-        cut: parties whose rows may have been cut to a norm.
+        cut: parties whose rows may have been cut to a norm, and nothing says what that took.
+        lost: (p,) what cutting took of each column's mean square, as far as first stages say.
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
         pairs: where subjects are keyed, what `gram` was put together from; `entry_variance` is then about its means.
@@ -58,6 +60,7 @@ class PreparedMoments:
     mixing: Array
     entry_variance: Array | None = None
     cut: tuple[str, ...] = ()
+    lost: Array | None = None
     pairs: Pairs | None = None
 
     @property
@@ -80,13 +83,18 @@ class PreparedMoments:
         """
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
         maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
-        if spec.keyed:
-            return cls._of_keyed(moments, spec, maps)
+        made = cls._of_keyed(moments, spec, maps) if spec.keyed else cls._of_listed(moments, spec, maps)
+        unsaid = [(p, m) for p, m in zip(spec.parties, maps, strict=True) if sums.get(p.name) is None]
+        cut = tuple(p.name for p, m in unsaid if may_cut(p, m))
+        if len(unsaid) == len(maps):
+            return replace(made, cut=cut)
+        return replace(made, cut=cut, lost=lost_to_cutting(spec, sums, maps, made.gram - made.rows * made.V))
+
+    @classmethod
+    def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Self:
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
-        cut = tuple(p.name for p, applied in zip(spec.parties, maps, strict=True) if may_cut(p, applied))
-        mapped = prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
-        return replace(mapped, cut=cut)
+        return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
 
     @classmethod
     def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Self:
@@ -103,10 +111,7 @@ class PreparedMoments:
                 "rows": moments.rows if moments.entry_variance is None else pairs.subjects,
             }
         )
-        cut = tuple(p.name for p, applied in zip(spec.parties, maps, strict=True) if may_cut(p, applied))
-        return replace(
-            cls._of_encoded(plain, spec.attributes), pairs=pairs, entry_variance=pairs.entry_variance(), cut=cut
-        )
+        return replace(cls._of_encoded(plain, spec.attributes), pairs=pairs, entry_variance=pairs.entry_variance())
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:

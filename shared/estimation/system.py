@@ -33,6 +33,7 @@ class System:
         columns: of the release, the intercept not counted.
         keyed: whether subjects are.
         regularised: the same system cut from the posterior mode, as of n rows without noise.
+        lost: (p_x + 1,) what cutting took of the mean squares of terms and label; None where nobody said.
         entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
     """
 
@@ -53,6 +54,7 @@ class System:
     columns: int
     keyed: bool
     regularised: Callable[[], "System"]
+    lost: Array | None = None
     entries: EntryNoise | None = None
 
     @property
@@ -159,6 +161,7 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         columns=len(prepared.gram) - 1,
         keyed=prepared.keyed,
         regularised=partial(_regularised, prepared, target, features, intercept=intercept),
+        lost=None if prepared.lost is None else prepared.lost[index][first:],
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
 

@@ -117,6 +117,8 @@ def random_rows(count: int, *, seed: int) -> Iterator[Callable[[Path], None]]:
                 return
             name = draw.choice([found[1] for found in db.execute(f"PRAGMA table_info({table})")])
             (value,) = db.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (row,)).fetchone()
+            for (index,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql <> ''").fetchall():
+                db.execute(f"DROP INDEX {index}")  # they would refuse text that is no JSON
             db.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (other(value), row))
 
     def other(value: Any) -> Any:

@@ -128,7 +128,10 @@ def test_spec_of_an_unknown_signer_is_a_clear_job_error(pair: Consortium) -> Non
         assert error.startswith(f"signed by key {stranger.fingerprint[:16]}, which is not expected here\n  ")
 
 
-def test_failing_release_is_left_alone_until_its_delay_is_over(pair: Consortium) -> None:
+def test_failing_release_is_left_alone_until_its_delay_is_over(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.party_agent.loop._FIRST_DELAY_SECONDS", 60.0)
     release = pair.propose()
     pair.coordinator.before = unreachable("PUT", "/approvals/")
     with pair.agent("clinic") as agent:
@@ -138,7 +141,8 @@ def test_failing_release_is_left_alone_until_its_delay_is_over(pair: Consortium)
         assert pair.coordinator.requests.count(f"PUT /v1/releases/{release}/approvals/clinic") == 1
         assert loop._releases[release].failures == 1
         pair.coordinator.before = no_fault
-        turns(loop, 2)
+        loop._releases[release].until = time.monotonic()
+        turns(loop, 1)
         assert loop._releases == {}
     assert "clinic" in pair.coordinator.found(release).approvals
 

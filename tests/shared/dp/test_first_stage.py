@@ -25,6 +25,7 @@ from commingle.shared.dp.first_stage import (
     column_sums,
     first_stage_loss,
     is_worth_it,
+    mean_squares,
     plan_first_stage,
     radius_squared_for,
     scaling,
@@ -278,6 +279,17 @@ def test_noisier_sums_draw_the_map_towards_that_of_columns_nobody_knows() -> Non
         assert (centre <= previous * SCALE).all()
         previous = centre / SCALE
     assert not previous.any()
+
+
+def test_exact_sums_give_mean_squares_about_any_centre_where_cells_are_marked_missing_too() -> None:
+    marked, draw = (*MIXED, MeasuredAttribute(Kind.BINARY, 2)), np.random.default_rng(1)
+    missing = draw.uniform(size=2_000) < 0.2
+    q = np.column_stack([table(2_000), np.where(missing, 0, SCALE * draw.choice([-1, 1], 2_000)), missing * SCALE])
+    stage, centre = FirstStage(marked, len(q), 1, 1), draw.integers(-SCALE, SCALE, 8)
+    found = mean_squares(stage, column_sums(q, marked).tolist(), centre)
+    np.testing.assert_allclose(found, (((q - centre) / SCALE) ** 2).mean(axis=0), rtol=1e-9)
+    keyed = FirstStage(marked, 7, 1, 1, keyed=True)
+    np.testing.assert_allclose(mean_squares(keyed, keyed.sums(q).tolist(), centre), found, rtol=1e-12)
 
 
 def test_sums_add_over_batches() -> None:

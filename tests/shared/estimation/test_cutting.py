@@ -1,0 +1,97 @@
+"""Two-stage releases of rows with long tails: what cutting took is estimated, and intervals count what it may bend."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commingle.services.fit import Fit, FitRequest, fit_prepared
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.encoding import bounded_rows
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.release.matrix import second_moments
+from tests.world.tampering import NOW
+
+X, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xy")
+N = 4_000
+
+
+def spec_of() -> ReleaseSpec:
+    party = StudyParty(name="p", dataset="d", attributes=(X, Y), first_stage_share=0.15)
+    study = Study.model_validate(
+        {"study": "s", "mechanism": "moments", "epsilon": 5.0, "delta": 1e-5, "n": N, "subjects": "listed"}
+        | {"parties": (party,)}
+    )
+    return build_spec(
+        study, members={"p": Member("a" * 64, "b" * 64)}, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW
+    )
+
+
+def long_tailed(*, cubed: float) -> Array:
+    """Rows (N x 2) whose slope is that of a few far ones, where `cubed` is not 0."""
+    draw = np.random.default_rng(3)
+    x = np.clip(0.04 * draw.standard_t(2.5, N), -1, 1)
+    return np.column_stack([x, np.clip(0.3 * x + cubed * x**3 + 0.02 * draw.standard_normal(N), -1, 1)])
+
+
+def released(rows: Array) -> tuple[PreparedMoments, Array]:
+    """The release without its noise, and the cut rows as they are undone."""
+    spec, q = spec_of(), quantise(rows)
+    [party] = spec.parties
+    stage = first_stage_of(spec, party)
+    assert stage is not None
+    sums = tuple(stage.sums(q).tolist())
+    applied = row_map(spec, party, sums)
+    assert applied is not None
+    cut = bounded_rows(party.row_norm, applied, fraction_bits=spec.fraction_bits)(q) / 2**spec.fraction_bits
+    published = np.column_stack([np.ones(N), cut])
+    stated = second_moments(spec, "0" * 64, np.zeros((3, 3), np.int64))
+    gram = published.T @ published
+    prepared = PreparedMoments.of_release(
+        stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p": sums}
+    )
+    back, centre = applied.undo()
+    return prepared, cut @ back.T + centre
+
+
+def fitted(prepared: PreparedMoments) -> Fit:
+    return fit_prepared(prepared, FitRequest(target="y", features=("x",)))
+
+
+def test_share_that_cutting_took_is_that_of_the_rows() -> None:
+    rows = long_tailed(cubed=0)
+    prepared, cut = released(rows)
+    assert prepared.lost is not None
+    about = rows.mean(axis=0)
+    expected = 1 - ((cut - about) ** 2).mean(axis=0) / ((rows - about) ** 2).mean(axis=0)
+    assert expected.max() > 0.1
+    assert prepared.lost == pytest.approx([0, *expected], abs=0.01)
+
+
+def test_interval_holds_the_slope_of_whole_rows_that_cutting_bent() -> None:
+    rows = long_tailed(cubed=0.3)
+    prepared, _ = released(rows)
+    products = np.cov(rows.T)
+    slope = products[0, 1] / products[0, 0]
+    counted, uncounted = fitted(prepared), fitted(replace(prepared, lost=None))
+    assert counted.coefficients == pytest.approx(uncounted.coefficients)
+    low, high = uncounted.intervals[1]
+    assert not low <= slope <= high
+    low, high = counted.intervals[1]
+    assert low <= slope <= high
+    [said] = [w for w in counted.warnings if "cut at a norm" in w]
+    assert "Intervals count" in said
+
+
+def test_rows_that_nothing_was_cut_from_have_the_interval_they_had() -> None:
+    rows = np.random.default_rng(4).uniform(-0.9, 0.9, (N, 2))
+    prepared, _ = released(rows)
+    assert prepared.lost is not None
+    plain = fitted(replace(prepared, lost=None))
+    np.testing.assert_allclose(fitted(prepared).intervals, plain.intervals, rtol=1e-3)
+    assert not any("cut at a norm" in warning for warning in fitted(prepared).warnings)
