@@ -24,15 +24,18 @@ from commingle.party_agent.jobs import Stage
 from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
-from commingle.party_agent.proposals import Decision, DecisionNote, Proposal
+from commingle.party_agent.proposals import Decision, Proposal
+from commingle.party_agent.rulings import Ruling, require_another, require_person
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
+    FIRST_APPROVAL,
     AlignmentStatement,
     Approval,
     ApprovalRequest,
+    FirstApproval,
     Rejection,
     RejectionReason,
     open_spec,
@@ -129,10 +132,12 @@ class Agent(Contributor):
         else:
             self._contribute(view, spec)
 
-    def approve(self, release: str, note: DecisionNote | None) -> Proposal:
+    def approve(self, release: str, ruling: Ruling | None) -> Proposal:
         """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
 
-        `note`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
+        Where two people have to approve, the first one's is noted and nothing else is done.
+
+        `ruling`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
         has decided.
 
         Raises:
@@ -150,8 +155,11 @@ class Agent(Contributor):
         findings = self._examine(spec, party, release)
         if findings:
             raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
+        if ruling is not None and self._is_first_of_two(release, ruling):
+            self._sign_first_approval(release, ruling)
+            return self.proposals.get(release)
         dataset = self.datasets.get(party.dataset)
-        self._sign_approval(release, spec, party, dataset, note)
+        self._sign_approval(release, spec, party, dataset, ruling)
         self._send_approval(release)
         return self.proposals.get(release)
 
@@ -159,13 +167,13 @@ class Agent(Contributor):
         self,
         release: str,
         reason: RejectionReason = "operator",
-        note: DecisionNote | None = None,
+        ruling: Ruling | None = None,
         *,
         because: DeviationError | None = None,
     ) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
 
-        `reason` is told to the others and `because` names the member whose message it is; `note`, of the person who
+        `reason` is told to the others and `because` names the member whose message it is; `ruling`, of the person who
         decided it, is told to nobody.
 
         Raises:
@@ -175,7 +183,7 @@ class Agent(Contributor):
         proposal = self.proposals.get(release)
         if State(proposal.state).final:
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
-        if self._sign_rejection(release, reason, note, because=because):
+        if self._sign_rejection(release, reason, ruling, because=because):
             self.outbox.clear(release)
             self.exchanges.clear(release)
             _log.info("rejected", release=release, reason=reason)
@@ -183,7 +191,7 @@ class Agent(Contributor):
         return self.proposals.get(release)
 
     def _sign_rejection(
-        self, release: str, reason: RejectionReason, note: DecisionNote | None, *, because: DeviationError | None
+        self, release: str, reason: RejectionReason, ruling: Ruling | None, *, because: DeviationError | None
     ) -> bool:
         with self.store.transaction() as db:
             if self.ledger.signature(release, "rejection") is not None:
@@ -198,7 +206,7 @@ class Agent(Contributor):
                 about=None if because is None else because.party,
                 evidence=None if because is None else because.evidence,
             )
-            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), **_facts_of(note))
+            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), ruling)
         faults.reach("party.rejection.signed")
         return True
 
@@ -283,6 +291,8 @@ class Agent(Contributor):
         party = spec.document.party(self.identity.name)
         situation = self._situation(spec.document, party, spec.digest)
         findings = examine_again(spec.document, party, plan_block(spec.document, party), situation)
+        if situation.policy.approvals > 1 and self.ledger.first_approval(spec.digest) is None:
+            findings += (Finding("approvals", "one has approved it, and two people have to by now", "policy"),)
         if findings:
             self.proposals.find_against(spec.digest, findings)
             raise ForbiddenError(
@@ -320,7 +330,7 @@ class Agent(Contributor):
         )
 
     def _sign_approval(
-        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, note: DecisionNote | None
+        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, ruling: Ruling | None
     ) -> None:
         """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
         alignment = self._align(release, spec, party, dataset)
@@ -330,8 +340,10 @@ class Agent(Contributor):
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
             if findings := self._examine(spec, party, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
-            if note is None and not self._approves_itself(spec, party):
+            if ruling is None and not self._approves_itself(spec, party):
                 raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
+            if ruling is not None and self._is_first_of_two(release, ruling):
+                raise ConflictError("two people have to approve by now", remedy="Approve it again.")
             reserved = self.ledger.reserve(
                 db,
                 release,
@@ -350,12 +362,38 @@ class Agent(Contributor):
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
             )
-            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), **_facts_of(note))
+            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), ruling)
             if alignment is not None:
                 self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.charge))
+
+    def _is_first_of_two(self, release: str, ruling: Ruling) -> bool:
+        """Whether another person has to approve after this one. Raises ConflictError where this is no other one."""
+        if self.home.policy().approvals == 1:
+            return False
+        first = self.ledger.first_approval(release)
+        if first is None:
+            require_person(ruling)
+        elif first != ruling:  # the same again is the first, sent twice
+            require_another(first, ruling)
+        return first in {None, ruling}
+
+    def _sign_first_approval(self, release: str, ruling: Ruling) -> None:
+        """Note it in the chain, once; nothing is reserved, and nothing leaves."""
+        with self.store.transaction() as db:
+            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+            if (first := self.ledger.first_approval(release)) is not None:
+                if first != ruling:
+                    raise ConflictError(f"{first.by} has approved meanwhile", remedy="Approve it again.")
+                return
+            statement = FirstApproval(
+                spec=release, party=self.identity.name, created=self.clock(), ledger_head=self.ledger.head(db)
+            )
+            self.ledger.sign_off(db, release, FIRST_APPROVAL, self._seal(statement, FIRST_APPROVAL), ruling)
+        _log.info("first of two approvals", release=release)
 
     def _align(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> AlignmentStatement | None:
         """What is said of the subjects, from a reading of their ids. Of keyed ones nothing is said, and none is read.
@@ -421,9 +459,5 @@ class Agent(Contributor):
             self.client.reject(release, self.identity.name, rejection)
             faults.reach("party.rejection.sent")
 
-    def _seal(self, document: Approval | AlignmentStatement | Rejection, kind: str) -> Envelope:
+    def _seal(self, document: Approval | FirstApproval | AlignmentStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)
-
-
-def _facts_of(note: DecisionNote | None) -> dict[str, str]:
-    return {} if note is None else note.model_dump()

@@ -16,8 +16,9 @@ from commingle.party_agent.jobs import Jobs
 from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.party import Party
-from commingle.party_agent.proposals import DecisionNote, Proposal, Proposals
+from commingle.party_agent.proposals import Proposal, Proposals
 from commingle.party_agent.release_files import ExchangeFiles, Outbox
+from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witness, Witnesses
 from commingle.shared.dp.noise import Sampler
@@ -38,13 +39,13 @@ class Agents(Party):
                 return agent
         raise ConflictError("the release is of a consortium that was left", remedy="Enrol with its coordinator again.")
 
-    def approve(self, release: str, note: DecisionNote) -> Proposal:
+    def approve(self, release: str, ruling: Ruling) -> Proposal:
         """See `Agent.approve`."""
-        return self.of(release).approve(release, note)
+        return self.of(release).approve(release, ruling)
 
-    def reject(self, release: str, note: DecisionNote) -> Proposal:
+    def reject(self, release: str, ruling: Ruling) -> Proposal:
         """See `Agent.reject`."""
-        return self.of(release).reject(release, note=note)
+        return self.of(release).reject(release, ruling=ruling)
 
 
 def assemble(

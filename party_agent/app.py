@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
@@ -35,6 +36,7 @@ from commingle.party_agent.loop import Loops
 from commingle.party_agent.metrics import metrics_text
 from commingle.party_agent.proposals import DecisionNote, Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
+from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.tokens import AgentScope, find_token
 from commingle.party_agent.uploads import CloseRequest, UploadRequest
 from commingle.party_agent.views import (
@@ -67,6 +69,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, RequestBodyError, ScopeError, SettingsError, TooLargeError
+from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
 _log = structlog.get_logger()
+_ANSWERS = FilePath(__file__).parent / "http" / "answers.json"
 _STATUSES = {
     ScopeError: 403,
     SourceRefusedError: 403,
@@ -137,7 +141,7 @@ def create_app(api: LocalApi) -> FastAPI:
     install_problems(app, {**_STATUSES, UnauthorisedError: 401})
     site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
     site.add_files(app)
-    add_reference(app, site, app.openapi)
+    add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
     app.include_router(_open_routes(api))
     app.include_router(_metrics_route(api), dependencies=[Depends(_guard(api))])
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
@@ -147,6 +151,7 @@ def create_app(api: LocalApi) -> FastAPI:
     app.include_router(propose_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PROPOSING))])
     app.include_router(files_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api))])
     describe(app, DatasetRequest, DecisionNote, RegressionRequest, Study, UploadRequest, CloseRequest)
+    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app
 
 
@@ -158,13 +163,14 @@ def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # 
         if request.state.operator:
             return
         text = "" if given is None else given.credentials
-        request.state.token, scopes = find_token(api.agents.home, text, api.agents.clock())
-        if not scopes:
+        found = find_token(api.agents.home, text, api.agents.clock())
+        if found is None:
             raise UnauthorisedError(
                 "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
             )
-        scope = scope_of[request.method]
-        if scope not in scopes:
+        request.state.token, token = found
+        request.state.person, scope = token.person, scope_of[request.method]
+        if scope not in token.scopes:
             raise ScopeError(
                 f"this token does not have the scope {scope}", remedy="Make one: commingle party token create"
             )
@@ -282,7 +288,11 @@ def _release_routes(api: LocalApi) -> APIRouter:
         response_model_exclude_unset=True,
     )
     async def approve(request: Request, release: ReleaseId) -> dict[str, Any]:
-        """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain."""
+        """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain.
+
+        Where the policy asks for two people, the first approval is noted and reserves nothing; the second, of another
+        person, does.
+        """
         return await decide(request, agents.approve, release)
 
     @router.put(
@@ -295,10 +305,8 @@ def _release_routes(api: LocalApi) -> APIRouter:
         """Reject, or withdraw after an approval. Who decided, and why, stays in this party's chain."""
         return await decide(request, agents.reject, release)
 
-    async def decide(
-        request: Request, decision: Callable[[str, DecisionNote], Proposal], release: str
-    ) -> dict[str, Any]:
-        decided = await run_in_threadpool(decision, release, await _note(request))
+    async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> dict[str, Any]:
+        decided = await run_in_threadpool(decision, release, await _ruling(request))
         return await run_in_threadpool(proposal_view, agents, decided, counts=request.state.operator)
 
     @router.get("/jobs", response_model=JobList, response_model_exclude_unset=True)
@@ -361,11 +369,15 @@ def _read(agents: Agents, announced: DatasetRequest) -> None:
         _log.warning("data set not read", dataset=announced.name, error=error.code)
 
 
-async def _note(request: Request) -> DecisionNote:
-    """Who decides: whom the body names, beside the token that was used."""
-    body = await read_body(request)
-    given = decode(DecisionNote, body or b"{}")
+async def _ruling(request: Request) -> Ruling:
+    """Who decides: whom the token was made for, or whom the body names, beside the token."""
+    given = decode(DecisionNote, await read_body(request) or b"{}")
     if request.state.operator:
-        return DecisionNote(by=given.by or "the operator", why=given.why)
-    token = f"token {printable(request.state.token)[:50]}"
-    return DecisionNote(by=f"{given.by[:120]} ({token})" if given.by else token, why=given.why)
+        name = given.by or "the operator"
+        return Ruling(by=name, why=given.why, person=name)
+    person, token = request.state.person, printable(request.state.token)[:50]
+    if person and given.by not in {"", person}:
+        raise ScopeError(f"this token is {person}'s, and nobody else decides with it", remedy="Leave `by` out.")
+    name = given.by[:120]
+    by = f"{name or person} (token {token})" if name or person else f"token {token}"
+    return Ruling(by=by, why=given.why, token=request.state.token, person=person)

@@ -21,12 +21,14 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import check, connect, json_of
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock, system_clock
+from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
     from commingle.party_agent.app import LocalApi
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 _HEADERS = {"Content-Type": "application/json"}
+_LONGEST_NAME = 120
 
 home_option = click.option(
     "--home",
@@ -40,6 +42,21 @@ home_option = click.option(
 consortium_option = click.option(
     "--consortium", metavar="NAME", help="Which, where this party belongs to more than one."
 )
+
+person_option = click.option(
+    "--person",
+    metavar="NAME",
+    default="",
+    callback=lambda _, __, name: require_shown(name),
+    help="Whom it is for: every decision with it is this person's.",
+)
+
+
+def require_shown(name: str) -> str:
+    """A person's name as it may be shown and kept. Raises UsageError."""
+    if printable(name) != name or len(name) > _LONGEST_NAME:
+        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen")
+    return name.strip()
 
 
 @contextmanager
@@ -148,6 +165,11 @@ def ask(
     with reaching_agent(home.socket) as client:  # without a limit: reading a large table takes as long as it takes
         response = client.request(method, url, content=body, headers=sent)
     return json_of(check(response, "the agent", own=True))
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header of a call with a token; none for the operator."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 async def _in_process(api: "LocalApi", request: httpx.Request) -> Any:  # noqa: ANN401 - JSON

@@ -11,7 +11,7 @@ from rich.table import Table
 from commingle.party_agent.compose import ask, home_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import make_whitening
-from commingle.party_agent.private.sources import FileSource, open_source, source_columns
+from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
 from commingle.party_agent.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
@@ -183,7 +183,7 @@ def draft(
     if not drafted:  # their names may be a first row, so they are not repeated
         raise SettingsError(
             f"nothing is known of any of the {len(columns)} columns",
-            remedy="Give --ranges; a CSV needs a header line.",
+            remedy=other_format(named) or "Give --ranges; a CSV needs a header line.",
         )
     schema = [attribute.model_dump(mode="json") for attribute, _ in drafted]
     write_durably(out, json.dumps(schema, indent=2).encode())

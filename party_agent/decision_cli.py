@@ -1,6 +1,7 @@
 """`commingle party proposals`, `approve`, `reject`, `ledger` and `adopt`: what is asked, decided and spent."""
 
 import json
+from collections.abc import Mapping
 from getpass import getuser
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.party_agent.compose import ask, compose_agents, home_option
+from commingle.party_agent.compose import ask, bearer, compose_agents, home_option
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.console import PlainConsole
+from commingle.shared.runtime.settings import read_token
 from commingle.shared.text import quoted
 
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
@@ -29,8 +31,11 @@ CHARGE_STATES = {  # of a charge, as people say it
 }
 
 
-by_option = click.option(
-    "--by", metavar="NAME", callback=lambda _, __, name: name or getuser(), help="Who decides.  [the user logged in]"
+by_option = click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]")
+person_token_option = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Decide as the person whom this token was made for: where two people have to approve, one at least has one.",
 )
 why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -61,15 +66,18 @@ def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
 @click.argument("release")
 @by_option
 @why_option
+@person_token_option
 @yes_option
 @json_option
-def approve(*, home: Path, release: str, by: str, why: str, yes: bool, as_json: bool) -> None:
+def approve(
+    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
+) -> None:
     """Approve a proposal: reserves its cost and signs.
 
     It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
-    party's ledger and to nobody else.
+    party's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
     """
-    _decide(home, release, "approval", note={"by": by, "why": why}, yes=yes, as_json=as_json)
+    _decide(home, release, "approval", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
 
 
 @click.command(epilog="Example: commingle party reject --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'no ethics vote'")
@@ -77,15 +85,18 @@ def approve(*, home: Path, release: str, by: str, why: str, yes: bool, as_json: 
 @click.argument("release")
 @by_option
 @why_option
+@person_token_option
 @yes_option
 @json_option
-def reject(*, home: Path, release: str, by: str, why: str, yes: bool, as_json: bool) -> None:
+def reject(
+    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
+) -> None:
     """Reject a proposal, or withdraw from it. A charge that was debited stays.
 
     RELEASE is its id, or the first 8 letters of it or more. Who rejected, and why, goes into this party's ledger and to
     nobody else.
     """
-    _decide(home, release, "rejection", note={"by": by, "why": why}, yes=yes, as_json=as_json)
+    _decide(home, release, "rejection", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
 
 
 @click.command()
@@ -103,6 +114,8 @@ def ledger(*, home: Path, as_json: bool) -> None:
             figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
             table.add_row(charge["release"][:16], quoted(charge["study"]), CHARGE_STATES[charge["state"]], *figures)
         console.print(table)
+        for charge in value["charges"]:
+            _show_decided(console, charge["decided"], before=f"{charge['release'][:16]}  ")
         console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
         console.print("Unit: rho under replace_one; epsilons do not add, rhos do.")
 
@@ -138,18 +151,30 @@ def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
     )
 
 
-def _decide(home: Path, release: str, decision: str, *, note: dict[str, str], yes: bool, as_json: bool) -> None:
+def _decide(
+    home: Path,
+    release: str,
+    decision: str,
+    *,
+    by: str | None,
+    why: str,
+    token_file: Path | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Show what is decided, have it confirmed, and only then send it to the agent."""
     if as_json and not yes:
         raise click.UsageError("--json asks nobody: add --yes.")
+    token = read_token(token_file)
+    name = by or (getuser() if token is None else "")
     asked = _find(Home(home), release)
     if not as_json:
         _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
     if not yes:
         verb = "Approve" if decision == "approval" else "Reject"
-        click.confirm(f"{verb} this as {note['by']}?", abort=True, err=True)
-    body = json.dumps(note).encode()
-    value = ask(Home(home), "PUT", f"/v1/proposals/{asked['id']}/{decision}", body=body)
+        click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
+    body, headers = json.dumps({"by": name, "why": why}).encode(), bearer(token)
+    value = ask(Home(home), "PUT", f"/v1/proposals/{asked['id']}/{decision}", body=body, headers=headers)
     emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
 
 
@@ -205,13 +230,24 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
         console.print(f"  {sentence}", soft_wrap=True)
     for finding in item["findings"]:
         console.print(Text.assemble(("  speaks against it: ", "red"), finding), soft_wrap=True)
-    for note in item["decided"]:
+    _show_decided(console, item["decided"], before="  ")
+
+
+def _show_decided(console: Console, decided: list[dict[str, str]], *, before: str) -> None:
+    for note in decided:
         why = f": {quoted(note['why'])}" if note["why"] else ""
-        console.print(f"  {note['document']} by {quoted(note['by'])}{why}", soft_wrap=True)
+        console.print(f"{before}{note['document'].replace('-', ' ')} by {quoted(note['by'])}{why}", soft_wrap=True)
+
+
+def words_for_decision(item: Mapping[str, Any]) -> str:
+    """What this party has said, and how many of its people where it takes two."""
+    needed, given = item["approvals_needed"], item["approvals_given"]
+    counted = needed > 1 and item["decision"] != "rejected"
+    return f"{item['decision']}, {given} of {needed} approvals" if counted else str(item["decision"])
 
 
 def _where_it_stands(item: dict[str, Any]) -> Text:
-    stands = f"  {item['id'][:16]}  {item['state']}, here {item['decision']}"
+    stands = f"  {item['id'][:16]}  {item['state']}, here {words_for_decision(item)}"
     return Text.assemble((quoted(item["study"]), "bold"), stands)
 
 

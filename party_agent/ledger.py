@@ -10,7 +10,7 @@ import secrets
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -21,8 +21,10 @@ from commingle.party_agent.charges import record_of, sum_of
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
 from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
@@ -345,7 +347,7 @@ class Ledger:
                 self._append(db, REJOINED, rejoined[-1], heads=rejoined, height=beyond)
 
     def sign_off(
-        self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope, *, by: str = "", why: str = ""
+        self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope, ruling: Ruling | None = None
     ) -> None:
         """Keep a signature of ours, once and for all, with its chain entry.
 
@@ -354,8 +356,7 @@ class Ledger:
             release: what it is about.
             kind: of the document.
             envelope: of the document.
-            by: the person who decided it; empty where nobody did.
-            why: in that person's words.
+            ruling: of the person who decided it; None where nobody did.
 
         Raises:
             LedgerError: the charge is not where this may be signed (a fault of the caller).
@@ -363,7 +364,7 @@ class Ledger:
         if (refused := refuse_signature(self._find(db, release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")
         # heads are published: the salt keeps a name from being tested against one
-        note = {"by": by, "why": why, "salt": secrets.token_hex(16)} if by else {}
+        note = {} if ruling is None else {**asdict(ruling), "salt": secrets.token_hex(16)}
         self._keep(db, "signed", release, kind, envelope, **note)
 
     def notes(self) -> Mapping[str, list[dict[str, str]]]:
@@ -375,6 +376,15 @@ class Ledger:
             for row in db.execute(f"SELECT {told} FROM entries {which}"):  # noqa: S608 - names of ours
                 found[row["release"]].append({name: row[name] for name in ("document", "by", "why")})
         return found
+
+    def first_approval(self, release: str) -> Ruling | None:
+        """The first of two approvals of a release, where it waits for the second or has had it."""
+        signed = "json_extract(body, '$.kind') = 'signed' AND json_extract(body, '$.document') = ?"  # the index's words
+        which = f"SELECT body FROM entries WHERE {signed} AND json_extract(body, '$.release') = ?"  # noqa: S608 - ours
+        with self._store.reading() as db:
+            row = db.execute(which, (FIRST_APPROVAL, release)).fetchone()
+        said = {} if row is None else json.loads(row["body"])
+        return Ruling(**{each.name: said[each.name] for each in fields(Ruling)}) if said else None
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made; or of a lost branch of this ledger."""

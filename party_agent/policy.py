@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.rulings import Approvals
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec, require_plain_text
@@ -100,6 +101,7 @@ class Policy(Settings):
         max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
         trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
         max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
+        approvals: how many people have to approve a release; with two nothing is approved by itself.
         regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
@@ -117,6 +119,7 @@ class Policy(Settings):
     study_caps: Mapping[str, EpsilonCap] = Field(default_factory=dict)
     opening_hours: OpeningHours | None = None
     max_releases_per_day: Annotated[int, Field(ge=0)] | None = None
+    approvals: Approvals = 1
     auto_approve: tuple[AutoApproval, ...] = ()
     regressions: RegressionPolicy = Field(default_factory=RegressionPolicy)
 
@@ -204,7 +207,9 @@ def asks_trust(spec: ReleaseSpec) -> bool:
 
 
 def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Rho, by_all: Rho) -> bool:
-    """Whether a proposal without findings is approved without a person: never where others' bounds are trusted.
+    """Whether a proposal without findings is approved without a person.
+
+    Never where others' bounds are trusted, nor where two people have to approve.
 
     `by_it` and `by_all` are what releases have cost or reserved so far: those of its proposer, those of all.
     """
@@ -212,7 +217,8 @@ def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it
     def total(rule: AutoApproval) -> Rho:
         return plan.charge + (by_all if rule.proposer == _EVERY_OTHER else by_it)
 
-    rules = () if asks_trust(spec) else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
+    by_people = asks_trust(spec) or policy.approvals > 1
+    rules = () if by_people else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
     return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
 
 

@@ -23,12 +23,17 @@ _PREFIX = "commingle-local.v1"
 
 
 class LocalToken(Settings):
-    """A token as kept: the secret itself is not."""
+    """A token as kept: the secret itself is not.
+
+    Attributes:
+        person: whom it was made for, and whose decisions are made with it; empty where it is a system's.
+    """
 
     digest: Digest
     scopes: frozenset[AgentScope]
     created: AwareDatetime
     expires: AwareDatetime | None = None
+    person: str = ""
 
 
 class _Tokens(RootModel[dict[str, LocalToken]]):
@@ -42,7 +47,13 @@ def local_tokens(home: Home) -> Mapping[str, LocalToken]:
 
 
 def create_token(
-    home: Home, *, name: str, scopes: frozenset[AgentScope], lifetime: timedelta | None, now: datetime
+    home: Home,
+    *,
+    name: str,
+    scopes: frozenset[AgentScope],
+    lifetime: timedelta | None,
+    now: datetime,
+    person: str = "",
 ) -> str:
     """A new token. Raises ConflictError where there is one of that name."""
     known = local_tokens(home)
@@ -50,7 +61,8 @@ def create_token(
         raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
-    _save(home, {**known, name: LocalToken(digest=text_digest(text), scopes=scopes, created=now, expires=expires)})
+    token = LocalToken(digest=text_digest(text), scopes=scopes, created=now, expires=expires, person=person)
+    _save(home, {**known, name: token})
     return text
 
 
@@ -62,12 +74,12 @@ def revoke_token(home: Home, name: str) -> None:
     _save(home, {other: token for other, token in known.items() if other != name})
 
 
-def find_token(home: Home, text: str, now: datetime) -> tuple[str, frozenset[AgentScope]]:
-    """Name of the token with this text, and what its bearer may do; nothing where it is no valid token."""
-    digest, found = text_digest(text), ("", frozenset[AgentScope]())
+def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] | None:
+    """The token with this text and its name; None where it is no valid one."""
+    digest, found = text_digest(text), None
     for name, token in local_tokens(home).items():
         if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
-            found = name, token.scopes
+            found = name, token
     return found
 
 

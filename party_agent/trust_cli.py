@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.compose import ask, calling, consortium_option, home_option
+from commingle.party_agent.compose import ask, calling, consortium_option, home_option, person_option
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
@@ -173,15 +173,20 @@ def token() -> None:
     "HOME/sources.json lists; propose: releases, in this party's name. Repeatable.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
+@person_option
 @json_option
-def create(*, home: Path, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, as_json: bool) -> None:
+def create(
+    *, home: Path, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str, as_json: bool
+) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     place = Home(home)
     place.settings()  # refuses a directory that is no party's home
-    text = create_token(place, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock())
+    text = create_token(
+        place, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock(), person=person
+    )
     emit(
-        {"name": name, "scopes": sorted(scopes), "token": text},
+        {"name": name, "scopes": sorted(scopes), "person": person, "token": text},
         as_json=as_json,
         text=lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True),
     )
@@ -193,15 +198,25 @@ def create(*, home: Path, name: str, scopes: tuple[AgentScope, ...], expires_day
 def list_tokens(*, home: Path, as_json: bool) -> None:
     """List tokens, without their secrets."""
     items: list[dict[str, Any]] = [
-        {"name": name, "scopes": sorted(one.scopes), "created": one.created, "expires": one.expires}
+        {
+            "name": name,
+            "scopes": sorted(one.scopes),
+            "person": one.person,
+            "created": one.created,
+            "expires": one.expires,
+        }
         for name, one in local_tokens(Home(home)).items()
     ]
 
     def text(console: Console) -> None:
-        table = Table("name", "scopes", "created", "expires")
+        table = Table("name", "scopes", "person", "created", "expires")
         for item in items:
             table.add_row(
-                item["name"], ", ".join(item["scopes"]), f"{item['created']}", f"{item['expires'] or 'never'}"
+                item["name"],
+                ", ".join(item["scopes"]),
+                item["person"],
+                f"{item['created']}",
+                f"{item['expires'] or 'never'}",
             )
         console.print(table)
 

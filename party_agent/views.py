@@ -12,13 +12,13 @@ from commingle.party_agent.jobs import Job
 from commingle.party_agent.ledger import ChargeRecord, Ledger
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.party import Party
-from commingle.party_agent.proposals import Proposal
+from commingle.party_agent.proposals import Decision, Proposal
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
@@ -60,6 +60,8 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "state": proposal.state,
         "decision": proposal.decision,
         "decided": notes,
+        "approvals_needed": party.home.policy().approvals,
+        "approvals_given": _approvals(proposal, notes),
         "findings": list(proposal.findings),
         "mechanism": spec.mechanism,
         "k": spec.k,
@@ -110,10 +112,11 @@ def budget_view(ledger: Ledger) -> dict[str, dict[str, float]]:
 
 def ledger_view(ledger: Ledger) -> dict[str, Any]:
     """Budget and charges."""
+    notes, delta = ledger.notes(), ledger.cap.delta
     return {
         "population": " and ".join(ledger.populations) or ledger.cap.population,
         **budget_view(ledger),
-        "charges": [_charge_view(charge, ledger.cap.delta) for charge in ledger.charges()],
+        "charges": [_charge_view(c, notes.get(c.release, []), delta=delta) for c in ledger.charges()],
         "entries": len(ledger.entries()),
     }
 
@@ -141,7 +144,7 @@ def job_view(job: Job) -> dict[str, Any]:
     }
 
 
-def _charge_view(charge: ChargeRecord, delta: float) -> dict[str, Any]:
+def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> dict[str, Any]:
     return {
         "release": charge.release,
         "kind": charge.kind,
@@ -153,7 +156,14 @@ def _charge_view(charge: ChargeRecord, delta: float) -> dict[str, Any]:
         "epsilon": Loss(charge.rho, gaussian=charge.loss.gaussian).epsilon(delta),
         "attempt": charge.attempt,
         "coordinator": charge.coordinator,
+        "decided": notes,
     }
+
+
+def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
+    """How many there are: the policy's own counts as one."""
+    first = any(note["document"] == FIRST_APPROVAL for note in notes)
+    return first + (proposal.decision is Decision.APPROVED)
 
 
 def _missing_words(share: PartySpec, party: Party, *, counts: bool) -> list[str]:

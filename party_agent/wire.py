@@ -185,7 +185,7 @@ class DecidedView(Shown):
     """A decision of a person or of a system of this party.
 
     Attributes:
-        document: `approval` or `rejection`.
+        document: `approval` or `rejection`; `first-approval` where two people have to approve and this is the first.
         by: who decided; a token that was used is named beside it.
         why: the reason given.
     """
@@ -205,7 +205,9 @@ class ProposalView(Shown):
         stated_sentences: the same in sentences.
         state: where the coordinator last said it stands: proposed, approved, collecting, published, or how it ended.
         decision: this party's: waiting, approved or rejected.
-        decided: who decided so here, and why.
+        decided: who decided so here, and why, the first approval of two among them.
+        approvals_needed: how many people's the policy asks for.
+        approvals_given: how many there are; one where the policy has approved by itself.
         findings: what speaks against it here, in sentences; it cannot be approved before they are put right.
         mechanism: rmgm, dgm or moments.
         k: rows of the published matrix, for rmgm.
@@ -244,6 +246,8 @@ class ProposalView(Shown):
     state: str
     decision: Literal["waiting", "approved", "rejected"]
     decided: tuple[DecidedView, ...]
+    approvals_needed: int = 1
+    approvals_given: int = 0
     findings: tuple[str, ...]
     mechanism: str
     k: int | None
@@ -366,6 +370,7 @@ class ChargeView(Shown):
         epsilon: at the cap's delta.
         attempt: how often it was reserved.
         coordinator: fingerprint of whose consortium it is; empty for a regression.
+        decided: who approved, rejected or withdrew, and why, where people did.
     """
 
     release: str
@@ -378,6 +383,7 @@ class ChargeView(Shown):
     epsilon: float
     attempt: int
     coordinator: str
+    decided: tuple[DecidedView, ...] = ()
 
 
 class LedgerView(Shown):

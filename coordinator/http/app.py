@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -39,6 +40,7 @@ from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import BusyError, RequestSignatureError, ScopeError, TooCostlyError, TooLargeError
 from commingle.shared.runtime.middleware import CountRequests
+from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
@@ -70,6 +72,8 @@ _STATUSES: Mapping[type[CommingleError], int] = {
     TooCostlyError: 422,
 }
 
+_ANSWERS = Path(__file__).with_name("answers.json")
+
 
 def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, pool: WorkPool | None = None) -> FastAPI:
     """The application. The publisher runs while the application does; the pool starts when it is first needed."""
@@ -98,7 +102,7 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     readers = [Depends(auth.reader)]
     site = Site(None, name="Commingle coordinator", pages=(("/docs", "Interface"),))
     site.add_files(app)
-    add_reference(app, site, app.openapi)
+    add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
     app.include_router(members_router(coordinator, auth))
     app.include_router(releases_router(coordinator, auth, publisher), dependencies=readers)
     app.include_router(forecasts_router(coordinator, pool), dependencies=readers)
@@ -107,4 +111,5 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     app.include_router(published_router(coordinator), dependencies=readers)
     app.include_router(streams_router(coordinator, feed), dependencies=readers)
     app.include_router(operations_router(coordinator, metrics))
+    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app

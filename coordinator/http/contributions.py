@@ -17,6 +17,7 @@ from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.uploads import expect_block, store_block
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import ReleaseSummary
 
 _OCTETS = "application/octet-stream"
@@ -72,7 +73,7 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         )
         return parse_envelope(statement.encode()), new
 
-    @router.put("/{release}/columns/{party}", status_code=201, openapi_extra=_takes_binary(_OCTETS))
+    @router.put("/{release}/columns/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(_OCTETS))
     async def upload_columns(
         release: str,
         party: str,
@@ -85,7 +86,7 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         response.status_code = 201 if new else 200
         return envelope
 
-    @router.put("/{release}/replies/{party}", status_code=201, openapi_extra=_takes_binary(_OCTETS))
+    @router.put("/{release}/replies/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(_OCTETS))
     async def upload_reply(
         release: str,
         party: str,
@@ -109,7 +110,9 @@ def blocks_router(
         with coordinator.store.read() as tx:
             return release_summary(require_release(tx, release).summary)
 
-    @router.put("/{release}/blocks/{party}", status_code=201, openapi_extra=_takes_binary(ARROW_STREAM))
+    @router.put(
+        "/{release}/blocks/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(ARROW_STREAM)
+    )
     async def upload_block(
         release: str,
         party: str,

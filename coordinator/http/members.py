@@ -23,6 +23,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import (
     CoordinatorIdentity,
     LedgerHeads,
@@ -48,7 +49,7 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
             software=f"commingle {__version__}",
         )
 
-    @router.post("/v1/parties", status_code=201, openapi_extra=takes(SignedDocument))
+    @router.post("/v1/parties", status_code=201, responses=AGAIN, openapi_extra=takes(SignedDocument))
     def enrol_party(body: Annotated[bytes, Depends(auth.unsigned_body)], response: Response) -> PartyRecord:
         """Enrol with a one-time invite: a signed document of kind `enrolment`."""
         party, new = enrol(coordinator, decode(SignedDocument, body))
@@ -74,7 +75,7 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
         with coordinator.store.read() as tx:
             return PartyKeys(items=tuple(map(party_key, tx.members.keys(require_party(tx, party).name))))
 
-    @router.post("/v1/parties/{party}/keys", status_code=201, openapi_extra=takes(RotationRequest))
+    @router.post("/v1/parties/{party}/keys", status_code=201, responses=AGAIN, openapi_extra=takes(RotationRequest))
     def rotate_key(party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response) -> PartyRecord:
         """Replace a member's signing key; open releases that name the old one end."""
         member, new = rotate(coordinator, party, decode(RotationRequest, body))
@@ -102,7 +103,9 @@ def _add_heads(router: APIRouter, coordinator: Coordinator, auth: Authenticator)
         """What a member has stated of its ledger, the newest first. For members only."""
         return LedgerHeads(items=head_history(coordinator, party, below=query.below, limit=query.limit))
 
-    @router.put("/v1/parties/{party}/ledger-heads", status_code=201, openapi_extra=takes(SignedDocument))
+    @router.put(
+        "/v1/parties/{party}/ledger-heads", status_code=201, responses=AGAIN, openapi_extra=takes(SignedDocument)
+    )
     def put_head(
         party: str,
         query: Annotated[AfterQuery, Query()],
@@ -119,7 +122,7 @@ def _add_heads(router: APIRouter, coordinator: Coordinator, auth: Authenticator)
 
 
 def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
-    @router.put("/v1/parties/{party}/identity", status_code=201, openapi_extra=takes(Envelope))
+    @router.put("/v1/parties/{party}/identity", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope))
     def put_identity(party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response) -> PartyRecord:
         """Show a member's keys under its own signature: a signed document of kind `identity`."""
         member, new = publish_identity(coordinator, party, parse_envelope(body))
@@ -134,7 +137,9 @@ def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticato
             items=tuple(SealedLinkageKey(sender=name, envelope=envelope) for name, envelope in found)
         )
 
-    @router.put("/v1/parties/{party}/linkage-keys/{sender}", status_code=201, openapi_extra=takes(Envelope))
+    @router.put(
+        "/v1/parties/{party}/linkage-keys/{sender}", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope)
+    )
     def put_linkage_key(
         party: str, sender: str, body: Annotated[bytes, Depends(auth.sender_body)], response: Response
     ) -> SealedLinkageKey:

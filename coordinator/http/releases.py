@@ -22,6 +22,7 @@ from commingle.coordinator.store.rows import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import ApprovalRequest
+from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import ReleaseDetails, ReleasePage
 
 _IMMUTABLE = "public, max-age=31536000, immutable"
@@ -32,7 +33,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
-    @router.post("", status_code=201, openapi_extra=takes(Envelope))
+    @router.post("", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope))
     def propose_release(body: Annotated[bytes, Depends(auth.proposer_body)], response: Response) -> ReleaseDetails:
         """Propose a release: a signed document of kind `spec`, by this coordinator or a member."""
         release, new = propose(coordinator, parse_envelope(body))
@@ -54,7 +55,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
         """One release with every signed document about it."""
         return release_answer(coordinator, release)
 
-    @router.put("/{release}/approvals/{party}", status_code=201, openapi_extra=takes(ApprovalRequest))
+    @router.put("/{release}/approvals/{party}", status_code=201, responses=AGAIN, openapi_extra=takes(ApprovalRequest))
     def approve_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
     ) -> ReleaseDetails:
@@ -64,7 +65,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
         response.status_code = 201 if new else 200
         return release_answer(coordinator, release)
 
-    @router.put("/{release}/rejections/{party}", status_code=201, openapi_extra=takes(Envelope))
+    @router.put("/{release}/rejections/{party}", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope))
     def reject_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
     ) -> ReleaseDetails:

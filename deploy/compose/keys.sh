@@ -20,12 +20,12 @@ if [ ! -f "$home/coordinator/settings.json" ]; then
         --database-url-file "$home/secrets/database_url" --json | field fingerprint)
     printf '%s' "$fingerprint" >"$home/study/coordinator_fingerprint" # public; whoever learns from releases pins it
     cat >/tmp/policy.json <<POLICY
-{"mechanisms": ["rmgm", "dgm", "moments"], "max_epsilon": 3, "max_delta": 1e-5}
+{"mechanisms": ["rmgm", "dgm", "moments"], "max_epsilon": 8, "max_delta": 1e-5}
 POLICY
     for clinic in $clinics; do
         linkage=$([ "$clinic" = registration ] || echo "--linkage-key $home/registration/keys/linkage.key")
         # shellcheck disable=SC2086 # the option is two words or none
-        commingle party init --home "$home/$clinic" --name "$clinic" --epsilon-cap 10 --policy /tmp/policy.json \
+        commingle party init --home "$home/$clinic" --name "$clinic" --epsilon-cap 20 --policy /tmp/policy.json \
             $linkage --json | field fingerprint >"/tmp/$clinic"
         echo '{"pushed": ["stays"]}' >"$home/$clinic/sources.json" # what the clinic's own system may push
     done

@@ -4,14 +4,16 @@ It has no way of its own to anything: every page and every decision is a request
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
+from commingle.party_agent.console.drafting import MAX_FIELDS, Line, lines_of, propose, schema_of
 from commingle.party_agent.console.pages import (
     WIDTH,
     budget_of,
@@ -21,13 +23,16 @@ from commingle.party_agent.console.pages import (
     may_reject,
     who_asks,
 )
-from commingle.party_agent.decision_cli import CHARGE_STATES
+from commingle.party_agent.decision_cli import CHARGE_STATES, words_for_decision
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
+from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.proposals import DecisionNote
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.documents.schema import Missing, parse_attributes
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
+from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.pages.local import LocalConsole
 from commingle.shared.runtime.pages.session import Session
 from commingle.shared.runtime.pages.site import Site, read_form
@@ -41,14 +46,14 @@ _PAGES = (
     ("/members", "Members"),
     ("/doctor", "Doctor"),
 )
-_NEW_DATASET = {
-    "name": "",
-    "path": "",
-    "subject_id": "",
-    "schema": '[{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"},\n'
-    ' {"kind": "binary", "name": "smoker", "levels": ["no", "yes"]}]',
-    "replace": "",
+_TAB = "tab"  # which no page shows
+_FORMATS: dict[str, tuple[str, ...]] = {
+    "encoding": get_args(Encoding),
+    "separator": tuple(_TAB if separator == "\t" else separator for separator in get_args(Separator)),
+    "decimal": get_args(Decimal),
 }
+_RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the middle", "indicator": "are marked"}
+_NEW_DATASET = {"name": "", "path": "", "subject_id": "", "schema": "", "replace": "", **asdict(USUAL)}
 _DECISIONS = {"approve": "approval", "reject": "rejection"}
 
 
@@ -58,11 +63,20 @@ class Ask(Protocol):
     def __call__(self, method: str, path: str, *, body: bytes | None = None) -> Any: ...  # noqa: ANN401 - JSON
 
 
-def create_console(home: Home, session: Session, ask: Ask, *, address: str) -> FastAPI:
-    """The console at `address`, as host:port."""
-    shown = {"in_words": in_words, "charge_states": CHARGE_STATES, "width": WIDTH}
+def create_console(home: Home, session: Session, ask: Ask, *, address: str, person: str = "") -> FastAPI:
+    """The console at `address`, as host:port; of one person, or of the operator, who says who decides."""
+    shown = {
+        "in_words": in_words,
+        "charge_states": CHARGE_STATES,
+        "width": WIDTH,
+        "person": person,
+        "formats": _FORMATS,
+        "rules": _RULES,
+        "words_for_decision": words_for_decision,
+    }
     site = Site(_TEMPLATES, name="Commingle", pages=_PAGES, shown=shown)
     console = LocalConsole(site, session, address=address, command="commingle party console")
+    session.person = person
     pages = _Pages(home, session, ask, site, console)
     app = console.application()
     app.include_router(_page_routes(pages))
@@ -113,7 +127,7 @@ def _form_routes(session: Session, pages: "_Pages", console: LocalConsole) -> AP
 
     @router.post("/datasets")
     async def register(request: Request) -> Response:
-        form = await read_form(request)
+        form = await read_form(request, most=MAX_FIELDS)
         if not session.confirms(form.get("csrf", "")):
             return console.refused()
         return await run_in_threadpool(pages.register, form)
@@ -168,35 +182,50 @@ class _Pages:
         pins = {one["name"]: self._home.consortium(one["name"]).pins() for one in status["consortia"]}
         return {"status": status, "pins": pins}
 
-    def datasets(self, given: Mapping[str, str]) -> Mapping[str, Any]:
-        """What is registered, and a form with what was typed last."""
-        return {"items": self._ask("GET", "/v1/datasets")["items"], "given": given}
+    def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
+        """What is registered, and a form with what was typed last, or is proposed for its columns."""
+        return {"items": self._ask("GET", "/v1/datasets")["items"], "given": given, "lines": lines}
 
     def doctor(self) -> Mapping[str, Any]:
         """What `commingle party doctor` says."""
         return {"checks": tuple(examine_home(self._home, now=system_clock()))}
 
     def register(self, form: Mapping[str, str]) -> Response:
-        """Have the agent read and remember a table, and go back; or say there why it does not."""
-        given = {name: form.get(name, "") for name in _NEW_DATASET}
+        """Have the agent read and remember a table, and go back; or say there why it does not.
+
+        Asked for a draft, look at the names of its columns, as `commingle party datasets draft` does.
+        """
+        given = {name: form.get(name, usual).strip(" ") for name, usual in _NEW_DATASET.items()}
+        if self._session.person or not all(given[name] in known for name, known in _FORMATS.items()):
+            return self._console.refused()
+        lines = lines_of(form)
         try:
-            attributes = parse_attributes(given["schema"].encode())
+            if not given["path"]:
+                raise SettingsError("no file is named", remedy="Say where it is.")
+            said = {name: given[name] for name in ("path", *_FORMATS)}
+            source = FileSource.model_validate({**said, "separator": said["separator"].replace(_TAB, "\t")})
+            if form.get("do") == "draft":
+                lines = propose(source, given["subject_id"], lines)
+                return self.show("datasets.html", lambda: self.datasets(given, lines))
+            if form.get("knowledge") != "yes":
+                raise SettingsError("bounds and levels are public", remedy="Confirm that none was read off the rows.")
+            attributes = parse_attributes((given["schema"].strip() or json.dumps(schema_of(lines))).encode())
             body = {
-                "name": given["name"].strip(),
-                "source": {"kind": "file", "path": given["path"].strip()},
-                "subject_id": given["subject_id"].strip(),
+                "name": given["name"],
+                "source": source.model_dump(mode="json"),
+                "subject_id": given["subject_id"],
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
             }
             replace = "true" if given["replace"] == "yes" else "false"
             self._ask("POST", f"/v1/datasets?replace={replace}", body=json.dumps(body).encode())
         except CommingleError as fault:
-            return self.show("datasets.html", lambda: self.datasets(given), error=fault.diagnostics())
+            return self.show("datasets.html", lambda: self.datasets(given, lines), error=fault.diagnostics())
         return RedirectResponse("/datasets", status_code=303)
 
     def decide(self, release: str, form: Mapping[str, str]) -> Response:
         """Send a decision to the agent, and go back to its page; or say there why it was not sent, or not taken."""
         decision = _DECISIONS.get(form.get("decision", ""))
-        name, why = form.get("by", "").strip(), form.get("why", "").strip()
+        name, why = self._session.person or form.get("by", "").strip(), form.get("why", "").strip()
         error = ""
         if decision is None:
             return self._console.refused()

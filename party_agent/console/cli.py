@@ -1,5 +1,9 @@
 """`commingle party console`."""
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -7,18 +11,24 @@ from typing import Any
 
 import click
 
-from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.compose import ask, bearer, home_option, person_option
 from commingle.party_agent.home import Home
+from commingle.party_agent.tokens import AgentScope, create_token, revoke_token
 from commingle.shared.runtime.cli import console_port_option
+from commingle.shared.runtime.settings import system_clock
+
+_LONGEST_SESSION = timedelta(hours=8)
 
 
 @click.command(epilog="Example: commingle party console --home ./ward")
 @home_option
+@person_option
 @console_port_option
-def console(*, home: Path, port: int) -> None:
+def console(*, home: Path, person: str, port: int) -> None:
     """Read and decide proposals in a browser on this machine.
 
-    A link is printed that works once. Ctrl-C ends the console.
+    A link is printed that works once. Ctrl-C ends the console. With --person it is for that person, who may read and
+    decide there and nothing else; without, for the operator.
 
     On a machine without a browser choose a --port, and forward it: ssh -L PORT:127.0.0.1:PORT. Browsers take every
     name under .localhost for their own machine; where one does not, add the name to its hosts file.
@@ -28,11 +38,35 @@ def console(*, home: Path, port: int) -> None:
 
     place = Home(home)
     place.settings()  # refuses a directory that is no party's home
-    asked = partial(_ask_in_turn, place, Lock())
-    run_console(lambda session, address: create_console(place, session, asked, address=address), port=port)
+    with _token_of(place, person) as token:
+        asked = partial(_ask_in_turn, place, Lock(), token)
+        run_console(
+            lambda session, address: create_console(place, session, asked, address=address, person=person), port=port
+        )
 
 
-def _ask_in_turn(place: Home, turn: Any, method: str, path: str, *, body: bytes | None = None) -> Any:  # noqa: ANN401 - a lock; JSON
+@contextmanager
+def _token_of(place: Home, person: str) -> Iterator[str | None]:
+    """What a person's console asks with, as long as it runs; None for the operator's."""
+    if not person:
+        yield None
+        return
+    name, now, scopes = f"console-{secrets.token_hex(4)}", system_clock(), frozenset[AgentScope](("read", "decide"))
+    try:
+        yield create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
+    finally:
+        revoke_token(place, name)
+
+
+def _ask_in_turn(
+    place: Home,
+    turn: Any,  # noqa: ANN401 - a lock
+    token: str | None,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+) -> Any:  # noqa: ANN401 - JSON
     """One request at a time: where no agent runs, each holds the ledger."""
     with turn:
-        return ask(place, method, path, body=body)
+        return ask(place, method, path, body=body, headers=bearer(token))

@@ -11,6 +11,7 @@ from commingle.party_agent.http.bodies import document, read_body, takes
 from commingle.party_agent.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, UploadRequest, Uploads
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES, DatasetView, PieceView, UploadView
 from commingle.shared.documents.model import Name
+from commingle.shared.runtime.problem import AGAIN
 
 DatasetName = Annotated[Name, Path(description="The data set that the rows are for.")]
 UploadName = Annotated[
@@ -43,7 +44,7 @@ def uploads_router(agents: Agents) -> APIRouter:
         owner = "" if request.state.operator else request.state.token
         return Uploads(agents.home, agents.datasets, agents.clock, owner)
 
-    @router.put("", status_code=201, openapi_extra=takes(UploadRequest, examples.UPLOAD))
+    @router.put("", status_code=201, responses=AGAIN, openapi_extra=takes(UploadRequest, examples.UPLOAD))
     async def begin(name: DatasetName, upload: UploadName, request: Request, response: Response) -> UploadView:
         """Say what rows will come. Repeated it answers 200 and changes nothing."""
         asked, uploads = await document(request, UploadRequest), of(request)

@@ -60,7 +60,7 @@ def source_columns(source: FileSource) -> list[str]:
     try:
         return sheet_columns(path) if is_workbook(path) else column_names(path, source.csv_format)
     except UNREADABLE as error:
-        raise unreadable(path, error) from None
+        raise unreadable(path, error, remedy=other_format(source)) from None
 
 
 Source = Annotated[FileSource | SqlSource | PartitionedSource, Field(discriminator="kind")]
@@ -124,17 +124,18 @@ def _read_file(source: FileSource, columns: Sequence[str], *, strict: bool) -> I
         for batch in read_batches(path, columns, form, strict=strict):
             yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
     except UNREADABLE as error:
-        raise unreadable(path, error, remedy=_looks(source, strict=strict)) from None
+        raise unreadable(path, error, remedy=other_format(source, strict=strict)) from None
     except DataError as error:
-        error.remedy = _looks(source, strict=strict) or error.remedy
+        error.remedy = other_format(source, strict=strict) or error.remedy
         raise
 
 
-def _looks(source: FileSource, *, strict: bool) -> str:
+def other_format(source: FileSource, *, strict: bool = True) -> str:
     """How the file seems to be written, where that is not as was said and its owner may be told; "" otherwise."""
     path = Path(source.path)
     try:
-        seen = guess_format(path) if strict and not is_parquet(path) else source.csv_format
+        known = not strict or is_parquet(path) or is_workbook(path)
+        seen = source.csv_format if known else guess_format(path)
     except UNREADABLE:
         return ""
     return "" if seen == source.csv_format else f"It looks like this: {seen}. Read it so: {seen.options or 'as usual'}"

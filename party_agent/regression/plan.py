@@ -273,6 +273,7 @@ def examine_regression(
             f"epsilon {plan.ledger_epsilon:.6g} (replace_one) > {epsilon:g}",
         ),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
+        ("approvals", policy.approvals == 1, "two people have to approve here, and a regression is decided by one"),
         ("min_n", plan.task.n >= policy.min_n, f"{plan.task.n} subjects are fewer than {policy.min_n}"),
         ("dataset_caps", over is None, over or ""),
         (

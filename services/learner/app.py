@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -41,6 +42,7 @@ from commingle.shared.runtime.errors import (
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
+from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem, status_of
 
@@ -60,6 +62,7 @@ _STATUSES: dict[type[CommingleError], int] = {
     RemoteError: 502,
     ProtocolError: 502,  # the coordinator serves what does not verify
 }
+_ANSWERS = Path(__file__).with_name("answers.json")
 _PATIENCE_SECONDS = 60.0
 _PAGE = 100
 _SCHEMAS = "#/components/schemas/"
@@ -138,9 +141,10 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
         source,
         computer.fit,
         coordinator=source.coordinator,
-        document=app.openapi,
+        document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
         status_of=lambda error: status_of(error, _STATUSES),
     )
+    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app
 
 

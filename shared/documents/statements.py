@@ -22,6 +22,9 @@ RejectionReason = Literal[
     "policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "exchange", "expired"
 ]
 
+FIRST_APPROVAL = "first-approval"
+"""The kind of document that the first of a party's two approvals is. It never leaves the party."""
+
 
 class Enrolment(WireModel):
     """A party introduces itself with the invite it was given."""
@@ -48,6 +51,17 @@ class Approval(WireModel):
     created: AwareDatetime
     ledger_head: Digest
     round_key: Hex32 | None = None
+
+
+class FirstApproval(WireModel):
+    """The first of two people of a party agrees to this very spec: nothing is reserved, and it stays in the ledger."""
+
+    type: Literal["commingle/first-approval"] = "commingle/first-approval"
+    version: Version = 1
+    spec: Digest
+    party: Name
+    created: AwareDatetime
+    ledger_head: Digest
 
 
 class AlignmentStatement(WireModel):

@@ -22,6 +22,7 @@ from commingle.shared.documents.model import Digest, Name, Version, WireModel, d
 from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.regression_verification import is_charged
 from commingle.shared.documents.statements import (
+    FIRST_APPROVAL,
     Approval,
     BlockStatement,
     Rejection,
@@ -51,6 +52,7 @@ from commingle.shared.release.member_log import Memberships
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.release.verification import PublishedRelease, called
+from commingle.shared.text import quoted
 
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _require = partial(require, remedy=_REMEDY)
@@ -120,6 +122,7 @@ class PartyHistory:
         signer: fingerprint of the key it is signed with.
         charges: each charged release or regression.
         signed: digests of signed documents by release and kind.
+        deciders: who decided so, by release and kind, where a person did.
         adopted: the same of documents that a lost branch of the ledger has signed; its head is not in this chain.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
@@ -130,6 +133,7 @@ class PartyHistory:
     signed: Mapping[tuple[str, str], str]
     keys: tuple[VerifyingKey, ...]
     adopted: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    deciders: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def lost(self) -> Loss:
@@ -224,7 +228,8 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     adopted = {
         (entry.release, entry.document or ""): entry.digest or "" for entry in entries if entry.kind == "received"
     }
-    return PartyHistory(audit, opened.signer, charges, signatures, keys, adopted)
+    deciders = {(entry.release, entry.document or ""): entry.by for entry in entries if entry.by}
+    return PartyHistory(audit, opened.signer, charges, signatures, keys, adopted, deciders)
 
 
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
@@ -277,7 +282,10 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     _require(charge.rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.rho):.6g}"
     whose = called(name, pinned=name in release.pinned)
-    return f"approval, {debit} and block are in the chain of {whose}, head {history.audit.head}"
+    people = (history.deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
+    by = " and then ".join(quoted(person) for person in people if person)
+    approval = f"approval (by {by})" if by else "approval"
+    return f"{approval}, {debit} and block are in the chain of {whose}, head {history.audit.head}"
 
 
 def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedRelease, *, manifest: bytes) -> str:

@@ -21,6 +21,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, WireModel, decode
+from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.release.rounds import Refused
 
@@ -46,7 +47,7 @@ class ChargeState(StrEnum):
 
 
 _STATES = frozenset(state.value for state in ChargeState)
-# the state of its charge in which a party signs each document; a rejection at any time
+# the state of its charge in which a party signs each document; a first approval before there is one, a rejection at any
 _SIGNED_WHILE: Mapping[str, ChargeState] = MappingProxyType(
     {
         "approval": ChargeState.RESERVED,
@@ -239,7 +240,7 @@ def _record(current: Charge, attempt: int, body_sha256: str) -> Charge | Refused
 def refuse_signature(current: Charge | None, document: str) -> Refused | None:
     """Why a party must not sign a document of this kind now, or None."""
     expected, state = _SIGNED_WHILE.get(document), current.state if current else None
-    if expected in {None, state}:
+    if (state is None) if document == FIRST_APPROVAL else (expected in {None, state}):
         return None
     return Refused(f"the {document} does not belong where its charge is {state or 'not made'}")
 
@@ -263,6 +264,7 @@ class LedgerEntry(Link):
     Attributes:
         gaussian: of a new charge's loss; an earlier version did not write it.
         dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
+        by: who decided to sign the document, where a person did.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
         height: of a branch rejoined; see `height_after`.
     """
@@ -283,6 +285,7 @@ class LedgerEntry(Link):
     body_sha256: str | None = None
     document: str | None = None
     digest: Digest | None = None
+    by: str = ""
     heads: Annotated[tuple[Digest, ...], Field(strict=False)] | None = None
     height: int | None = None
 

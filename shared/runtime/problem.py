@@ -19,6 +19,8 @@ from commingle.shared.text import ascii_json
 
 PROBLEM_JSON = "application/problem+json"
 _MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string", "remedy": "string"}
+AGAIN: dict[int | str, dict[str, Any]] = {200: {"description": "It was there already; the answer is the same"}}
+"""Of what is made once and may be asked for again."""
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "A problem document (RFC 9457)",

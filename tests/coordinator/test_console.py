@@ -72,10 +72,12 @@ def test_round_is_followed_from_proposal_to_publication(
     hub.approve(proposed, "clinic", clinic.approval(proposed))
     page = inside.get(path).text
     assert "waits for the approval of registry." in page
-    assert "approval of <b>clinic</b>: proposed" in page
+    assert "approval of <b>clinic</b></li>" in page  # by which nothing has changed yet
     hub.approve(proposed, "registry", registry.approval(proposed))
     hub.upload(proposed, "clinic", hub.block(proposed, clinic))
-    assert "waits for the block of registry." in inside.get(path).text
+    page = inside.get(path).text
+    assert "waits for the block of registry." in page
+    assert "approval of <b>registry</b>: now approved</li>" in page
     hub.reject(proposed, "registry", registry.rejection(proposed))
     page = unescape(inside.get(path).text)
     assert "It ended:" in page

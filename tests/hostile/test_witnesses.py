@@ -12,7 +12,8 @@ from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.membership import rotate_key
 from commingle.party_agent.policy import AutoApproval, Policy
-from commingle.party_agent.proposals import DecisionNote, Proposal
+from commingle.party_agent.proposals import Proposal
+from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.views import export_audit
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import LedgerHead, open_head, sign_head
@@ -151,7 +152,7 @@ def test_automatic_approvals_of_two_consortia_at_once_are_one_total(
     with pair.agents("clinic") as agents:
         one, other = agents.consortia
 
-        def meanwhile(agent: Agent, release: str, note: DecisionNote | None) -> Proposal:
+        def meanwhile(agent: Agent, release: str, note: Ruling | None) -> Proposal:
             monkeypatch.setattr(Agent, "approve", approve)
             other.step(strictly)  # the other loop's thread, between decision and reservation
             return approve(agent, release, note)

@@ -304,13 +304,23 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
     table = tmp_path / "new.csv"
     table.write_text("patient,age\np1,30\np2,190\n")
     schema = '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'
-    given = {"name": "second", "path": str(table), "subject_id": "patient", "schema": schema, "csrf": session.csrf}
+    given = {
+        "name": "second",
+        "path": str(table),
+        "subject_id": "patient",
+        "schema": schema,
+        "csrf": session.csrf,
+        "knowledge": "yes",
+    }
     refused = [
         inside.post("/datasets", data=given | {"csrf": "x"}),
         inside.post("/datasets", data=given | {"schema": "[<b>"}),
         inside.post("/datasets", data=given | {"subject_id": "nobody"}),
+        inside.post("/datasets", data=given | {"knowledge": ""}),
+        inside.post("/datasets", data=given | {"separator": "?"}),
+        inside.post("/datasets", data=given | {"path": ""}),
     ]
-    assert [answer.status_code for answer in refused] == [403, 409, 409]
+    assert [answer.status_code for answer in refused] == [403, 409, 409, 409, 403, 409]
     assert "&lt;b&gt;</textarea>" in refused[1].text
     assert [one.name for one in local.agents.datasets.all()] == ["main"]
     assert inside.post("/datasets", data=given).status_code == 303
@@ -320,6 +330,75 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
     assert 'class="number">1</td>' in page  # what is clipped is told to the operator
     assert inside.post("/datasets", data=given).status_code == 409
     assert inside.post("/datasets", data=given | {"replace": "yes"}).status_code == 303
+
+
+def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "stays.csv"
+    table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77\np2;41;90;6,1;m;12\n")
+    form = {"name": "stays", "path": str(table), "subject_id": "patient", "csrf": session.csrf, "separator": ";"}
+    form |= {"encoding": "utf-8", "decimal": ","}
+    page = inside.post("/datasets", data=form | {"do": "draft"}).text
+    assert "No row was looked at." in page
+    answer = inside.post("/datasets", data=form | {"do": "draft", "separator": ","})
+    assert (answer.status_code, "It looks like this: ';' between columns" in unescape(answer.text)) == (409, True)
+    assert not any(cell in page for cell in ("SENTINEL", "30,5", "5,8", "77"))
+    assert "<b>note" not in page
+    fields = inputs(page)
+    assert (fields["name-1"], fields["use-1"], fields["lower-1"], fields["upper-1"]) == ("age", "yes", "0", "120")
+    assert (fields["name-2"], fields["lower-2"], "use-2" in fields) == ("glucose", "", False)  # in which unit?
+    assert (fields["name-3"], fields["levels-3"]) == ("sex", "female|male")
+    fields |= {"unit-2": "mmol/l", "upper-1": "110"}
+    fields = inputs(inside.post("/datasets", data=fields | {"do": "draft", "separator": ";", "decimal": ","}).text)
+    assert (fields["upper-1"], fields["lower-2"], fields["upper-2"]) == ("110", "0.5", "60")
+    fields |= {"use-0": "yes", "lower-0": "0", "upper-0": "x", "levels-3": "f|m", "missing-1": "midpoint"}
+    fields |= {"separator": ";", "decimal": ",", "do": "register"}
+    refused = [inside.post("/datasets", data=fields | more) for more in ({}, {"knowledge": "yes"})]
+    assert [answer.status_code for answer in refused] == [409, 409]
+    assert "none was read off the rows" in refused[0].text
+    assert "range Alter has neither bounds nor levels" in refused[1].text
+    assert inputs(refused[1].text)["upper-0"] == "x"
+    del fields["use-0"]
+    answer = inside.post("/datasets", data=fields | {"knowledge": "yes"})
+    assert answer.status_code == 303
+    found = local.agents.datasets.get("stays")
+    assert [(a.name, a.missing) for a in found.attributes] == [
+        ("age", "midpoint"),
+        ("glucose", "error"),
+        ("sex", "error"),
+    ]
+    assert found.attributes[0].model_dump()["upper"] == 110
+
+
+def test_file_with_tabs_is_drafted_and_registered(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "stays.tsv.csv"
+    table.write_text("patient\tage\np1\t30\np2\t41\n")
+    form = {"name": "stays", "path": str(table), "subject_id": "patient", "csrf": session.csrf}
+    assert '<option value="tab">tab</option>' in inside.get("/datasets").text
+    assert inputs(inside.post("/datasets", data=form | {"do": "draft", "separator": "tab"}).text)["upper-0"] == "120"
+    form |= {"separator": "tab", "schema": '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'}
+    assert inside.post("/datasets", data=form | {"knowledge": "yes"}).status_code == 303
+    assert local.agents.datasets.get("stays").n == 2
+
+
+def test_file_of_whose_columns_nothing_is_known_shows_no_name(
+    inside: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    table = tmp_path / "headless.csv"
+    table.write_text("patient,SENTINEL\np1,1\n")
+    form = {"path": str(table), "subject_id": "patient", "csrf": session.csrf, "do": "draft"}
+    answer = inside.post("/datasets", data=form)
+    assert (answer.status_code, "nothing is known" in answer.text, "SENTINEL" in answer.text) == (409, True, False)
+
+
+def inputs(page: str) -> dict[str, str]:
+    """What a browser would send of the form on a page, but for its selects and buttons."""
+    found = [dict(re.findall(r'([a-z-]+)="([^"]*)"', tag)) | {"": tag} for tag in re.findall(r"<input[^>]*>", page)]
+    sent = (one for one in found if one.get("type") != "checkbox" or " checked" in one[""])
+    return {one["name"]: unescape(one["value"]) for one in sent if "value" in one}
 
 
 def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Consortium) -> None:

@@ -255,7 +255,7 @@ def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path:
                 with suppress(ConflictError, RemoteProblemError):
                     decision(release)
 
-            approve = partial(agent.approve, note=BY_A_PERSON)
+            approve = partial(agent.approve, ruling=BY_A_PERSON)
             decisions = (approve, agent.reject, approve, agent.reject)
             threads = [Thread(target=decide, args=(decision,)) for decision in decisions]
             for thread in threads:

@@ -55,6 +55,14 @@ def test_draft_depends_on_no_row(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert set(said[1::2]) == {said[1]}
 
 
+def test_file_of_another_country_is_refused_with_the_options_it_needs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for text in ("patient;age;bmi\np1;54,5;20,1\np2;33,1;31,5\n", "patient;age;note\np1;54;x\np2;33;y\n"):
+        code, _, err = drafted(capsys, tmp_path, text)
+        assert (code, "--separator ';'" in err) == (1, True)
+
+
 def test_file_without_a_header_does_not_show_its_first_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = drafted(capsys, tmp_path, "SENTINEL,54,no\n")
     assert (code, "SENTINEL" in out + err) == (1, False)

@@ -21,7 +21,7 @@ from commingle.party_agent.datasets import DatasetRequest
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.proposals import DecisionNote
+from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -51,7 +51,7 @@ AUTOMATIC = Policy(
     auto_approve=(AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=100),),
     trusted_bounds=True,
 )
-BY_A_PERSON = DecisionNote(by="a person")
+BY_A_PERSON = Ruling(by="a person", person="a person")
 BY_HAND = Policy(mechanisms=EVERY_KIND, trusted_bounds=True)
 SCHEMAS: dict[str, tuple[Attribute, ...]] = {
     "clinic": (

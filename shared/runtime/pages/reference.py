@@ -1,5 +1,6 @@
 """The page that explains an HTTP interface, made of its OpenAPI document: it needs no script and no other server."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path."""
+    """One method of one path. `examples` are texts by what each is."""
 
     method: str
     path: str
@@ -41,6 +42,7 @@ class Operation:
     parameters: tuple[Field, ...]
     takes: tuple[Field, ...]
     gives: tuple[Field, ...]
+    examples: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,25 @@ def _operation(method: str, path: str, described: Document) -> Operation:
             for status, answer in described["responses"].items()
             for field in (*_contents(status, answer), *_nothing(status, answer))
         ),
+        examples=(
+            *_examples("A body", described.get("requestBody", {})),
+            *(
+                example
+                for status, answer in described["responses"].items()
+                for example in _examples(f"An answer, {status}", answer)
+            ),
+        ),
     )
+
+
+def _examples(what: str, described: Document) -> Iterator[tuple[str, str]]:
+    for content in described.get("content", {}).values():
+        shown = {said: each["value"] for said, each in content.get("examples", {}).items()}
+        if "example" in content:
+            shown[""] = content["example"]
+        for said, value in shown.items():
+            text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+            yield f"{what}: {said}" if said else what, text
 
 
 def _contents(status: str, described: Document) -> Iterator[Field]:

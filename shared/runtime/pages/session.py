@@ -15,12 +15,13 @@ class Session:
 
     Attributes:
         csrf: what every form has to send back.
+        person: whom the link was made for; empty where that is for who opens it to say.
         name: under which somebody last decided, to be offered again.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.csrf = secrets.token_urlsafe(32)
-        self.name = ""
+        self.person = self.name = ""
         self._link: str | None = secrets.token_urlsafe(32)
         self._cookie: str | None = None
         self._clock, self._ends, self._guard = clock, 0.0, Lock()

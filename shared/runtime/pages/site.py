@@ -17,7 +17,7 @@ from commingle.shared.text import printable
 
 _SHARED = Path(__file__).parent / "templates"
 _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
-_LARGEST_FORM = 64 << 10
+_FEW, _LARGEST_FORM, _LARGEST_FIELD = 16, 64 << 10, 256  # fields, and bytes
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -80,15 +80,17 @@ class Site:
         return Response((_SHARED / name).read_bytes(), media_type=_STATIC[name], headers=dict(HEADERS))
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """The first value of every field; none where it is no form of ours."""
+async def read_form(request: Request, *, most: int = 0) -> dict[str, str]:
+    """The first value of every field, of a few and `most` more; none where it is no form of ours."""
     received = bytearray()
     async for piece in request.stream():
         received += piece
-        if len(received) > _LARGEST_FORM:
+        if len(received) > _LARGEST_FORM + most * _LARGEST_FIELD:
             return {}
     try:
-        fields = parse_qs(received.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=10)
+        fields = parse_qs(
+            received.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=_FEW + most
+        )
     except ValueError:
         return {}
     return {name: values[0] for name, values in fields.items()}

@@ -1,0 +1,55 @@
+"""Whose decision a decision is, and when two approvals are those of two people (docs/design/states.md#two-people).
+
+A person is whom a token was made for. At the home's socket nobody says who is there but the operator's own words, so
+the operator, whatever the name, is one person.
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from commingle.party_agent.errors import ConflictError
+
+Approvals = Literal[1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision by somebody, as the ledger keeps it.
+
+    Attributes:
+        by: who decided, as it is shown: a token that was used stands beside the name.
+        why: the reason.
+        token: the name of the token; empty for the operator.
+        person: whom the token was made for, or what the operator says; empty where a token is a system's.
+    """
+
+    by: str
+    why: str = ""
+    token: str = ""
+    person: str = ""
+
+
+def require_person(ruling: Ruling) -> None:
+    """Raise ConflictError where two people have to approve and nobody knows whether this is one."""
+    if not _folded(ruling.person):
+        raise ConflictError(
+            "two people have to approve, and this token was made for none",
+            remedy="Make one for a person: commingle party token create --person NAME --scope decide",
+        )
+
+
+def require_another(first: Ruling, second: Ruling) -> None:
+    """Raise ConflictError where the second of two approvals may be the first one's person or token again."""
+    require_person(second)
+    if first.token == second.token or _folded(first.person) == _folded(second.person):
+        whose = "one person" if first.token or second.token else "the operator, who is one person here,"
+        raise ConflictError(
+            f"{whose} has approved already ({first.by}), and another one has to",
+            remedy="The second person approves with a token or a console link made for them: --person NAME",
+        )
+
+
+def _folded(name: str) -> str:
+    """A name without what makes the same one look like two."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
