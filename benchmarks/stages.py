@@ -35,6 +35,7 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.registry import mechanism_of
 from commingle.shared.release.matrix import second_moments
 
 Mechanism = Literal["moments", "rmgm"]
@@ -114,8 +115,8 @@ def study(rows: Rows, mechanism: Mechanism, *, epsilon: float, stages: int) -> S
     )
 
 
-def release(spec: ReleaseSpec, q: Integers, random: np.random.Generator) -> PreparedMoments:
-    """One release of these rows, its maps undone."""
+def release(spec: ReleaseSpec, q: Integers, random: np.random.Generator, *, noisy: bool = True) -> PreparedMoments:
+    """One release of these rows, its maps undone; if asked, with the moments of the cut rows in place of noisy ones."""
     f, start, A, sums = spec.fraction_bits, 0, [np.ones((len(q), 1))], dict[str, Sums | None]()
     for party in spec.parties:
         own = q[:, start : start + len(party.columns)]
@@ -125,7 +126,8 @@ def release(spec: ReleaseSpec, q: Integers, random: np.random.Generator) -> Prep
         A.append(bounded(own) / 2**f)
     rows = np.hstack(A)
     S = rows.T @ rows
-    moments = noisy_moments(spec, S, random) if spec.interactive else drawn_moments(spec, S, random)
+    drawn = noisy_moments if spec.interactive else drawn_moments
+    moments = drawn(spec, S, random) if noisy else _with(stated(spec), S)
     return PreparedMoments.of_release(moments, spec, sums)
 
 
@@ -143,10 +145,18 @@ def noisy_sums(spec: ReleaseSpec, name: str, own: Integers, random: np.random.Ge
 
 def noisy_moments(spec: ReleaseSpec, S: Array, random: np.random.Generator) -> SecondMoments:
     """S and noise of the variances that the mechanism states."""
-    nothing = second_moments(spec, "0" * 64, np.zeros((len(S), len(S)), np.int64))
+    nothing = stated(spec)
     upper = np.triu(random.standard_normal(S.shape) * np.sqrt(np.array(nothing.entry_variance)))
-    gram = S + upper + np.triu(upper, 1).T
-    return nothing.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))})
+    return _with(nothing, S + upper + np.triu(upper, 1).T)
+
+
+def stated(spec: ReleaseSpec) -> SecondMoments:
+    """What a release of that spec says of itself, its figures being 0."""
+    return second_moments(spec, "0" * 64, np.zeros((mechanism_of(spec).rows(spec), len(spec.columns)), np.int64))
+
+
+def _with(moments: SecondMoments, gram: Array) -> SecondMoments:
+    return moments.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))})
 
 
 def scores(rows: Rows, spec: ReleaseSpec, *, draws: int) -> Array:
