@@ -98,7 +98,14 @@ def study_of(mechanism: str, columns: int, parties: int) -> dict[str, Any]:
         {"name": f"party-{i}", "dataset": "rows", "attributes": [a.model_dump() for a in share]}
         for i, share in enumerate(shares)
     ]
-    facts = {"study": "costs", "mechanism": mechanism, "epsilon": 1.0, "delta": 1e-6, "n": 100_000}
+    facts = {
+        "study": "costs",
+        "mechanism": mechanism,
+        "subjects": "listed",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "n": 100_000,
+    }
     return {**facts, "parties": asked}
 
 

@@ -61,7 +61,9 @@ def spec_of(subjects: int, *, k: int = 100) -> ReleaseSpec:
     """A release of one party, rows cut at norm 1."""
     key = SigningKey(b"\x01" * 32)
     party = StudyParty(name="p", dataset="d", attributes=ATTRIBUTES, row_norm=1.0)
-    study = Study(study="s", mechanism="rmgm", k=k, epsilon=1, delta=1e-5, n=subjects, parties=(party,))
+    study = Study(
+        study="s", mechanism="rmgm", subjects="listed", k=k, epsilon=1, delta=1e-5, n=subjects, parties=(party,)
+    )
     members = {"p": Member(key.verifying_key.raw.hex(), "00" * 32)}
     return build_spec(study, members=members, proposer=key.fingerprint, seed=bytes(32), now=system_clock())
 

@@ -1,6 +1,6 @@
 """What the exchange of a moments release costs: CPU seconds, traffic and memory, each step of each party a process.
 
-python -m benchmarks.exchange_cost [--large] [--quick] [--json FILE]
+python -m benchmarks.exchange_cost [--large] [--case N COLUMNS PARTIES]... [--beside P] [--quick] [--json FILE]
 
 A step is what an agent does in it: `encrypt` keeps the rows on disk and encrypts them, `reply` reads the columns of the
 parties before and replies to them, `submit` opens the replies of those after and makes the block. Every case runs with
@@ -77,7 +77,7 @@ class Agents:
     def keep(self, name: str, rows: Integers) -> None:
         """Store that party's rows."""
         self._files(name).make_secret(self._release)
-        self._rows(name).keep(rows)
+        self._rows(name).keep([rows])
 
     def encrypt(self, name: str) -> None:
         """That party's columns."""
@@ -164,18 +164,18 @@ def run_step(case: Case, folder: str, place: int, step: str) -> tuple[Used, Inte
     return Used(cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), block
 
 
-def measure(case: Case) -> dict[str, Any]:
-    """All figures of one case; SystemExit where a block is not exact."""
+def measure(case: Case, beside: int = 1) -> dict[str, Any]:
+    """All figures of one case, so many parties at a time; SystemExit where a block is not exact."""
     used: dict[str, list[Used]] = {step: [] for step in STEPS}
     blocks = []
     spawn = get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes,
+        ProcessPoolExecutor(beside, mp_context=spawn, max_tasks_per_child=1) as processes,
     ):
         for step in STEPS:
-            for place in range(case.parties):
-                found, block = processes.submit(run_step, case, folder, place, step).result()
+            for run in [processes.submit(run_step, case, folder, place, step) for place in range(case.parties)]:
+                found, block = run.result()
                 used[step].append(found)
                 blocks += [] if block is None else [block]
     exchange = case.exchange()
@@ -220,27 +220,32 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
 
 @click.command()
 @click.option("--large", is_flag=True, help="A million subjects, too.")
+@click.option("--case", "only", type=(int, int, int), multiple=True, help="Only so many subjects, columns, parties.")
+@click.option("--beside", type=int, default=1, show_default=True, help="Parties that take a step at the same time.")
 @click.option("--quick", is_flag=True, help="Few subjects and no MPyC, for CI.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, large: bool, quick: bool, json_file: Path | None) -> None:
+def main(
+    *, large: bool, only: tuple[tuple[int, int, int], ...], beside: int, quick: bool, json_file: Path | None
+) -> None:
     """Print the figures and, if asked, write them as JSON."""
-    sizes = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
+    usual = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
+    sizes = [Case(*size) for size in only] or usual
     cases = [replace(case, bounds=bounds) for case in sizes for bounds in BOUNDS]
     print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     titles = (*STEPS, "CPU s", "clock s", "MB sent", "MiB")
     print(f"{'subjects, columns, bounds':<32}{''.join(f'{title:>10}' for title in titles)}")
     results = []
     for case in cases:
-        found = measure(case)
+        found = measure(case, beside)
         results.append(found)
         figures = (*found["cpu"].values(), found["total"], found["wall"], found["bytes"] / 1e6, found["megabytes"])
         size = f"{case.n:,}, {case.parties} x {case.columns}, {case.bounds}"
         print(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
     per_megabyte = fitted(results)
     print("seconds a megabyte:", ", ".join(f"{found:.2g}" for found in per_megabyte))
-    beside = {} if quick else _beside_mpyc()
+    mpyc_too = {} if quick or only else _beside_mpyc()
     if json_file is not None:
-        json_file.write_text(json.dumps({"exchange": results, "seconds": per_megabyte, "beside": beside}, indent=2))
+        json_file.write_text(json.dumps({"exchange": results, "seconds": per_megabyte, "beside": mpyc_too}, indent=2))
 
 
 def _beside_mpyc() -> dict[str, Any]:

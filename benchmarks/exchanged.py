@@ -27,7 +27,7 @@ from commingle.shared.mechanisms.moments.block import cross_noise, largest_openi
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
@@ -128,7 +128,7 @@ class Exchanging:
         statement = ReplyStatement(
             spec=self.exchange.spec.digest,
             party=name,
-            columns=columns_digest(self.exchange, self.columns),
+            columns=quotations(self.exchange, self.columns),
             body_sha256=sha256(self.answers[name]).hexdigest(),
         )
         self.replies[name] = seal(statement, kind="reply", key=self.keys[name])

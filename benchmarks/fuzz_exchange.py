@@ -28,6 +28,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     columns_digest,
     open_columns,
     open_reply_statement,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
@@ -102,7 +103,7 @@ class Exchanged:
         return ReplyStatement(
             spec=self.exchange.spec.digest,
             party=party,
-            columns=columns_digest(self.exchange, self._sealed("columns")),
+            columns=quotations(self.exchange, self._sealed("columns")),
             body_sha256=sha256(self.answers[party]).hexdigest(),
         )
 

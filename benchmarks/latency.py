@@ -135,7 +135,14 @@ class Consortium:
             {"name": p, "dataset": "main", "attributes": json.loads((self.root / f"{p}.json").read_text())}
             for p in _PARTIES
         ]
-        study = {"study": mechanism, "mechanism": mechanism, "epsilon": 10, "delta": 1e-5, "n": self.rows}
+        study = {
+            "study": mechanism,
+            "mechanism": mechanism,
+            "subjects": "listed",
+            "epsilon": 10,
+            "delta": 1e-5,
+            "n": self.rows,
+        }
         path = self.root / f"study-{mechanism}.json"
         path.write_text(json.dumps({**study, "parties": parties}))
         return path

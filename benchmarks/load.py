@@ -5,7 +5,9 @@ python -m benchmarks.load [--database-url URL] [--seconds N] [--workers N] [--js
 Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication, each
 request sent to either replica at random; readers list releases meanwhile. Every fourth release is one of moments, with
 the next member (`benchmarks.load_exchange`). At the end every release that a worker saw accepted must be published at
-both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given.
+both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given; blobs are in a directory, or
+in the bucket that is given. How long the stages of a release take is read from the chain of its events, of the first
+and of the last third of all releases: a step that looked at all of them would take longer in the end.
 """
 
 import contextlib
@@ -20,8 +22,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +165,11 @@ class Worker:
 
 
 @contextlib.contextmanager
-def replicas(home: Path, database_url: str | None) -> Iterator[list[str]]:
+def replicas(home: Path, database_url: str | None, bucket: str | None) -> Iterator[list[str]]:
     """Two coordinators over one home and one database."""
     command = [sys.executable, "-m", "commingle", "coordinator"]
     options = ["--database-url", database_url] if database_url else []
+    options += ["--blob-bucket", bucket] if bucket else []
     subprocess.run([*command, "init", "--home", str(home), *options], check=True, stdout=subprocess.DEVNULL)
     serving = [*command, "serve", "--home", str(home), "--port", "0"]
     with (home / "log").open("wb") as log:
@@ -184,10 +188,32 @@ def invites(home: Path, names: list[str]) -> list[str]:
     return [json.loads(subprocess.run([*command, n], check=True, capture_output=True).stdout)["invite"] for n in names]
 
 
-def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -> dict[str, Any]:
+def stages(url: str) -> dict[str, dict[str, float]]:
+    """Mean milliseconds of each stage, of the first third and of the last; events are told to the second."""
+    seen: dict[str, dict[str, datetime]] = defaultdict(dict)
+    after, last = 0, 1
+    with httpx.Client(base_url=url, timeout=60) as http:
+        while after < last:
+            page = http.get("/v1/events", params={"after": after}).raise_for_status().json()
+            after, last = (page["items"][-1]["seq"], page["last"]) if page["items"] else (last, last)
+            for event in page["items"]:
+                seen[event["release"]][event["kind"]] = datetime.fromisoformat(event["at"])
+    published = [times for times in seen.values() if "published" in times and "columns" not in times]
+    third = max(1, len(published) // 3)
+    return {
+        f"{first} to {then}": {
+            name: 1000 * float(np.mean([(times[then] - times[first]).total_seconds() for times in part]))
+            for name, part in (("first", published[:third]), ("last", published[-third:]))
+        }
+        for first, then in pairwise(("proposal", "approval", "block", "published"))
+        if published
+    }
+
+
+def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: float, workers: int) -> dict[str, Any]:
     """Load for that long; then look for what was lost."""
     tally = Tally()
-    with replicas(home, database_url) as urls:
+    with replicas(home, database_url, bucket) as urls:
         names = [f"member-{number}" for number in range(workers)]
         members = [Worker(n, urls, i, tally) for n, i in zip(names, invites(home, names), strict=True)]
         start = time.perf_counter()
@@ -215,6 +241,7 @@ def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -
                 for release in [release for release in tally.accepted if release not in lost][-_VERIFIED:]:
                     client.fetch(release)
                     verified += 1
+        traced = stages(urls[0])
     kinds = {kind: _summary(found) for kind, found in tally.seconds.items()}
     requests = sum(len(found) for found in tally.seconds.values())
     return {
@@ -222,12 +249,15 @@ def run(home: Path, database_url: str | None, *, seconds: float, workers: int) -
         "workers": workers,
         "seconds": passed,
         "requests_per_second": requests / passed,
+        "blobs": "bucket" if bucket else "directory",
         "releases": len(tally.accepted),
+        "releases_per_minute": 60 * len(tally.accepted) / passed,
         "of_moments": tally.of_moments,
         "errors": tally.errors,
         "lost": lost,
         "verified": verified,
         "kinds": kinds,
+        "stages_ms": traced,
     }
 
 
@@ -248,20 +278,26 @@ def _summary(seconds: list[float]) -> dict[str, float]:
 
 @click.command()
 @click.option("--database-url", help="postgresql://…; SQLite without it.")
+@click.option("--blob-bucket", help="s3://BUCKET/PREFIX; a directory without it.")
 @click.option("--seconds", default=30.0, show_default=True)
 @click.option("--workers", default=16, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, database_url: str | None, seconds: float, workers: int, json_file: Path | None) -> None:
+def main(
+    *, database_url: str | None, blob_bucket: str | None, seconds: float, workers: int, json_file: Path | None
+) -> None:
     """Print the figures; exit 1 if anything was lost or refused."""
     with tempfile.TemporaryDirectory() as folder:
-        result = run(Path(folder) / "hub", database_url, seconds=seconds, workers=workers)
+        result = run(Path(folder) / "hub", database_url, blob_bucket, seconds=seconds, workers=workers)
     print(
-        f"{result['database']}: {result['workers']} members, {result['requests_per_second']:.0f} requests/s over "
-        f"{result['seconds']:.0f} s, {result['releases']} releases ({result['of_moments']} of moments), "
+        f"{result['database']}, blobs in a {result['blobs']}: {result['workers']} members, "
+        f"{result['requests_per_second']:.0f} requests/s over {result['seconds']:.0f} s, "
+        f"{result['releases_per_minute']:.0f} releases a minute ({result['of_moments']} of moments), "
         f"{len(result['errors'])} errors, {len(result['lost'])} lost, {result['verified']} verified"
     )
     for kind, found in result["kinds"].items():
         print(f"  {kind:<14}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
+    for stage, found in result["stages_ms"].items():
+        print(f"  {stage:<24} {found['first']:>8.0f} ms of the first third, {found['last']:>8.0f} ms of the last")
     for error in result["errors"][:5]:
         print(f"  {error}")
     if json_file is not None:

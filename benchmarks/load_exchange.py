@@ -29,9 +29,9 @@ from commingle.shared.mechanisms.moments.block import cross_noise, largest_openi
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
     open_columns,
     open_reply_statement,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
@@ -173,7 +173,7 @@ def _reply(party: _Party, exchange: Exchange, where: str) -> None:
     reply = ReplyStatement(
         spec=exchange.spec.digest,
         party=party.name,
-        columns=columns_digest(exchange, columns),
+        columns=quotations(exchange, columns),
         body_sha256=sha256(body).hexdigest(),
     )
     party.send(reply, "reply", f"{where}/replies/{party.name}", body)

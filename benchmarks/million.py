@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ def write_table(path: Path, *, subjects: int, features: int = 9) -> None:
 
 def run(table: Path, out: Path, *options: str) -> dict[str, Any]:
     """Simulate three parties, watching every process."""
-    fixed = ["--table", str(table), "--target", "y", "--parties", "3", "--out", str(out)]
+    fixed = ["--table", str(table), "--target", "y", "--parties", "3", "--subjects", "listed", "--out", str(out)]
     command = [sys.executable, "-m", "commingle", "simulate", *fixed, *options]
     uses: dict[int, Use] = {}
     start = time.perf_counter()
@@ -86,29 +88,32 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _uses(simulation: int) -> dict[int, Use]:
-    """By process id, of the simulation and of its children: other simulations may run beside it."""
-    found = {}
+    """By process id, of the simulation and of what descends from it: other simulations may run beside it."""
+    stats, found = {}, {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_text().split("\0")[:-1]
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-            status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-        except OSError:
-            continue
-        role = "simulation" if process.name == str(simulation) else _role(arguments, simulation)
-        if role is not None and "VmHWM" in status:
-            seconds = (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
-            found[int(process.name)] = Use(role, int(status["VmHWM"].split()[0]) / 1024, seconds)
+        with suppress(OSError):
+            stats[int(process.name)] = (process / "stat").read_text().rpartition(")")[2].split()
+    for pid, fields in stats.items():
+        with suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            role = "simulation" if pid == simulation else _role(pid) if _descends(pid, simulation, stats) else None
+            peak = next((line.split()[1] for line in status if line.startswith("VmHWM:")), None)
+            if role is not None and peak is not None:
+                seconds = (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
+                found[pid] = Use(role, int(peak) / 1024, seconds)
     return found
 
 
-def _role(arguments: list[str], simulation: int) -> str | None:
-    """The first two words of a server's command, or `commands`; a child's last argument is [parent, server] as JSON."""
-    try:
-        parent, server = json.loads(arguments[-1])
-    except (IndexError, ValueError, TypeError):
-        return None
-    return (" ".join(server[:2]) if server else "commands") if parent == simulation else None
+def _descends(pid: int, simulation: int, stats: Mapping[int, Sequence[str]]) -> bool:
+    parent = pid
+    while parent in stats and parent != simulation:
+        parent = int(stats[parent][1])
+    return parent == simulation
+
+
+def _role(pid: int) -> str:
+    """A server's or worker's name, as in that of the file of its output: NUMBER-NAME.out; else it forks or watches."""
+    return Path(f"/proc/{pid}/fd/1").readlink().stem.partition("-")[2] or "forking"
 
 
 @click.command()

@@ -79,7 +79,15 @@ def spec_of(case: Case, mechanism: Mechanism, *, k: int | None = None, row_norm:
         change = {"first_stage_share": None}
         parties = [p.model_copy(update=change | {"row_norm": C}) for p, C in zip(parties, norms, strict=True)]
     return proposed(
-        Study(study="Benchmark", mechanism=mechanism, k=k, n=len(case.rows), parties=tuple(parties), **_PRIVACY)
+        Study(
+            study="Benchmark",
+            mechanism=mechanism,
+            subjects="listed",
+            k=k,
+            n=len(case.rows),
+            parties=tuple(parties),
+            **_PRIVACY,
+        )
     )
 
 

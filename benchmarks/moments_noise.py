@@ -32,6 +32,7 @@ def entry_variance(shares: Sequence[PartyShare], *, epsilon: float, delta: float
         Study(
             study="Benchmark",
             mechanism="moments",
+            subjects="listed",
             calibration=Calibration.ZCDP,
             epsilon=epsilon,
             delta=delta,

@@ -66,6 +66,7 @@ class Case:
         return Study(
             study="Benchmark",
             mechanism=mechanism,
+            subjects="listed",
             epsilon=epsilon,
             delta=1e-5,
             n=len(self.rows),

@@ -80,7 +80,7 @@ def _nhanes(data: Path, folder: Path) -> Case:
 def run(case: Case, out: Path) -> dict[str, Any]:
     """The report of one simulation."""
     releases = [part for epsilon in _EPSILONS for part in ("--epsilon", epsilon)]
-    mechanisms = ["--mechanism", "rmgm", "--mechanism", "dgm"]
+    mechanisms = ["--subjects", "listed", "--mechanism", "rmgm", "--mechanism", "dgm"]
     command = [sys.executable, "-m", "commingle", "simulate", *case.options, *mechanisms, *releases, "--out", str(out)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     report: dict[str, Any] = json.loads((out / "report.json").read_text())

@@ -4,7 +4,8 @@ python -m benchmarks.ring [--n N] [--columns D] [--quick] [--json FILE]
 
 One owner, one evaluator, each with D columns; both sides in this process, block by block, no network. Products must be
 exact. The ratio is CPU seconds of all steps over those of `X.T @ Y` in int64. Loading the kernels is timed by itself:
-numba is imported, and compiles where its cache is empty.
+numba is imported, and compiles where its cache is empty. Transforms are of N = 8192 modulo one prime, the least of some
+runs of many, to stand beside those of other libraries (docs/moments-cost.md).
 """
 
 import json
@@ -25,10 +26,10 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.ring.encryption import encrypt, public_key, secret_key
 from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.ring.parameters import ENTRY_LIMIT, STANDARD
 from commingle.shared.ring.randomness import SEED_BYTES, keystream
 from commingle.shared.ring.replies import make_reply, open_reply
-from commingle.shared.ring.residues import kernels
+from commingle.shared.ring.residues import kernels, roots
 
 STEPS = ("key", "encrypt", "evaluate", "reply", "open")
 
@@ -68,8 +69,24 @@ def measure(n: int, columns: int) -> dict[str, Any]:
         "total": total,
         "ratio": ratio,
         "megabytes": grown,
+        "transforms": transforms(),
         **sizes,
     }
+
+
+def transforms(rows: int = 256, runs: int = 20) -> dict[str, float]:
+    """CPU microseconds of a transform, there and back."""
+    degree, prime = STANDARD.degree, STANDARD.primes[0]
+    polynomials, powers = np.random.default_rng(0).integers(0, prime, (rows, degree), np.uint32), roots(degree, prime)
+    found = {"forward": np.inf, "backward": np.inf}
+    for _ in range(runs):
+        start = time.process_time()
+        kernels().forward(polynomials, *powers.forward, prime, 1)
+        middle = time.process_time()
+        kernels().backward(polynomials, *powers.backward, prime)
+        for name, seconds in (("forward", middle - start), ("backward", time.process_time() - middle)):
+            found[name] = min(found[name], seconds / rows * 1e6)
+    return found
 
 
 def _exchange(
@@ -112,6 +129,8 @@ def main(*, n: int, columns: int, quick: bool, json_file: Path | None) -> None:
     print(f"  {'all but loading, over numpy':<44}{report['total']:>12.3f}{report['ratio']:>8.1f}")
     print(f"  {'sent, reply (MB)':<44}{report['sent'] / 1e6:>12.2f}{report['reply'] / 1e6:>8.2f}")
     print(f"  {'memory above tables and kernels (MB)':<44}{report['megabytes']:>12.0f}")
+    for name, microseconds in report["transforms"].items():
+        print(f"  {f'{name} transform (microseconds)':<44}{microseconds:>12.1f}")
     if json_file is not None:
         json_file.write_text(json.dumps(report, indent=2))
 

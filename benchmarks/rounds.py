@@ -71,6 +71,7 @@ class Asked:
         return Study(
             study=f"release {number}",
             mechanism=self.mechanism,
+            subjects="listed",
             k=1000 if self.mechanism == "rmgm" else None,
             epsilon=1.0,
             delta=1e-5,
@@ -119,14 +120,15 @@ class Running:
 
     def cpu(self) -> dict[str, float]:
         """Processor seconds so far, of the coordinator and of all agents."""
-        used = {name: _cpu(pid) for name, pid in self.processes.items()}
+        used = {name: cpu_seconds(pid) for name, pid in self.processes.items()}
         coordinator = used.pop("coordinator")
         return {"coordinator": coordinator, "agents": sum(used.values())}
 
 
-def _cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Of a process and of its children that ended, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS  # user and system, its own and its children's that ended
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
 @contextmanager

@@ -1,17 +1,21 @@
 """Seconds and memory of what a party computes from its rows, by the number of rows, which are made and never stored.
 
-OPENBLAS_NUM_THREADS=1 python -m benchmarks.scale [--quick] [--largest N] [--json FILE]
+OPENBLAS_NUM_THREADS=1 python -m benchmarks.scale [--quick] [--largest N] [--no-agents] [--json FILE]
 
 Each size is a process of its own. Ten numeric columns come as Arrow batches, as from a file, and are encoded, bounded
 and added up by the product's own code: `sparse`, the block of rmgm sparsely mixed, k = 10,000; `moments`, a party's own
-second moments, up to the 2^24 rows of an exchange; `dense`, the block of rmgm densely mixed, up to a million rows.
-Subjects are the ranks 0 to n - 1: what lists of ids cost is not in these figures. Beside
-them is the same table in scikit-learn's `partial_fit` of a linear model, a batch at a time, importing it included. CPU
-seconds are without those of making the rows; peak memory is the kernel's (VmHWM), beside that of the process before it
-began. The slope is that of log seconds over log n.
+second moments, up to the 2^24 rows of an exchange; `dense`, the block of rmgm densely mixed, up to ten million rows.
+Subjects are the ranks 0 to n - 1: what lists of ids cost is not in these figures. Beside them, each as far as it goes:
+the same table in scikit-learn's `partial_fit` of a linear model, a batch at a time, and in its `LinearRegression` on a
+pandas frame, importing included; and the products of three parties' columns, three each, exchanged by us in one process
+(`exchange`, bounds trusted) and by MPyC in three. CPU seconds are without those of making the rows and those of all
+processes; peak memory is the kernel's (VmHWM) of the largest, beside that of the process before it began. The slope is
+that of log seconds over log n. Then the same sizes in whole agents (`benchmarks.whole_agent`).
 """
 
 import json
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -27,7 +31,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks import whole_agent
 from benchmarks.exchanged import approved
+from benchmarks.mpyc_products import PARTIES, mpyc, ours
 from benchmarks.reporting import heading, row
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.encoding import bounded_rows, encode_attribute
@@ -37,7 +43,14 @@ from commingle.shared.mechanisms.rows.sketch import SKETCHES
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
 COLUMNS = 10
 K = 10_000
-_MOST = {"dense": 1_000_000, "moments": 10_000_000}  # an exchange takes 2^24 rows at most
+_MOST = {  # an exchange takes 2^24 rows at most, and MPyC what three processes can hold
+    "dense": 10_000_000,
+    "moments": 10_000_000,
+    "pandas": 10_000_000,
+    "exchange": 1_000_000,
+    "MPyC": 100_000,
+}
+_LARGEST_AGENT = 10_000_000
 _BATCH = 1 << 14
 _SEED = bytes(range(32))
 _ATTRIBUTES = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(COLUMNS))
@@ -107,26 +120,49 @@ def regress(source: Source, n: int) -> None:
         model.partial_fit(cells[:, :-1], cells[:, -1])
 
 
+def regress_at_once(source: Source, n: int) -> None:
+    """Least squares on a frame of all rows, no privacy."""
+    import pandas as pd  # noqa: PLC0415 - an extra
+    from sklearn.linear_model import LinearRegression  # noqa: PLC0415 - an extra
+
+    frame = pd.DataFrame({f"x{i}": column.to_numpy() for i, column in enumerate(source.cells(n))})
+    LinearRegression().fit(frame.iloc[:, :-1], frame.iloc[:, -1])
+
+
 WORKS: dict[str, Callable[[Source, int], None]] = {
     "sparse": lambda source, n: mix(source, n, sparse=True),
     "dense": lambda source, n: mix(source, n, sparse=False),
     "moments": moments,
     "scikit-learn": regress,
+    "pandas": regress_at_once,
+    "exchange": lambda _, n: _discard(ours(n, COLUMNS // PARTIES)),
+    "MPyC": lambda _, n: _discard(mpyc(n, COLUMNS // PARTIES)),
 }
 
 
+def _discard(_: object) -> None:
+    """Products have been compared with the exact ones."""
+
+
 def peak_megabytes() -> float:
-    """Of this process, so far."""
+    """Of this process, so far, or of the largest of its children that ended."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    own = int(status.partition("VmHWM:")[2].split()[0])
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def measure(work: str, n: int) -> Result:
     """In this process, which should have done nothing else."""
     before, source = peak_megabytes(), Source()
-    start = time.process_time()
+    start = cpu_seconds()
     WORKS[work](source, n)
-    seconds = time.process_time() - start - source.seconds
+    seconds = cpu_seconds() - start - source.seconds
     return Result(work, n, seconds, peak_megabytes(), before)
 
 
@@ -162,8 +198,9 @@ def markdown(results: list[Result]) -> str:
 @click.option("--largest", type=int, default=10_000_000, help="No more rows than that.")
 @click.option("--work", type=click.Choice(list(WORKS)), help="Only this, in this process, as JSON.")
 @click.option("--n", type=int, default=100_000, help="Rows of --work.")
+@click.option("--agents/--no-agents", default=True, help="Whole agents, too.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, quick: bool, largest: int, work: str | None, n: int, json_file: Path | None) -> None:
+def main(*, quick: bool, largest: int, work: str | None, n: int, agents: bool, json_file: Path | None) -> None:
     """Print the table, and write the figures where asked."""
     if work is not None:
         click.echo(json.dumps(asdict(measure(work, n))))
@@ -171,8 +208,13 @@ def main(*, quick: bool, largest: int, work: str | None, n: int, json_file: Path
     sizes = (2_000, 40_000) if quick else tuple(size for size in SIZES if size <= largest)
     results = [in_a_process(name, size) for name in WORKS for size in sizes if size <= _MOST.get(name, size)]
     click.echo(markdown(results))
+    wanted = [size for size in sizes if size <= _LARGEST_AGENT] if agents else []
+    whole = [whole_agent.measure(name, size) for name in whole_agent.WORKS for size in wanted]
+    if whole:
+        click.echo(whole_agent.markdown(whole))
     if json_file is not None:
         report = {"benchmark": "scale", "k": K, "columns": COLUMNS, "results": [asdict(r) for r in results]}
+        report["agents"] = [asdict(one) for one in whole]
         json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
 
 

@@ -108,6 +108,7 @@ def study(rows: Rows, mechanism: Mechanism, *, epsilon: float, stages: int) -> S
     return Study(
         study="Benchmark",
         mechanism=mechanism,
+        subjects="listed",
         epsilon=epsilon,
         delta=1e-5,
         n=len(rows.splits[0]),

@@ -108,6 +108,7 @@ def specification(design: Design, variant: str, *, mechanism: _MechanismName, ep
     study = Study(
         study="s",
         mechanism=mechanism,
+        subjects="listed",
         k=k if mechanism == "rmgm" else None,
         epsilon=epsilon,
         delta=1e-5,

@@ -65,7 +65,9 @@ def release_spec(
         )
         for number, (start, end) in enumerate(pairwise(ends))
     )
-    study = Study(study="wu2022", mechanism=mechanism, epsilon=epsilon, delta=DELTA, n=n, parties=parties)
+    study = Study(
+        study="wu2022", mechanism=mechanism, subjects="listed", epsilon=epsilon, delta=DELTA, n=n, parties=parties
+    )
     return proposed(study)
 
 

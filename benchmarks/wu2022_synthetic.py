@@ -75,7 +75,7 @@ def release_spec(n: int, epsilon: float) -> ReleaseSpec:
         )
         for number, (start, end) in enumerate(pairwise(ends))
     )
-    return proposed(Study(study="wu2022", epsilon=epsilon, delta=DELTA, n=n, parties=parties))
+    return proposed(Study(study="wu2022", subjects="listed", epsilon=epsilon, delta=DELTA, n=n, parties=parties))
 
 
 def our_weights(spec: ReleaseSpec, moments: SecondMoments) -> dict[str, Array]:

@@ -407,7 +407,7 @@ class Agent(Contributor):
         self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
         table = dataset.table(party.attributes, self.datasets.engine)
         ranks = table.ranks(dataset.digest, self.jobs.progress(release))
-        digest = alignment_digest(key, spec_digest=release, subjects=dataset.n, sorted_ids=ranks.ids())
+        digest = alignment_digest(key, spec_digest=release, subjects=dataset.n, listed=ranks.listed())
         return AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
 
     def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:

@@ -115,6 +115,7 @@ class Contributor(Party):
             permit()
             debit = self._redraw_covered(spec.document, release)
             self.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(self._cross_noise, exchange))
+        self.exchanges.require_one_set(exchange, view.signed("columns"))
         if self.exchanges.send(view, "reply", permit):
             self._submit(view, exchange)
 
@@ -132,7 +133,6 @@ class Contributor(Party):
     def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
         """From everybody's replies to a stored block: noise is drawn, the table not read."""
         spec, release = exchange.spec.document, exchange.spec.digest
-        self.exchanges.require_one_set(exchange, view.signed("columns"))
         agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
 
         def largest(name: str) -> int:

@@ -28,9 +28,9 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
     open_columns,
     open_reply_statement,
+    quotations,
     require_one_set,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
@@ -81,7 +81,7 @@ class Exchanges:
         """
         release = exchange.spec.digest
         rows = self._rows(exchange, self.files.make_secret(release))
-        rows.keep(found.integers)
+        rows.keep(found.pieces)
         digest = self.files.put(release, "columns", rows.encrypted(self.entropy))
         faults.reach("party.columns.written")
         statement = ColumnsStatement(
@@ -114,8 +114,7 @@ class Exchanges:
             ConflictError: the release was given up meanwhile.
         """
         release, name, rows = exchange.spec.digest, self.identity.name, self.rows(exchange)
-        seen = columns_digest(exchange, columns)
-        self.require_one_set(exchange, columns)
+        seen = quotations(exchange, columns)
         with ExitStack() as held:
             sent = self._columns(held, exchange, columns)
             for other in sent.values():
@@ -124,7 +123,6 @@ class Exchanges:
             faults.reach("party.columns.verified")
             owners = {owner: sent[owner] for owner in exchange.owners(name)}
             digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, self.entropy))
-        self.files.note(release, columns)
         faults.reach("party.reply.written")
         self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
 
@@ -133,9 +131,11 @@ class Exchanges:
 
         Raises:
             DeviationError: a member signed two sets, which are the evidence.
-            SignatureError, DocumentError: others are shown, which that member did not sign for this exchange.
+            SignatureError, DocumentError: what is shown that member did not sign for this exchange.
         """
-        require_one_set(exchange, self.files.noted(exchange.spec.digest), shown)
+        reply = self.ledger.signature(exchange.spec.digest, "reply")
+        if reply is not None:
+            require_one_set(exchange, shown, {self.identity.name: reply})
 
     def send(self, view: ReleaseDetails, kind: MessageKind, permit: Callable[[], None]) -> bool:
         """Send what was made, where the coordinator does not show it; whether everybody's is there.
@@ -186,7 +186,7 @@ class Exchanges:
         return KeptRows(exchange, self.identity.name, self.files.file(exchange.spec.digest, "rows"), secret)
 
     def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
-        """The columns that this party works with, its own too, as files in memory while they are held."""
+        """The columns that this party works with, its own too, as files that stay open while they are held."""
         name, found = self.identity.name, {}
         for party in exchange.parties if exchange.proved else (*exchange.owners(name), name):
             signed = open_columns(exchange, shown[party], party).document.body_sha256

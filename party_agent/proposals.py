@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from sqlite3 import Row
 from typing import Annotated
 
@@ -118,7 +119,8 @@ class Proposals:
         """Note what speaks against it."""
         messages = json.dumps([f"{finding.rule}: {finding.message}" for finding in findings])
         with self.store.transaction() as db:
-            db.execute("UPDATE proposals SET findings = ? WHERE release = ?", (messages, release))
+            which = "WHERE release = ? AND findings <> ?"  # nothing is written where nothing has changed
+            db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
 
     def get(self, release: str) -> Proposal:
         """One proposal. Raises NotFoundError."""
@@ -168,7 +170,7 @@ class Proposals:
         return [
             Proposal(
                 release=row["release"],
-                spec=decode(ReleaseSpec, row["spec"]),
+                spec=_spec(row["spec"]),
                 state=row["state"],
                 decision=_decision(row),
                 findings=tuple(json.loads(row["findings"])),
@@ -176,6 +178,11 @@ class Proposals:
             )
             for row in rows
         ]
+
+
+@lru_cache(maxsize=16)  # of a release, at each of its steps
+def _spec(payload: bytes) -> ReleaseSpec:
+    return decode(ReleaseSpec, payload)
 
 
 def _decision(row: Row) -> Decision:

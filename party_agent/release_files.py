@@ -4,26 +4,21 @@ An exchange needs a secret, the party's rows encrypted under it, and messages, i
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import file_digest, sha256
-from mmap import ACCESS_READ, mmap
-from os import fstat
+from os import fstat, pread
 from pathlib import Path
-
-from pydantic import TypeAdapter
+from typing import BinaryIO
 
 from commingle.party_agent.errors import LostError
-from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Stored
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 
-_SEEN = "seen"
-_STATEMENTS = TypeAdapter(dict[str, Envelope])
 KEPT_AFTER_PUBLICATION = timedelta(days=7)
 """How long a block stays for a coordinator that is set back to before it had it: sent again, it costs nobody budget."""
 
@@ -60,6 +55,31 @@ class Outbox:
         before = (now - KEPT_AFTER_PUBLICATION).timestamp()
         folders = self.root.iterdir() if self.root.is_dir() else ()
         return frozenset(folder.name for folder in folders if folder.is_dir() and folder.stat().st_mtime < before)
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """A file as bytes, of which as many are in memory as are worked with.
+
+    Attributes:
+        file: open.
+        size: in bytes.
+    """
+
+    file: BinaryIO
+    size: int
+
+    def __len__(self) -> int:
+        """Its size."""
+        return self.size
+
+    def __getitem__(self, part: slice) -> bytes:
+        """What is in that part. Raises LostError where the file has become shorter."""
+        start, stop, _ = part.indices(self.size)
+        found = pread(self.file.fileno(), stop - start, start)
+        if len(found) != stop - start:
+            raise LostError("a message of an exchange was cut short", remedy="Check the disk of the party's home.")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +124,8 @@ class ExchangeFiles:
         except FileNotFoundError:
             return False
 
-    def note(self, release: str, statements: Mapping[str, Envelope]) -> None:
-        """Store whose columns this party has replied to, as they signed them."""
-        self.put(release, _SEEN, [_STATEMENTS.dump_json(dict(statements))])
-
-    def noted(self, release: str) -> Mapping[str, Envelope]:
-        """Those statements, by party; none where it has not replied."""
-        try:
-            return _STATEMENTS.validate_json(self.file(release, _SEEN).read_bytes())
-        except FileNotFoundError:
-            return {}
-
     def view(self, held: ExitStack, release: str, kind: str, *, sender: str, size: int) -> Stored:
-        """A message of this size, read from its file as it is needed, until what holds it is closed.
+        """A message of this size, read from its file as it is needed, until what holds that is closed.
 
         Raises:
             DeviationError: its sender signed one of another size.
@@ -124,11 +133,7 @@ class ExchangeFiles:
         file = held.enter_context(self.file(release, kind).open("rb"))
         if fstat(file.fileno()).st_size != size:
             raise DeviationError(sender, "it has another length")
-        if not size:
-            return b""
-        whole = memoryview(held.enter_context(mmap(file.fileno(), 0, access=ACCESS_READ)))
-        held.callback(whole.release)
-        return whole
+        return FileBytes(file, size)
 
     def file(self, release: str, kind: str) -> Path:
         """Where rows and messages are, once they are."""

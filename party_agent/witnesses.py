@@ -6,6 +6,7 @@ paid or answered, and a majority has accepted the newest head before what was ma
 have a member in common, as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -160,26 +161,26 @@ class Witnesses:
         own = self._own(shown.pop(self.identity.name, None))
         kept = self._kept(witness, self.identity.name)
         if (own and own[2]) != (kept and kept[2]):
-            self._keep(witness, self.identity.name, own and own[2])
+            self._keep(witness, {self.identity.name: own and own[2]})
         self._asked.add(witness.coordinator)
         if own is None or (kept is not None and own[0].height < kept[0].height):
             self._put(witness)
-        for name, pin in witness.membership.pins().items():
-            if name != self.identity.name:
-                self._compare(witness, name, pin, shown.get(name))
+        fellows = {name: pin for name, pin in witness.membership.pins().items() if name != self.identity.name}
+        further = {name: self._further(witness, name, pin, shown.get(name)) for name, pin in fellows.items()}
+        self._keep(witness, {name: signed for name, signed in further.items() if signed is not None})
 
-    def _compare(self, witness: Witness, name: str, pin: str, shown: Opened | None) -> None:
-        """Keep a fellow member's head that goes further than the one that is kept, or bring back the one that does."""
+    def _further(self, witness: Witness, name: str, pin: str, shown: Opened | None) -> SignedDocument | None:
+        """A fellow member's head that goes further than the one that is kept. The one that does is brought back."""
         kept = self._kept(witness, name)
         if shown is not None and (kept is None or shown[0].height > kept[0].height):
-            if shown[1].fingerprint == pin:
-                self._keep(witness, name, shown[2])
-        elif kept is not None and (shown is None or shown[0].height < kept[0].height):
+            return shown[2] if shown[1].fingerprint == pin else None
+        if kept is not None and (shown is None or shown[0].height < kept[0].height):
             _log.warning("a fellow member's ledger head was missing", member=name, height=kept[0].height)
             try:
                 witness.client.put_ledger_head(name, kept[2], after=shown[0].head if shown else NO_HEAD)
             except RemoteProblemError as error:  # somebody else was faster
                 _log.info("ledger head not brought back", member=name, error=error.code)
+        return None
 
     def _put(self, witness: Witness) -> None:
         """Have it accept the newest head."""
@@ -203,7 +204,7 @@ class Witnesses:
                     raise
                 self._see_own(witness)
             else:
-                self._keep(witness, head.party, signed)
+                self._keep(witness, {head.party: signed})
                 return
 
     def _own(self, shown: Opened | None) -> Opened | None:
@@ -217,7 +218,7 @@ class Witnesses:
     def _see_own(self, witness: Witness) -> None:
         """What it has of this party, after it refused what should follow that."""
         own = self._own(_opened(witness.client.ledger_heads()).get(self.identity.name))
-        self._keep(witness, self.identity.name, own and own[2])
+        self._keep(witness, {self.identity.name: own and own[2]})
 
     def _kept(self, witness: Witness, party: str) -> Opened | None:
         with self.store.reading() as db:
@@ -229,11 +230,15 @@ class Witnesses:
         signed = decode(SignedDocument, row["document"])
         return (*open_head(signed, party=party), signed)
 
-    def _keep(self, witness: Witness, party: str, signed: SignedDocument | None) -> None:
+    def _keep(self, witness: Witness, heads: Mapping[str, SignedDocument | None]) -> None:
+        """Instead of those that are kept of these parties."""
+        if not heads:
+            return
         with self.store.transaction() as db:
-            db.execute("DELETE FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party))
-            if signed is not None:
-                db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
+            for party, signed in heads.items():
+                db.execute("DELETE FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party))
+                if signed is not None:
+                    db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
 
 
 def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:

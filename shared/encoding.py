@@ -19,7 +19,7 @@ from commingle.shared.documents.schema import (
     CategoricalAttribute,
     NumericAttribute,
 )
-from commingle.shared.documents.subject_ids import EXACT, IdCounts, SubjectKey
+from commingle.shared.documents.subject_ids import EXACT, IdCounts, SubjectKey, canonical_subject
 from commingle.shared.dp.fixed_point import FRACTION_BITS, clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
@@ -31,6 +31,7 @@ MISSING = ("", "NA", "N/A", "null", "NULL")
 """How a file without types spells a missing value."""
 
 _LARGEST_WHOLE = 2.0**53
+_ASCII_BLANKS = "".join(filter(str.isspace, map(chr, range(128))))  # what str.strip takes off
 _KINDS_OF_TEXT = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -141,24 +142,49 @@ class SubjectIds:
         counts: without duplicates, which these rows alone do not show.
     """
 
-    ids: list[bytes] = field(repr=False)
+    ids: Cells = field(repr=False)
     counts: IdCounts
 
 
 def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
     """Canonical subject ids of some rows, each by itself. Raises DataError for columns that have no text."""
-    texts = [as_text(name, columns[name]).fill_null("").to_pylist() for name in key.columns]
+    texts = [as_text(name, columns[name]).fill_null("") for name in key.columns]
     if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
-        ids = [key.canonical(cells) for cells in zip(*texts, strict=True)]
-        return SubjectIds(ids, IdCounts(len(ids), missing=ids.count(b"")))
+        exact = _exact_ids(texts[0])
+        return SubjectIds(exact, IdCounts(len(exact), missing=int(np.count_nonzero(_lengths(exact) == 0))))
     ids, missing, invalid, changed = list[bytes](), 0, 0, 0
-    for cells in zip(*texts, strict=True):
+    for cells in zip(*(column.to_pylist() for column in texts), strict=True):
         ids.append(found := key.canonical(cells))
         written = key.written(cells)
         missing += not written
         invalid += bool(written and not found)
         changed += bool(found and found != written)
-    return SubjectIds(ids, IdCounts(len(ids), missing=missing, invalid=invalid, changed=changed))
+    counts = IdCounts(len(ids), missing=missing, invalid=invalid, changed=changed)
+    return SubjectIds(pa.array(ids, pa.large_binary()), counts)
+
+
+def _exact_ids(texts: Cells) -> Cells:
+    """`canonical_subject` of each text. What is ASCII needs no normalisation, and Arrow strips it at once."""
+    stripped, others = pc.ascii_trim(texts, _ASCII_BLANKS), pc.invert(pc.string_is_ascii(texts))
+    listed: list[Any] = texts.filter(others).to_pylist()
+    ids = pa.array(map(canonical_subject, listed), pa.large_binary())
+    replaced: Cells = pc.call_function("replace_with_mask", [stripped.cast(pa.large_binary()), others, ids])
+    return replaced
+
+
+def _lengths(ids: Cells) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = pc.call_function("binary_length", [ids]).to_numpy()
+    return found
+
+
+def length_prefixed(ids: Cells) -> bytes:
+    """Ids (large binary) side by side, each behind its length: 4 bytes, big-endian."""
+    heads = pa.Array.from_buffers(pa.binary(4), len(ids), [None, pa.py_buffer(_lengths(ids).astype(">u4").data)])
+    nothing = pa.scalar(b"", pa.large_binary())
+    each: Cells = pc.call_function("binary_join_element_wise", [heads.cast(pa.large_binary()), ids, nothing])
+    whole = pa.ListArray.from_arrays(pa.array([0, len(ids)], pa.int32()), each)
+    joined: bytes = pc.call_function("binary_join", [whole, nothing])[0].as_py()
+    return joined
 
 
 def as_text(name: str, values: Cells) -> Cells:

@@ -1,6 +1,8 @@
 """`/v1/releases/{id}/forecast`: anybody may ask, so it is computed in a process that can be stopped, and once."""
 
+from asyncio import Lock
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -25,10 +27,18 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
     """`GET /v1/releases/{id}/forecast`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
     known: OrderedDict[str, Forecast | None] = OrderedDict()
+    computing: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
     def spec(release: str) -> ReleaseSpec:
         with coordinator.store.read() as tx:
             return spec_of(require_release(tx, release)).document
+
+    async def compute(client: str, release: str) -> None:
+        """Once: whose turn comes meanwhile waits, and goes on where whoever asked before hangs up."""
+        asked = await run_in_threadpool(spec, release)
+        async with pool.turn(client), computing.setdefault(release, Lock()):
+            if release not in known:
+                known[release] = await pool.do(forecast_of, asked)
 
     @router.get("/{release}/forecast")
     async def show_forecast(release: str, request: Request) -> Forecast | None:
@@ -36,8 +46,7 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
         if release not in known:
             client = client_of(request)
             with pool.place(client):
-                asked = await run_in_threadpool(spec, release)
-                known[release] = await while_connected(request, pool.run(client, forecast_of, asked))
+                await while_connected(request, compute(client, release))
             if len(known) > _MEMORY:
                 known.popitem(last=False)
         return known[release]

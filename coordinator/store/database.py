@@ -29,6 +29,7 @@ _HEARING_SECONDS = 0.5  # how long a process that ends may wait for its listener
 _PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": _WAIT_SECONDS}
+_SQLITE_POOL = _POOL | {"pool_size": 24, "max_overflow": 0}  # to open the file again costs more than to keep it open
 
 
 class Database:
@@ -132,7 +133,7 @@ def _postgres_engine(url: URL) -> Engine:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": _WAIT_SECONDS}, **_POOL)
+    engine = create_engine(url, connect_args={"timeout": _WAIT_SECONDS}, **_SQLITE_POOL)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

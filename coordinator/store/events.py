@@ -12,6 +12,21 @@ from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.rounds import State
 
 _ONE_AFTER_THE_OTHER = ("approval", "columns", "reply", "block")
+_others = shares.alias()
+
+
+def _sent_by_all(kind: str) -> ColumnElement[bool]:
+    missing = exists().where(_others.c.release == events.c.release, _others.c[kind].is_(None))
+    return and_(events.c.kind == kind, not_(missing))
+
+
+_IS_STEP = or_(
+    events.c.kind.not_in(_ONE_AFTER_THE_OTHER),
+    and_(events.c.kind == "approval", events.c.state != State.PROPOSED),
+    _sent_by_all("columns"),
+    _sent_by_all("reply"),
+)
+"""After it something can be due of every party, not of those only that have not done yet what others did."""
 
 
 class Events:
@@ -97,7 +112,7 @@ class Events:
         query = (
             select(events.c.release, newest)
             .join(shares, shares.c.release == events.c.release)
-            .where(events.c.seq > after, events.c.seq <= last, shares.c.party == party, _is_step())
+            .where(events.c.seq > after, events.c.seq <= last, shares.c.party == party, _IS_STEP)
             .group_by(events.c.release)
         )
         return tuple((row[0], row[1]) for row in self._connection.execute(query.order_by(newest).limit(limit)))
@@ -107,7 +122,7 @@ class Events:
         query = (
             select(shares.c.party, func.max(events.c.seq))
             .join(events, shares.c.release == events.c.release)
-            .where(events.c.seq > after, _is_step())
+            .where(events.c.seq > after, _IS_STEP)
             .group_by(shares.c.party)
         )
         return {row[0]: row[1] for row in self._connection.execute(query)}
@@ -116,19 +131,3 @@ class Events:
         """The number of the newest event about a release; 0 where there is none."""
         newest = select(events.c.seq).where(events.c.release.is_not(None)).order_by(events.c.seq.desc()).limit(1)
         return self._connection.execute(newest).scalar() or 0
-
-
-def _is_step() -> ColumnElement[bool]:
-    """After it something can be due of every party, not of those only that have not done yet what others did."""
-    others = shares.alias()
-
-    def sent_by_all(kind: str) -> ColumnElement[bool]:
-        missing = exists().where(others.c.release == events.c.release, others.c[kind].is_(None))
-        return and_(events.c.kind == kind, not_(missing))
-
-    return or_(
-        events.c.kind.not_in(_ONE_AFTER_THE_OTHER),
-        and_(events.c.kind == "approval", events.c.state != State.PROPOSED),
-        sent_by_all("columns"),
-        sent_by_all("reply"),
-    )

@@ -30,7 +30,9 @@ class Engine(Protocol):
     def run(
         self, work: Work[Partition, Made], partitions: Sequence[Partition], progress: Progress
     ) -> Iterator[tuple[int, Made]]:
-        """What `work` makes of each partition, with the partition's place in the sequence, in any order.
+        """What `work` makes of each partition, with the partition's place in the sequence.
+
+        Partitions come in any order, what is made of one in its own and without another's between.
 
         Raises:
             CommingleError: as `work` raised it, or because the engine does not work. Nothing is to be used then.

@@ -9,8 +9,8 @@ from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.runtime.tables import ROWS_AT_ONCE
 
-_ROWS_AT_ONCE = 1 << 15
 _UNREADABLE = (OSError, BadZipFile, KeyError, ValueError, SyntaxError)  # the last is of broken XML
 
 
@@ -30,7 +30,7 @@ def read_sheet(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
     header = next(rows, [])
     places = {name: header.index(name) for name in columns}
     present = (row for row in rows if any(cell is not None for cell in row))
-    while part := list(islice(present, _ROWS_AT_ONCE)):
+    while part := list(islice(present, ROWS_AT_ONCE)):
         yield RawBatch(
             {name: cells_of([row[at] if at < len(row) else None for row in part]) for name, at in places.items()},
             len(part),

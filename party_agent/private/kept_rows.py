@@ -6,7 +6,7 @@ and proofs of both that tell nothing else (docs/proofs/proved-bounds.md).
 On the disk they are encrypted under a key beside them: who reads both reads rows, and once the key is removed nobody.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from commingle.shared.mechanisms.moments.exchange.products import encrypted_colu
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.ring.encryption import within_limits
+from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.randomness import SEED_BYTES, Entropy
 from commingle.shared.runtime.files import write_durably
 
@@ -44,20 +45,25 @@ class KeptRows:
     path: Path
     secret: bytes = field(repr=False)
 
-    def keep(self, rows: NDArray[np.int64]) -> None:
-        """Store the rows (n x d) durably.
+    def keep(self, pieces: Iterable[NDArray[np.int64]]) -> None:
+        """Store the rows (n x d) durably, some at a time: multiples of 4096 but for the last.
 
         Raises:
             DomainError: they are of another shape, or an entry is beyond 2^14 and would wrap.
             OSError: the disk is full.
         """
-        shape = self.exchange.spec.document.table_rows, self.exchange.columns(self.party)
-        cipher, words = self._cipher(), within_limits(rows, shape).astype("<i2")
-        pieces = (
-            cipher.encrypt(_nonce(start), words[start : start + _BLOCK].tobytes(), None)
-            for start in range(0, len(words), _BLOCK)
-        )
-        write_durably(self.path, pieces)
+        write_durably(self.path, self._sealed(pieces))
+
+    def _sealed(self, pieces: Iterable[NDArray[np.int64]]) -> Iterator[bytes]:
+        rows, columns, kept = self.exchange.spec.document.table_rows, self.exchange.columns(self.party), 0
+        for piece in pieces:
+            whole = len(piece) if kept + len(piece) == rows else len(piece) - len(piece) % _BLOCK
+            words = within_limits(piece, (whole, columns)).astype("<i2")
+            for start in range(0, whole, _BLOCK):
+                yield self._cipher().encrypt(_nonce(kept + start), words[start : start + _BLOCK].tobytes(), None)
+            kept += whole
+        if kept != rows:
+            raise DomainError(f"{rows} rows are asked for, not {kept}")
 
     def __call__(self, start: int, stop: int) -> NDArray[np.int16]:
         """Rows start..stop.

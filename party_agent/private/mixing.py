@@ -7,12 +7,13 @@ private yet: exact integers that are linear in the rows, so that any partitions 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
+from commingle.party_agent.private.placing import PlacedRows
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
@@ -46,7 +47,8 @@ class PresentRows:
     def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
         """As said there; nothing is refused (docs/proofs/keyed-subjects.md, 1.2)."""
         for batch in self.table.present(progress):
-            names = pseudonyms(self.linkage_key, batch.subjects, spec_digest=self.release)
+            ids: list[Any] = batch.subjects.to_pylist()
+            names = pseudonyms(self.linkage_key, ids, spec_digest=self.release)
             yield names, np.hstack(list(batch.attributes.values()))
 
 
@@ -89,7 +91,7 @@ class Mixing:
         yield np.empty(0, np.int64), sketch.total()
 
     def total(self, parts: Iterable[Mixed]) -> NDArray[np.int64]:
-        """The block of all partitions before noise; where parties exchange first, the rows in their places (n x d)."""
+        """The block of all partitions before noise; of keyed subjects that are exchanged, their buckets."""
         mechanism, columns = mechanism_of(self.spec), len(self.spec.party(self.party).columns)
         if mechanism.sketched:
             block = np.zeros((mechanism.rows(self.spec), columns), np.int64)
@@ -100,6 +102,15 @@ class Mixing:
         for names, part in parts:
             rows.add(names, part.astype(np.int64))
         return rows.total()
+
+    def in_order(self, parts: Iterable[Mixed]) -> Iterable[NDArray[np.int64]]:
+        """What parties exchange: the rows (n x d), some at a time, each in its place."""
+        if self.spec.keyed:
+            return [self.total(parts)]
+        rows = PlacedRows(n=self.spec.n, d=len(self.spec.party(self.party).columns))
+        for names, part in parts:
+            rows.add(names, part)
+        return rows
 
 
 def with_presence(rows: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 from pydantic import AfterValidator, Field
 
@@ -18,9 +17,8 @@ from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
 from commingle.shared.encoding import Cells
-from commingle.shared.runtime.tables import UNREADABLE
+from commingle.shared.runtime.tables import UNREADABLE, open_parquet, parquet_batches
 
-_ROWS_AT_ONCE = 1 << 16
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = re.compile(r"AWS Error ([A-Z_]+)")
 
@@ -84,12 +82,12 @@ class ParquetPartition:
         try:
             files, _ = _file_system(self.root)
             self._require_unchanged(files)
-            with files.open_input_file(self.path) as stream, pq.ParquetFile(stream) as file:
+            with files.open_input_file(self.path) as stream, open_parquet(stream) as file:
                 present = file.schema_arrow.names
                 require_columns(wanted, [*present, *(n for n in self.named if n not in present)], where=self.label)
                 self._require_types(wanted, _types(file.schema_arrow))
                 stored = [name for name in wanted if name in present]
-                for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=stored):
+                for batch in parquet_batches(file, stored):
                     cells = dict(zip(batch.schema.names, batch.columns, strict=True))
                     yield RawBatch({n: cells.get(n, self._named(n, batch.num_rows)) for n in wanted}, batch.num_rows)
             self._require_unchanged(files)
@@ -197,7 +195,7 @@ def _named_by_folders(path: str) -> dict[str, str]:
 
 
 def _first_types(files: fs.FileSystem, path: str) -> Mapping[str, str]:
-    with files.open_input_file(path) as stream, pq.ParquetFile(stream) as file:
+    with files.open_input_file(path) as stream, open_parquet(stream) as file:
         return _types(file.schema_arrow)
 
 

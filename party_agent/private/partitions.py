@@ -6,30 +6,23 @@ under a digest of its own, which refuses rows that moved meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TypeVar
-
-import numpy as np
-import pyarrow as pa
 
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.engine import Engine, Progress, Work
+from commingle.party_agent.private.ranks import Ranks
 from commingle.party_agent.private.rows import EncodedBatch
 from commingle.party_agent.private.table import (
+    Counted,
     PrivateTable,
     RankedPartition,
-    Ranks,
     ReadCells,
     ReadSubjects,
     TableScan,
     subjects_changed,
 )
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
-from commingle.shared.encoding import Cells
-
-Made = TypeVar("Made")
-_IDS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +35,30 @@ class PartitionedTable:
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True) -> TableScan:
         """As `PrivateTable.scan`."""
-        cells = self._each(ReadingCells(strict=strict), progress)
-        return TableScan.of(_joined([part.subjects for part in cells]), cells, self.key)
+        counted = self._read(ReadingCells(strict=strict), progress)
+        ranks = counted.ids.ranks()
+        return TableScan.of(counted, ranks, _digest(ranks), self.key)
 
     def count_ids(self, expected: TableDigest) -> tuple[IdCounts, bool]:
         """As `PrivateTable.count_ids`."""
-        found = _joined(self._each(reading_subjects, lambda _: None))
-        return found.counts(), found.digest == expected
+        counted = self._read(reading_subjects, lambda _: None)
+        ranks = counted.ids.ranks()
+        return replace(counted.found, duplicates=ranks.duplicates), _digest(ranks) == expected
 
     def ranks(self, expected: TableDigest, progress: Progress = lambda _: None) -> Ranks:
-        """As `PrivateTable.ranks`, the rows being those of one partition after the other."""
-        return self._ranks(self._each(reading_subjects, progress), expected)
+        """As `PrivateTable.ranks`, the rows being those of the partitions in whatever order they were read."""
+        return _ranks(self._read(reading_subjects, progress), expected)
 
     def ranked(self, expected: TableDigest, progress: Progress = lambda _: None) -> Sequence[RankedPartition]:
         """The partitions that have rows, with the ranks of these. Raises SubjectsChangedError."""
-        found = self._each(reading_subjects, progress)
-        ends = np.cumsum([len(part.ids) for part in found])[:-1]
-        ranks = np.split(self._ranks(found, expected).by_row, ends)
-        parts = zip(self.partitions, found, ranks, strict=True)
-        return [RankedPartition(table, one.digest, own) for table, one, own in parts if len(own)]
+        found = dict[int, tuple[int, int, TableDigest]]()
+        counted = self._read(reading_subjects, progress, found)
+        by_row = _ranks(counted, expected).by_row
+        return [
+            RankedPartition(self.partitions[place], digest, by_row.part(first, rows))
+            for place, (first, rows, digest) in sorted(found.items())
+            if rows
+        ]
 
     def batches(self, expected: TableDigest, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
         """As `PrivateTable.batches`, in the order of the partitions; all are read before the first is given."""
@@ -81,16 +79,21 @@ class PartitionedTable:
                 yield batch
             seen += rows
 
-    def _each(self, work: Work[PrivateTable, Made], progress: Progress) -> list[Made]:
-        """The one thing that `work` makes of each partition, in the order of the partitions."""
-        made = dict(self.engine.run(work, self.partitions, progress))
-        return [made[place] for place in range(len(self.partitions))]
-
-    def _ranks(self, found: Sequence[ReadSubjects], expected: TableDigest) -> Ranks:
-        ranks = Ranks.of(_concatenated([part.ids for part in found]))
-        if _digest(ranks.sorted_ids) != expected:
-            raise subjects_changed()
-        return ranks
+    def _read(
+        self,
+        work: Work[PrivateTable, ReadSubjects | ReadCells],
+        progress: Progress,
+        found: dict[int, tuple[int, int, TableDigest]] | None = None,
+    ) -> Counted:
+        """All that `work` finds; of each partition where its rows begin among all, how many it has, and its digest."""
+        counted = Counted()
+        for place, read in self.engine.run(work, self.partitions, progress):
+            before = counted.ids.rows
+            counted.add(read)
+            if found is not None:
+                first, _, _ = found.get(place, (before, 0, counted.digest))
+                found[place] = (first, counted.ids.rows - first, counted.digest)
+        return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +104,12 @@ class ReadingCells:
 
     def __call__(self, partition: PrivateTable, progress: Progress) -> Iterator[ReadCells]:
         """Its cells counted."""
-        yield partition.read_cells(progress, strict=self.strict)
+        return partition.read_cells(progress, strict=self.strict)
 
 
 def reading_subjects(partition: PrivateTable, progress: Progress) -> Iterator[ReadSubjects]:
     """Its subjects."""
-    yield partition.read_subjects(progress)
+    return partition.read_subjects(progress)
 
 
 def encoding(partition: RankedPartition, progress: Progress) -> Iterator[EncodedBatch]:
@@ -114,20 +117,16 @@ def encoding(partition: RankedPartition, progress: Progress) -> Iterator[Encoded
     return partition.table.batches(partition.digest, progress)
 
 
-def _joined(parts: Sequence[ReadSubjects]) -> ReadSubjects:
-    """The whole table's, whatever its partitions are: the digest is of the sorted ids."""
-    ids = _concatenated([part.ids for part in parts])
-    return ReadSubjects(ids, sum((part.found for part in parts), start=IdCounts()), _digest(Ranks.of(ids).sorted_ids))
+def _ranks(counted: Counted, expected: TableDigest) -> Ranks:
+    ranks = counted.ids.ranks()
+    if _digest(ranks) != expected:
+        raise subjects_changed()
+    return ranks
 
 
-def _concatenated(parts: Sequence[Cells]) -> Cells:
-    return pa.concat_arrays(parts)
-
-
-def _digest(sorted_ids: Cells) -> TableDigest:
+def _digest(ranks: Ranks) -> TableDigest:
     """As that of a table in one piece, which is of ids in their order there; the two are never the same."""
     digest = sha256(b"commingle/v1/partitioned")
-    for start in range(0, len(sorted_ids), _IDS_AT_ONCE):
-        ids = (one.as_py() for one in sorted_ids[start : start + _IDS_AT_ONCE])
-        digest.update(b"".join(len(i).to_bytes(4, "big") + i for i in ids))
+    for piece in ranks.listed():
+        digest.update(piece)
     return TableDigest(digest.hexdigest())

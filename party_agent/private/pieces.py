@@ -211,7 +211,7 @@ def _require_conforming(attribute: Attribute, cells: Cells) -> None:
 def _require_subjects(key: SubjectKey, columns: Mapping[str, Cells]) -> None:
     """Raise DataError with the first row without a subject, or with that of an earlier row."""
     seen = dict[bytes, int]()
-    for number, subject in enumerate(subject_ids(key, columns).ids, start=1):
+    for number, subject in enumerate(subject_ids(key, columns).ids.to_pylist(), start=1):
         if not subject:
             raise _refused(number, f"column {key}: no id, or none as its rule wants it")
         if (earlier := seen.setdefault(subject, number)) != number:

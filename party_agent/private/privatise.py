@@ -7,7 +7,7 @@ about one subject's values is bounded by the charge that was debited before. Wha
 `kept_rows`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from commingle.party_agent.errors import SubjectsChangedError
 from commingle.party_agent.private.digest import CommittedCharge
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
-from commingle.party_agent.private.mixing import Mixing, NamedRows, PresentRows, SummingColumns
+from commingle.party_agent.private.mixing import Mixed, Mixing, NamedRows, PresentRows, SummingColumns
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
@@ -57,10 +57,19 @@ class PrivateBlock:
 
 @dataclass(frozen=True, slots=True)
 class ExchangedRows:
-    """Bounded rows (n x d integers), which never leave in the clear, and a first stage's noisy sums."""
+    """Bounded rows, which never leave in the clear, and a first stage's noisy sums.
 
-    integers: NDArray[np.int64] = field(repr=False)
+    Attributes:
+        pieces: n x d integers, some rows at a time.
+    """
+
+    pieces: Iterable[NDArray[np.int64]] = field(repr=False)
     sums: Sums | None = field(repr=False)
+
+    @property
+    def integers(self) -> NDArray[np.int64]:
+        """All of them, for whoever has room for them."""
+        return np.concatenate(list(self.pieces))
 
 
 def privatise(
@@ -90,8 +99,8 @@ def privatise(
     """
     if request.spec.interactive:
         raise ValueError("the block of an interactive release comes from its exchange")
-    mixed, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
-    mechanism = mechanism_of(request.spec)
+    mixing, parts, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
+    mixed, mechanism = mixing.total(parts), mechanism_of(request.spec)
     mixed += mechanism.noise(request.spec, request.party, sigma=request.plan.sigma, draw=draw)
     return PrivateBlock(mixed, sums)
 
@@ -119,17 +128,18 @@ def exchanged_rows(
     """
     if not request.spec.interactive:
         raise ValueError("only an interactive release has an exchange")
-    return ExchangedRows(*_mix_rows(table, request, charge=charge, draw=draw, progress=progress))
+    mixing, parts, sums = _mix_rows(table, request, charge=charge, draw=draw, progress=progress)
+    return ExchangedRows(mixing.in_order(parts), sums)
 
 
 def _mix_rows(
     table: Table, request: BlockRequest, *, charge: CommittedCharge, draw: Sampler, progress: Progress
-) -> tuple[NDArray[np.int64], Sums | None]:
-    """What the mechanism makes of the rows, not private yet (rows x columns integers), and the first stage's sums.
+) -> tuple[Mixing, Iterator[Mixed], Sums | None]:
+    """What the mechanism makes of each partition's rows, not private yet, and the first stage's sums.
 
     Raises:
         SubjectsChangedError: the table has other subjects than those that were debited; no noise has been drawn then,
-            or only that of sums which go nowhere.
+            or only that of sums which go nowhere. That of the parts, too: none may be used before the last.
         ValueError: the charge does not cover the plan (a fault of the caller).
     """
     if charge.rho_units < request.plan.charge.units:
@@ -150,7 +160,7 @@ def _mix_rows(
         sums = tuple((exact + stage.noise(draw)).tolist())
     before, mixing = read, Mixing(spec, party.name, sums)
     mixed = engine.run(mixing, partitions, lambda seen: progress(before + seen))
-    return mixing.total(part for _, part in mixed), sums
+    return mixing, (part for _, part in mixed), sums
 
 
 def _named_rows(table: Table, request: BlockRequest, charge: CommittedCharge) -> tuple[Engine, Sequence[NamedRows]]:

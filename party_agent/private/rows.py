@@ -26,7 +26,7 @@ class EncodedBatch:
         attributes: per attribute its integer columns (m x width), fixed point.
     """
 
-    subjects: list[bytes] = field(repr=False)
+    subjects: Cells = field(repr=False)
     attributes: dict[str, NDArray[np.int64]] = field(repr=False)
 
 

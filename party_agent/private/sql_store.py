@@ -13,6 +13,7 @@ from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.subject_ids import SubjectColumns
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
 
     from sqlalchemy import Engine
 
-_ROWS_AT_ONCE = 1 << 15
 _LONGEST_NAME = 40
 _DRIVERS = {
     "postgres": "postgresql+psycopg",
@@ -81,7 +81,7 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     try:
         with engine.connect().execution_options(stream_results=True) as connection:
             result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here
-            for rows in result.partitions(_ROWS_AT_ONCE):
+            for rows in result.partitions(ROWS_AT_ONCE):
                 values = zip(*rows, strict=True)
                 yield RawBatch({name: cells_of(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
     except SQLAlchemyError as error:

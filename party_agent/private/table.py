@@ -4,53 +4,81 @@ Registration refuses a table that does not fit its schema. From then on nothing 
 it becomes (docs/threat-model.md#no-decision-depends-on-cells): what can be refused later is the list of subjects.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from hashlib import sha256
 from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
+from commingle.party_agent.private.ranks import IdSorter, RankList, Ranks
 from commingle.party_agent.private.rows import EncodedBatch, RawBatch, RawReader
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
-from commingle.shared.encoding import Cells, encode_attribute, encode_conforming, subject_ids
+from commingle.shared.encoding import (
+    Cells,
+    SubjectIds,
+    encode_attribute,
+    encode_conforming,
+    length_prefixed,
+    subject_ids,
+)
+
+_NOTHING_READ = TableDigest(sha256(b"").hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSubjects:
-    """The subjects of one reading of a table, or of one partition of it.
+    """The subjects of some rows of one reading.
 
     Attributes:
         ids: canonical, in the order of the source.
         found: without duplicates.
-        digest: of the ids in that order.
+        digest: of the ids of this reading, or of this partition, so far, in that order.
     """
 
     ids: Cells = field(repr=False)
     found: IdCounts
     digest: TableDigest = field(repr=False)
 
-    def counts(self) -> IdCounts:
-        """What has been read, duplicates counted."""
-        present = self.ids.filter(pc.not_equal(self.ids, pa.scalar(b"", pa.large_binary())))
-        return replace(self.found, duplicates=Ranks.of(present).duplicates())
-
 
 @dataclass(frozen=True, slots=True)
 class ReadCells:
-    """What registration counts in a table, or in one partition of it."""
+    """What registration counts in some rows."""
 
     subjects: ReadSubjects
     clipped: Mapping[str, int]
     missing: Mapping[str, int]
+
+
+class Counted:
+    """All that a reading has found so far, in bounded memory, of one partition after the other.
+
+    Attributes:
+        ids: of all rows.
+        found: in them, without duplicates.
+        digest: of the partition that was read last.
+    """
+
+    def __init__(self) -> None:
+        self.ids, self.found, self.digest = IdSorter(), IdCounts(), _NOTHING_READ
+        self.clipped, self.missing = Counter[str](), Counter[str]()
+
+    def add(self, read: ReadSubjects | ReadCells) -> None:
+        """What was found in the next rows."""
+        if isinstance(read, ReadCells):
+            self.clipped.update(read.clipped)
+            self.missing.update(read.missing)
+            read = read.subjects
+        self.ids.add(read.ids)
+        self.found += read.found
+        self.digest = read.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +92,21 @@ class TableScan:
     digest: TableDigest = field(repr=False)
 
     @classmethod
-    def of(cls, subjects: ReadSubjects, cells: Iterable[ReadCells], key: SubjectKey) -> Self:
-        """Of the whole table's subjects, and of what was counted in its partitions.
+    def of(cls, counted: Counted, ranks: Ranks, digest: TableDigest, key: SubjectKey) -> Self:
+        """Of a whole table.
 
         Raises:
             DataError: no rows, rows without an id, or ids that stand twice.
         """
-        if not len(subjects.ids):
+        if not counted.ids.rows:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
-        counts = subjects.counts()
+        counts = replace(counted.found, duplicates=ranks.duplicates)
         if counts.problems:
             raise DataError(
                 f"column {key}: {', '.join(counts.problems)}",
                 remedy="Keep one row per subject, and give every row an id as its rule wants it.",
             )
-        parts = list(cells)
-        clipped, missing = reduce(_added, (p.clipped for p in parts)), reduce(_added, (p.missing for p in parts))
-        return cls(len(subjects.ids), counts, clipped, missing, subjects.digest)
-
-
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: count + other[name] for name, count in one.items()}
+        return cls(counted.ids.rows, counts, dict(counted.clipped), dict(counted.missing), digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,52 +124,54 @@ class PrivateTable:
         Raises:
             DataError: the table cannot be released under this schema. Unless `strict`, that does not depend on cells.
         """
-        found = self.read_cells(progress, strict=strict)
-        return TableScan.of(found.subjects, [found], self.key)
+        counted = Counted()
+        for read in self.read_cells(progress, strict=strict):
+            counted.add(read)
+        return TableScan.of(counted, counted.ids.ranks(), counted.digest, self.key)
 
-    def read_cells(self, progress: Progress, *, strict: bool) -> ReadCells:
-        """Read everything once and count. Raises DataError: cells do not fit the schema, where `strict`."""
-        subjects, ids = _Subjects(self.key), list[bytes]()
-        clipped, missing = ({a.name: 0 for a in self.attributes} for _ in range(2))
+    def read_cells(self, progress: Progress, *, strict: bool) -> Iterator[ReadCells]:
+        """Read everything once and count, some rows at a time.
+
+        Raises:
+            DataError: cells do not fit the schema, where `strict`.
+        """
+        subjects = _Subjects(self.key)
         for batch in self._read():
-            ids += subjects.add(batch)
+            found = subjects.add(batch)
+            clipped, missing = dict[str, int](), dict[str, int]()
             for attribute in self.attributes:
                 encode = encode_conforming if strict else encode_attribute
                 encoded = encode(attribute, batch.columns[attribute.name])
-                clipped[attribute.name] += encoded.clipped
-                missing[attribute.name] += encoded.missing + encoded.not_finite + encoded.unreadable
-            progress(len(ids))
-        return ReadCells(subjects.read(ids), clipped, missing)
+                clipped[attribute.name] = encoded.clipped
+                missing[attribute.name] = encoded.missing + encoded.not_finite + encoded.unreadable
+            progress(subjects.rows)
+            yield ReadCells(subjects.read(found), clipped, missing)
 
-    def read_subjects(self, progress: Progress) -> ReadSubjects:
+    def read_subjects(self, progress: Progress) -> Iterator[ReadSubjects]:
         """Read the subject ids, whatever they are like now, and no other column. Raises SubjectsChangedError."""
-        subjects, ids = _Subjects(self.key), list[bytes]()
+        subjects = _Subjects(self.key)
         for batch in self.read(list(self.key.columns)):
-            ids += subjects.add_registered(batch)
-            progress(len(ids))
-        return subjects.read(ids)
+            found = subjects.add_registered(batch)
+            progress(subjects.rows)
+            yield subjects.read(found)
 
     def count_ids(self, expected: TableDigest) -> tuple[IdCounts, bool]:
         """What the subject ids are like now, and whether they are those that `expected` describes; refuses none."""
-        found = self.read_subjects(lambda _: None)
-        return found.counts(), found.digest == expected
+        counted = self._subjects(lambda _: None)
+        return replace(counted.found, duplicates=counted.ids.ranks().duplicates), counted.digest == expected
 
-    def subjects(self, expected: TableDigest, progress: Progress = lambda _: None) -> list[bytes]:
-        """The canonical ids in the order of the source; no other column is read.
+    def ranks(self, expected: TableDigest, progress: Progress = lambda _: None) -> Ranks:
+        """Sort the subjects. Raises SubjectsChangedError: they are not those that `expected` describes."""
+        counted = self._subjects(progress)
+        if counted.digest != expected:
+            raise subjects_changed()
+        return counted.ids.ranks()
 
-        Raises:
-            SubjectsChangedError: they are not those that `expected` describes.
-        """
-        subjects, ids = _Subjects(self.key), list[bytes]()
-        for batch in self.read(list(self.key.columns)):
-            ids += subjects.add_registered(batch)
-            progress(len(ids))
-        subjects.require(expected)
-        return ids
-
-    def ranks(self, expected: TableDigest, progress: Progress = lambda _: None) -> "Ranks":
-        """Sort the subjects. Memory: the ids and two integers for each. Raises SubjectsChangedError."""
-        return Ranks.of(self.subjects(expected, progress))
+    def _subjects(self, progress: Progress) -> Counted:
+        counted = Counted()
+        for read in self.read_subjects(progress):
+            counted.add(read)
+        return counted
 
     def ranked(self, expected: TableDigest, progress: Progress = lambda _: None) -> "Sequence[RankedPartition]":
         """What `engine` reads, with everybody's rank: the whole table. Raises SubjectsChangedError."""
@@ -160,15 +184,15 @@ class PrivateTable:
             SubjectsChangedError: after the last batch, if the subjects are not those that `expected` describes. Whoever
                 consumes the batches must not use them before the iteration has ended.
         """
-        subjects, seen = _Subjects(self.key), 0
+        subjects = _Subjects(self.key)
         for batch in self._read():
-            ids = subjects.add_registered(batch)
+            ids = subjects.add_registered(batch).ids
             yield EncodedBatch(
                 ids, {a.name: encode_attribute(a, batch.columns[a.name]).columns for a in self.attributes}
             )
-            seen += batch.size
-            progress(seen)
-        subjects.require(expected)
+            progress(subjects.rows)
+        if subjects.digest() != expected:
+            raise subjects_changed()
 
     def present(
         self, progress: Progress = lambda _: None, *, before: set[bytes] | None = None
@@ -180,14 +204,14 @@ class PrivateTable:
         """
         met, seen = set[bytes]() if before is None else before, 0
         for batch in self._read():
-            ids = _Subjects(self.key).add_registered(batch)
+            ids = _Subjects(self.key).add_registered(batch).ids
             new = np.zeros(batch.size, bool)
-            for row, identifier in enumerate(ids):
+            for row, identifier in enumerate(ids.to_pylist()):
                 if identifier and identifier not in met:
                     met.add(identifier)
                     new[row] = True
             yield EncodedBatch(
-                [identifier for identifier, first in zip(ids, new, strict=True) if first],
+                ids.filter(pa.array(new)),
                 {a.name: encode_attribute(a, batch.columns[a.name]).columns[new] for a in self.attributes},
             )
             seen += batch.size
@@ -195,37 +219,6 @@ class PrivateTable:
 
     def _read(self) -> Iterator[RawBatch]:
         return self.read([*self.key.columns, *(a.name for a in self.attributes)])
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """The order of subjects.
-
-    Attributes:
-        by_row: n ranks, of the source's rows in their order.
-        sorted_ids: the canonical ids by rank.
-    """
-
-    by_row: NDArray[np.int64] = field(repr=False)
-    sorted_ids: Cells = field(repr=False)
-
-    @classmethod
-    def of(cls, ids: "list[bytes] | Cells") -> Self:
-        """Of canonical ids in the order of the source."""
-        array = pa.array(ids, pa.large_binary()) if isinstance(ids, list) else ids
-        order = pc.array_sort_indices(array)
-        ranks = np.empty(len(ids), np.int64)
-        ranks[order.to_numpy()] = np.arange(len(ids))
-        return cls(ranks, array.take(order))
-
-    def ids(self) -> Iterator[bytes]:
-        """The canonical ids by rank."""
-        return (value.as_py() for value in self.sorted_ids)
-
-    def duplicates(self) -> int:
-        """How many ids stand behind another that is the same."""
-        same = pc.equal(self.sorted_ids[1:], self.sorted_ids[:-1])
-        return int(np.count_nonzero(same.to_numpy(zero_copy_only=False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +231,7 @@ class RankedPartition:
 
     table: PrivateTable
     digest: TableDigest
-    ranks: NDArray[np.int64] = field(repr=False)
+    ranks: RankList = field(repr=False)
 
     def rows(self, progress: Progress) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Ranks (b) and encoded rows (b x d) of each batch.
@@ -261,34 +254,28 @@ class _Subjects:
     """The subject ids of one reading, as far as it has come, and their digest."""
 
     def __init__(self, key: SubjectKey) -> None:
-        self._key = key
-        self._digest = sha256()
-        self._counts = IdCounts()
+        self._key, self._digest, self.rows = key, sha256(), 0
 
-    def add(self, batch: RawBatch) -> list[bytes]:
+    def add(self, batch: RawBatch) -> SubjectIds:
         """The canonical ids of the next rows, empty where there is none. Raises DataError: a column has no text."""
         found = subject_ids(self._key, batch.columns)
-        self._digest.update(b"".join(len(i).to_bytes(4, "big") + i for i in found.ids))
-        self._counts += found.counts
-        return found.ids
+        self._digest.update(length_prefixed(found.ids))
+        self.rows += batch.size
+        return found
 
-    def add_registered(self, batch: RawBatch) -> list[bytes]:
+    def add_registered(self, batch: RawBatch) -> SubjectIds:
         """The same of a table whose columns had text. Raises SubjectsChangedError."""
         try:
             return self.add(batch)
         except DataError:
             raise subjects_changed() from None
 
-    def read(self, ids: list[bytes]) -> ReadSubjects:
-        """All of it, of which these are the ids."""
-        return ReadSubjects(pa.array(ids, pa.large_binary()), self._counts, self.digest())
+    def read(self, found: SubjectIds) -> ReadSubjects:
+        """The rows that were added last."""
+        return ReadSubjects(found.ids, found.counts, self.digest())
 
     def digest(self) -> TableDigest:
         return TableDigest(self._digest.hexdigest())
-
-    def require(self, expected: TableDigest) -> None:
-        if self.digest() != expected:
-            raise subjects_changed()
 
 
 def subjects_changed() -> SubjectsChangedError:

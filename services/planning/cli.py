@@ -16,7 +16,7 @@ from commingle.services.results import three_digits
 from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
-from commingle.shared.documents.study import DEFAULT_MECHANISM, Study
+from commingle.shared.documents.study import DEFAULT_MECHANISM, Study, keyed_by_default
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.errors import MissingExtraError
@@ -30,7 +30,7 @@ from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
 _EVERY = 2  # points of a curve that are printed
-_OVERRIDES = ("mechanism", "n", "epsilon", "delta", "k")
+_OVERRIDES = ("n", "epsilon", "delta", "k")
 
 
 @click.command(
@@ -51,6 +51,11 @@ Examples:
     help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
 )
 @click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
+@click.option(
+    "--subjects",
+    type=click.Choice(["listed", "keyed"]),
+    help="Whether all parties hold the same people, or each its own.  [the study's; keyed where the mechanism can]",
+)
 @click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
 @click.option("--epsilon", type=float, help="Of one party; instead of the study's.")
 @click.option("--delta", type=float, help="Instead of the study's.")
@@ -105,6 +110,10 @@ def _design(study: Study | None, options: dict[str, Any]) -> ReleaseDesign:
         raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
     else:
         design = design_of(study)
+    if options["mechanism"] not in {None, design.mechanism}:
+        design = design.with_mechanism(options["mechanism"])
+    if options["subjects"] is not None:
+        design = _with_subjects(design, keyed=options["subjects"] == "keyed")
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
     design = replace(design, **changes)
     if mechanism_of(design).sketched:
@@ -112,6 +121,12 @@ def _design(study: Study | None, options: dict[str, Any]) -> ReleaseDesign:
     if options["k"] is not None:
         raise click.UsageError(f"--k is the sketch of {', '.join(sketched_names())}; {design.mechanism} has none.")
     return replace(design, k=None)
+
+
+def _with_subjects(design: ReleaseDesign, *, keyed: bool) -> ReleaseDesign:
+    if keyed and not keyed_by_default(design.mechanism, design.projection):
+        raise click.UsageError(f"{design.mechanism} as it is asked for has no keyed subjects: leave --subjects out.")
+    return design.with_subjects(keyed=keyed)
 
 
 def _uniform(options: dict[str, Any]) -> ReleaseDesign:
@@ -129,8 +144,9 @@ def _uniform(options: dict[str, Any]) -> ReleaseDesign:
         n=options["n"],
         epsilon=1.0,
         delta=1e-5,
-        adjacency=Adjacency.REPLACE_ONE,
+        adjacency=Adjacency.ADD_REMOVE,
         calibration=Calibration.ANALYTIC,
+        keyed=True,
         shares=tuple(
             PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties]), first_stage_share=AUTO)
             for i in range(parties)

@@ -7,7 +7,7 @@ import click
 
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.dp.sensitivity import LISTED, Adjacency
+from commingle.shared.dp.sensitivity import LISTED
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import csv_options
@@ -29,7 +29,7 @@ Examples:
     "mechanisms",
     type=click.Choice(list(MECHANISMS)),
     multiple=True,
-    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort all]",
+    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort all that suit its subjects]",
 )
 @click.option(
     "--epsilon",
@@ -52,22 +52,20 @@ Examples:
 @click.option(
     "--adjacency",
     type=click.Choice([a.value for a in LISTED]),
-    default=Adjacency.REPLACE_ONE.value,
-    show_default=True,
-    help="Of listed subjects; that of keyed ones is add_remove.",
+    help="Of listed subjects, which they are where this is said; that of keyed ones is add_remove.  [replace_one]",
 )
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
-    default="listed",
-    show_default=True,
-    help="Whether all parties hold the same people, or each its own, and who they are is protected.",
+    help="Whether all parties hold the same people, or each its own, and who they are is protected.  "
+    "[keyed where the mechanism can, as in a study]",
 )
 @click.option(
     "--overlap",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="With keyed subjects: every party is given this share of the people, drawn by itself.  [1]",
+    help="With keyed subjects: every party is given this share of its people, drawn by itself.  "
+    "[1; for the built-in cohort 0.8]",
 )
 @click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
 @click.option(
@@ -83,7 +81,9 @@ Examples:
     help="How ids are written at every party; one for each --subject-id.  [exact/1]",
 )
 @click.option(
-    "--common-subjects", is_flag=True, help="Leave out subjects that not all parties hold; agents would not go on."
+    "--common-subjects",
+    is_flag=True,
+    help="List subjects, and leave out those that not all parties hold; agents would not go on.",
 )
 @click.option("--schema", type=click.Path(path_type=Path), help="Public bounds and levels, as JSON.")
 @click.option(
@@ -110,7 +110,7 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     from commingle.services.simulation.run import simulate as run  # noqa: PLC0415
 
     terms = terms_from(options)
-    dataset = dataset_from(options, seed=seed)
+    dataset = dataset_from(options, listed=terms.listed, seed=seed)
     planned = plan_releases(dataset, terms)
     with open_stages(as_json=as_json) as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages, overlap=terms.overlap)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from commingle.services.simulation.dataset import PartyShare, StudyTable
 from commingle.services.simulation.parties import SUBJECT_ID
@@ -72,20 +73,28 @@ class Consortium:
 
 
 def write_party_files(
-    dataset: StudyTable, training: Table, folders: Folders, *, seed: int, overlap: float | None = None
-) -> None:
-    """Give each party a file with its own columns of the training rows, of all or of a share drawn, and its schema."""
+    dataset: StudyTable, training: Table, folders: Folders, *, seed: int, overlap: float = 1.0
+) -> dict[str, NDArray[np.str_]]:
+    """Give each party a file with its own columns of the training rows and of others whom it holds, and its schema.
+
+    With an overlap below 1 it is given that share of these rows, drawn by itself. Returned are the subjects of each.
+    """
+    given = {}
     for number, party in enumerate(dataset.parties):
         folder = folders.party(party.name)
         folder.mkdir(parents=True)
-        draw = np.random.default_rng([seed, number])
+        draw = np.random.default_rng([seed, 1, number])  # [0, 0] would be 0, which draws the cohort
         own = training.only(attribute.name for attribute in party.attributes)
-        if overlap is not None:
+        if party.name in dataset.others:
+            own = own.and_rows(dataset.others[party.name])
+        if overlap < 1:
             own = own.rows(np.flatnonzero(draw.random(own.n) < overlap))
+        given[party.name] = own.subjects
         path = folder / f"rows{_FORMATS[number % len(_FORMATS)]}"
         write_party_table(path, own, id_columns=_id_columns(dataset), draw=draw)
         schema = [attribute.model_dump(mode="json") for attribute in party.attributes]
         (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
+    return given
 
 
 def write_party_table(

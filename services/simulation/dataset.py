@@ -4,8 +4,8 @@ The built-in cohort are made-up patients of three clinics, with the public bound
 comes from a person. The length of a stay is linear in the other attributes with R^2 about 0.5.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -59,11 +59,13 @@ class StudyTable:
     """Rows that fit their attributes.
 
     Attributes:
-        table: the columns named by `attributes`; as its attribute encodes it (`services.tables.schema`).
+        table: the columns named by `attributes`, of those whom every party holds; as its attribute encodes it
+            (`services.tables.schema`).
         parties: each attribute is at exactly one of them.
         target: a numeric or binary attribute.
         notices: what was done to the table to get here, one sentence each.
         id_rules: by which the subjects' ids were written, and are at the parties; None for exactly.
+        others: by party, its own columns of those whom it holds and not all do: only where subjects are keyed.
     """
 
     table: Table
@@ -71,6 +73,7 @@ class StudyTable:
     target: str
     notices: tuple[str, ...] = ()
     id_rules: IdRules | None = None
+    others: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:

@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables.reading import Table
@@ -140,31 +141,36 @@ class ScoredFit:
     Attributes:
         coefficients, standard_errors: by term, in original units; None where there is no error.
         intervals: by term, two ends.
+        interval_for: what they are to hold: the fit on the private table, or the population's.
     """
 
     name: str
     coefficients: dict[str, float]
     standard_errors: dict[str, float | None]
     intervals: dict[str, list[float | None]]
+    interval_for: str
     warnings: tuple[str, ...]
     score: Score
 
 
-def fit_all(learner: str, release: str, target: str, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
+def fit_all(learner: str, release: Release, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
     """The fits of all estimators that this release allows; of the others, why it does not.
+
+    Of keyed subjects intervals are for the population: the reference has everybody's rows, and no party has.
 
     Raises:
         RemoteError: the learner does not answer.
     """
     fits, unfit = list[ScoredFit](), dict[str, str]()
+    asked = {"target": reference.target, "interval_for": "population" if release.spec.keyed else "table"}
     with httpx.Client(base_url=learner, transport=httpx.HTTPTransport(), timeout=_TIMEOUT_SECONDS) as http:
         for name in ESTIMATORS:
             try:
                 response = call(
                     http,
                     "POST",
-                    f"/v1/releases/{release}/fits",
-                    content=json.dumps({"target": target, "estimator": name}).encode(),
+                    f"/v1/releases/{release.id}/fits",
+                    content=json.dumps({**asked, "estimator": name}).encode(),
                     headers={"content-type": "application/json"},
                 )
             except RemoteProblemError as error:
@@ -186,6 +192,7 @@ def _score(fit: Any, reference: Reference) -> ScoredFit:  # noqa: ANN401 - JSON
         coefficients=coefficients,
         standard_errors=by_term(fit["standard_errors"]),
         intervals=by_term(fit["intervals"]),
+        interval_for=fit["interval_for"],
         warnings=tuple(fit["warnings"]),
         score=reference.score(coefficients),
     )

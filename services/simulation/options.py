@@ -1,5 +1,6 @@
 """From the options of `commingle simulate` to the dataset and the terms of its releases."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import KEYED, MECHANISMS, sketched_names
 
 _DEMO_EPSILONS = (1.0, 10.0)
+_DEMO_OVERLAP = 0.8
 _DEFAULT_PARTIES = 3
 
 
-def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
-    """The built-in cohort, or the table that is named. Raises UsageError, TableError, SpecError."""
+def dataset_from(options: dict[str, Any], *, listed: tuple[str, ...], seed: int) -> StudyTable:
+    """The built-in cohort, or the table that is named; `listed` are mechanisms whose subjects are.
+
+    Raises UsageError, TableError, SpecError.
+    """
     parties = _parties(options["parties"])
     if options["table"] is None and not isinstance(parties, Path):
         if options["csv_format"] is not None:
@@ -42,6 +47,7 @@ def dataset_from(options: dict[str, Any], *, seed: int) -> StudyTable:
             subject_id=options["subject_id"] or None,
             id_rules=options["id_rule"] or None,
             common_subjects=options["common_subjects"],
+            listed=listed,
             missing=options["missing"] or "midpoint",
             csv_format=options["csv_format"],
         )
@@ -62,21 +68,32 @@ def _parties(text: str | None) -> int | Path:
 
 def terms_from(options: dict[str, Any]) -> Terms:
     """Mechanisms, budgets and row norm of the releases. Raises UsageError."""
-    demo, keyed = options["table"] is None and options["target"] is None, options["subjects"] == "keyed"
-    if options["overlap"] is not None and not keyed:
-        raise click.UsageError("--overlap is of keyed subjects: add --subjects keyed.")
-    mechanisms = options["mechanisms"] or (tuple(KEYED if keyed else MECHANISMS) if demo else (DEFAULT_MECHANISM,))
+    demo, subjects = options["table"] is None and options["target"] is None, options["subjects"]
+    if options["common_subjects"]:
+        if subjects == "keyed":
+            raise click.UsageError(
+                "--common-subjects is for listed subjects: leave it out, as lists of keyed ones may differ."
+            )
+        subjects = "listed"
+    adjacency = None if options["adjacency"] is None else Adjacency(options["adjacency"])
+    of_lists = subjects == "listed" or adjacency is not None or options["projection"] == "sparse"
+    mechanisms = options["mechanisms"] or (tuple(MECHANISMS if of_lists else KEYED) if demo else (DEFAULT_MECHANISM,))
     with_k = sketched_names()
     if options["k"] is not None and not set(with_k) & set(mechanisms):
         raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
-    return Terms(
+    terms = Terms(
         mechanisms=mechanisms,
         epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
         delta=options["delta"],
         k=options["k"],
         projection="sparse" if options["projection"] == "sparse" else None,
         row_norm=options["row_norm"],
-        adjacency=Adjacency.ADD_REMOVE if keyed else Adjacency(options["adjacency"]),
+        subjects=subjects,
+        adjacency=adjacency,
         first_stage_share=None if options["one_stage"] else AUTO,
-        overlap=(options["overlap"] or 1.0) if keyed else None,
     )
+    if options["overlap"] is not None and terms.listed:
+        raise click.UsageError(
+            f"--overlap is of keyed subjects; those of {' and '.join(terms.listed)} are listed here."
+        )
+    return replace(terms, overlap=options["overlap"] or (1.0 if terms.listed or not demo else _DEMO_OVERLAP))

@@ -1,11 +1,12 @@
 """Who holds which columns: a number of parties, or a file that names them; and one table out of what they hold."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -56,10 +57,11 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """Everything the parties hold of the subjects they have in common.
+    """Everything the parties hold of the subjects they have in common, and apart from it what they hold of others.
 
     Attributes:
         holdings: who holds what; None where columns are yet to be divided.
+        others: by party, what it holds of those whom not all hold.
         coded: columns that hold levels, be they numbers: declared so by their file or the parties file.
     """
 
@@ -67,6 +69,12 @@ class Loaded:
     holdings: tuple[Holding, ...] | None = None
     coded: frozenset[str] = frozenset()
     notices: tuple[str, ...] = ()
+    others: Mapping[str, Table] = field(default_factory=dict)
+
+    def values(self, name: str) -> Cells:
+        """A column of everybody who is held."""
+        more = [table.columns[name] for table in self.others.values() if name in table.columns]
+        return pa.concat_arrays([self.source.table.columns[name], *more])
 
 
 def read_parties(path: Path) -> PartiesFile:
@@ -140,12 +148,14 @@ class Reading:
         subject_id: what identifies subjects, unless a party says otherwise.
         id_rules: by which every party writes ids; None for exactly.
         common_subjects: go on with the subjects that all parties hold, where agents would not.
+        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
         typed, csv_format: as for `read_table`.
     """
 
     subject_id: SubjectColumns | None = None
     id_rules: IdRules | None = None
     common_subjects: bool = False
+    listed: tuple[str, ...] = ()
     typed: bool = False
     csv_format: CsvFormat | None = None
 
@@ -193,30 +203,38 @@ def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
         *(notice for source in sources.values() for notice in source.notices),
         *_changed_ids(sources, reading),
     ]
+    others: dict[str, Table] = {}
     for party, source in sources.items():
         order = np.argsort(source.table.subjects)
         chosen = order[np.searchsorted(source.table.subjects, common, sorter=order)]
         columns |= source.table.rows(chosen).columns
         unusable |= source.unusable
-        left = source.table.n - len(common)
-        if left:
-            notices.append(f"{left:,} of {party}'s {source.table.n:,} subjects are not held by all and are left out.")
+        rest = np.flatnonzero(~np.isin(source.table.subjects, common))
+        if not len(rest):
+            continue
+        if reading.listed or reading.common_subjects:
+            become = "are left out"
+        else:
+            others[party] = source.table.rows(rest)
+            become = "are in its table all the same: fits are judged on those who are held by all"
+        notices.append(f"{len(rest):,} of {party}'s {source.table.n:,} subjects are not held by all and {become}.")
     coded = _coded(entries).union(*(source.texts for source in sources.values()))
-    return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices))
+    return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices), others)
 
 
 def _common_subjects(sources: Mapping[str, Source], reading: Reading) -> NDArray[np.str_]:
-    """The subjects that all hold, as agents would find them: no others, unless those are to be left out."""
+    """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
     if not len(common):
         raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
     held = {party: source.table.n for party, source in sources.items()}
-    if max(held.values()) > len(common) and not reading.common_subjects:
+    if max(held.values()) > len(common) and reading.listed and not reading.common_subjects:
         counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
         raise TableError(
-            f"the parties hold other subjects ({counts}; all of them {len(common):,}): their release would be aborted",
+            f"the parties hold other subjects ({counts}; all of them {len(common):,}) and those of "
+            f"{' and '.join(reading.listed)} are listed here: the release would be aborted",
             remedy="Give tables of the same subjects, agree on an --id-rule if their ids are written in several ways, "
-            "or leave the others out: --common-subjects.",
+            "leave the others out with --common-subjects, or use --subjects keyed, with which lists may differ.",
         )
     return common
 

@@ -14,10 +14,16 @@ from matplotlib.figure import Figure
 from commingle.services.simulation.evaluate import Numbers, Reference, ScoredFit
 from commingle.shared.documents.spec import ReleaseSpec
 
-_STYLES = {"measurement_error": ("#1f6fb4", "o"), "debiased": ("#2a9d57", "s"), "ols": ("#d9772b", "^")}
+_STYLES = {
+    "measurement_error": ("#1f6fb4", "o"),
+    "debiased": ("#2a9d57", "s"),
+    "shrunken": ("#7a4fb0", "D"),
+    "ols": ("#d9772b", "^"),
+}
 _LABELS = {  # as in the report
     "measurement_error": "measurement_error",
     "debiased": "debiased",
+    "shrunken": "shrunken, to predict",
     "ols": "plain ols",
 }
 _INK, _GRID = "#222222", "#e4e4e4"
@@ -56,8 +62,12 @@ class Panel:
         sketch = f", k = {spec.k:,}" if spec.k is not None else ""
         beats = [f for f in fits if f.name != "constant" and f.score.test_mse < judge.constant.test_mse]
         said = "" if beats else "\nno fit beats predicting the mean"
-        title = f"{spec.mechanism}, ε = {spec.epsilon:g} per party, δ = {spec.delta:g}\nn = {spec.n:,}{sketch}{said}"
-        return cls(title, tuple(Series.of(fit, judge) for name in _STYLES for fit in fits if fit.name == name))
+        people = f"each about {spec.n:,} people of its own" if spec.keyed else f"n = {spec.n:,}"
+        title = f"{spec.mechanism}, ε = {spec.epsilon:g} per party, δ = {spec.delta:g}\n{people}{sketch}{said}"
+        there = {fit.name: fit for fit in fits}
+        left_out = {"shrunken"} if "measurement_error" in there else set()  # three to a row can be told apart
+        drawn = [there[name] for name in _STYLES if name in there and name not in left_out]
+        return cls(title, tuple(Series.of(fit, judge) for fit in drawn))
 
 
 def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> None:

@@ -45,6 +45,7 @@ class Wanted:
         subject_id: the column, or columns, that identify subjects.
         id_rules: by which every party writes ids; None for exactly.
         common_subjects: go on with the subjects that all parties hold, where agents would not.
+        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
         missing: what becomes of missing cells where no schema says so.
         csv_format: of every CSV; None to look at each.
     """
@@ -57,6 +58,7 @@ class Wanted:
     subject_id: SubjectColumns | None = None
     id_rules: IdRules | None = None
     common_subjects: bool = False
+    listed: tuple[str, ...] = ()
     missing: Marks = "midpoint"
     csv_format: CsvFormat | None = None
 
@@ -75,6 +77,7 @@ def prepare(wanted: Wanted) -> StudyTable:
             subject_id=wanted.subject_id,
             id_rules=wanted.id_rules,
             common_subjects=wanted.common_subjects,
+            listed=wanted.listed,
             typed=wanted.schema is None,
             csv_format=wanted.csv_format,
         ),
@@ -83,10 +86,17 @@ def prepare(wanted: Wanted) -> StudyTable:
     candidates = _candidates(loaded, target, wanted.features)
     attributes, notices = _attributes(loaded, target, candidates, wanted)
     holdings = _holdings(loaded, wanted.parties, attributes, target)
-    columns = {name: conform(attribute, loaded.source.table.columns[name]) for name, attribute in attributes.items()}
-    table, incomplete = _complete(Table(loaded.source.table.subjects, columns), attributes, target)
+    table, incomplete = _complete(loaded.source.table, attributes, target)
+    if table.n < MIN_ROWS:
+        raise TableError(f"{table.n} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
+    others = {}
+    for holding in holdings:
+        if holding.party in loaded.others:
+            own = {name: attributes[name] for name in holding.columns}
+            others[holding.party], lacking = _complete(loaded.others[holding.party], own, target)
+            incomplete += lacking
     shares = tuple(PartyShare(h.party, tuple(attributes[name] for name in h.columns)) for h in holdings)
-    return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete), wanted.id_rules)
+    return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete), wanted.id_rules, others)
 
 
 def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:
@@ -134,7 +144,7 @@ def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
     """What a column suggests; one that looks like an identifier has to be chosen by name."""
     if name in loaded.source.unusable:
         return Unusable(f"its type is {loaded.source.unusable[name]}")
-    values, missing = loaded.source.table.columns[name], wanted.missing
+    values, missing = loaded.values(name), wanted.missing
     target = name == usable_name(wanted.target)
     if wanted.features is None and not target and identifies_rows(name, values):
         return Unusable("it looks like an identifier of rows (take it all the same: name it in --features)")
@@ -162,15 +172,14 @@ def _holdings(
 
 
 def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tuple[Table, list[str]]:
-    """The rows that have every value they must have."""
-    keep = np.ones(table.n, dtype=bool)
+    """The rows that have every value they must have, of these attributes and as these encode them."""
+    columns = {name: conform(attribute, table.columns[name]) for name, attribute in attributes.items()}
+    table, keep = Table(table.subjects, columns), np.ones(table.n, dtype=bool)
     lacking = []
-    for name, values in table.columns.items():
+    for name, values in columns.items():
         if values.null_count and (name == target or getattr(attributes[name], "missing", "error") == "error"):
             keep &= values.is_valid().to_numpy(zero_copy_only=False)
             lacking.append(f"{name} {values.null_count:,}")
-    if keep.sum() < MIN_ROWS:
-        raise TableError(f"{keep.sum()} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
     dropped = int((~keep).sum())
     said = f"{dropped:,} of {table.n:,} rows are left out because a value is missing: {', '.join(lacking)}."
     return (table.rows(np.flatnonzero(keep)), [said]) if dropped else (table, [])

@@ -14,7 +14,15 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.spec import MechanismName, Projection, ReleaseSpec
-from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import (
+    AskedShare,
+    Member,
+    Study,
+    StudyParty,
+    Subjects,
+    build_spec,
+    keyed_by_default,
+)
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
@@ -35,7 +43,8 @@ class Terms:
     """What distinguishes one release from another: options of the command line.
 
     Attributes:
-        overlap: where subjects are keyed, the share of the people that each party holds; None where they are listed.
+        subjects, adjacency: as in a study, which decides what is left open here.
+        overlap: where subjects are keyed, the share of its people that each party is given.
     """
 
     mechanisms: tuple[MechanismName, ...]
@@ -43,10 +52,22 @@ class Terms:
     delta: float
     k: int | None
     row_norm: float | None
-    adjacency: Adjacency
+    subjects: Subjects | None = None
+    adjacency: Adjacency | None = None
     first_stage_share: AskedShare = AUTO
     projection: Projection | None = None
-    overlap: float | None = None
+    overlap: float = 1.0
+
+    def keyed(self, mechanism: MechanismName) -> bool:
+        """Whether subjects are in a release of that mechanism."""
+        if self.subjects is None and self.adjacency is None:
+            return keyed_by_default(mechanism, self.projection)
+        return self.subjects == "keyed"
+
+    @property
+    def listed(self) -> tuple[MechanismName, ...]:
+        """The mechanisms whose releases have listed subjects, so that all parties must hold the same ones."""
+        return tuple(mechanism for mechanism in self.mechanisms if not self.keyed(mechanism))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +102,8 @@ def plan_releases(dataset: StudyTable, terms: Terms) -> tuple[Planned, ...]:
     Raises:
         SpecError, ParameterError: a parameter that no release can have.
     """
-    n = round(training_size(dataset.table.n) * (terms.overlap or 1.0))
+    more = [dataset.others[party.name].n if party.name in dataset.others else 0 for party in dataset.parties]
+    n = round((training_size(dataset.table.n) + sum(more) / len(more)) * terms.overlap)
     planned = []
     for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
         study = with_sketch(_study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n))
@@ -121,7 +143,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
         }
         for p in dataset.parties
     ]
-    sketched = mechanism_named(mechanism).sketched
+    sketched, keyed = mechanism_named(mechanism).sketched, terms.keyed(mechanism)
     try:
         return Study(
             target=dataset.target,
@@ -129,12 +151,12 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
             mechanism=mechanism,
             k=terms.k if sketched else None,
             projection=terms.projection if sketched else None,
-            adjacency=terms.adjacency,
             epsilon=check_epsilon(epsilon),
             delta=check_delta(terms.delta),
             id_rules=dataset.id_rules,
             n=n,
-            subjects="listed" if terms.overlap is None else "keyed",
+            subjects="keyed" if keyed else "listed",
+            adjacency=terms.adjacency or (Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE),
             lifetime_hours=LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),
         )

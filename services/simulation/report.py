@@ -1,9 +1,14 @@
 """`report.json`, and the same as a person reads it on a terminal."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import reduce
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,12 +18,26 @@ from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.rounds import Outcome
 from commingle.services.tables.reading import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
+from commingle.shared.estimation.overlap import held as counts_of
+from commingle.shared.estimation.prepared import PreparedMoments
+
+Subjects: TypeAlias = NDArray[np.str_]
+_NO_FIT: dict[str, Any] = {"name": "-", "test_r2": None}
+_MOST_COUNTS = 15  # on a terminal; the report has all
 
 
 def release_report(
-    outcome: Outcome, fits: list[ScoredFit], unfit: dict[str, str], reference: Reference, *, wide: Sequence[str] = ()
+    outcome: Outcome,
+    fits: list[ScoredFit],
+    unfit: dict[str, str],
+    reference: Reference,
+    *,
+    given: Mapping[str, Subjects],
+    wide: Sequence[str] = (),
 ) -> dict[str, Any]:
     """One entry of `releases`, under replace_one; `wide` are attributes with bounds that a few rows set.
+
+    `given` are the subjects of each party, beside which stands what a release of keyed ones says of their numbers.
 
     `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
     `_outsiders` what those learn who are no member.
@@ -36,6 +55,7 @@ def release_report(
         "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.adjacency,
         "subjects": spec.subjects or "listed",
+        "subject_counts": subject_counts(outcome.release.prepared, given),
         "row_norm": spec.parties[0].row_norm,
         "first_stage_share": spec.parties[0].first_stage_share,
         "k": spec.k,
@@ -51,6 +71,12 @@ def release_report(
         "beats_mean": any(score.test_mse < reference.constant.test_mse for score in scores.values()),
         "seconds": {name: round(seconds, 3) for name, seconds in outcome.seconds.items()},
     }
+
+
+def subject_counts(prepared: PreparedMoments, given: Mapping[str, Subjects]) -> list[dict[str, Any]]:
+    """What a release says of how many a party holds or two share, and how many it is; nothing of listed subjects."""
+    counts = () if prepared.pairs is None else counts_of(prepared.pairs)
+    return [{**asdict(c), "truth": len(reduce(np.intersect1d, [given[name] for name in c.parties]))} for c in counts]
 
 
 def full_report(
@@ -120,6 +146,7 @@ def _estimator(fit: ScoredFit) -> dict[str, Any]:
         "coefficients": fit.coefficients,
         "standard_errors": fit.standard_errors,
         "intervals": fit.intervals,
+        "interval_for": fit.interval_for,
         "relative_error": fit.score.relative_error,
         "test_mse": fit.score.test_mse,
         "test_r2": fit.score.test_r2,
@@ -147,11 +174,22 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
         console.print(Text(f"→ {release['verdict']}", style="bold"))
         if release["left_out"]:
             console.print(Text(f"  Not for {release['mechanism']}: {', '.join(release['left_out'])}.", style="dim"))
+        if not _models(release):
+            console.print(Text(f"  {release['left_out']['ols']}.", style="yellow"))
     if len(report["releases"]) > 1:
         console.print(Text("\nAll releases", style="bold cyan"))
         console.print(_overview(report))
         r2 = _number(report["reference"]["ols_test_r2"])
         console.print(f"Without privacy, least squares has a test R² of {r2}.", highlight=False)
+    if (shown := _with_intervals(report)) is not None:
+        release, fit = shown
+        truth = report["reference"]["ols_coefficients"]
+        held = {term: low <= truth[term] <= high for term, (low, high) in fit["intervals"].items() if term in truth}
+        said = f"{sum(held.values())} of {len(held)} intervals hold the fit without privacy"
+        console.print(Text(f"\n{fit['name']} of {release['folder']}: {said}", style="bold cyan"))
+        console.print(_slopes(fit, held, truth))
+        if release["subject_counts"]:
+            console.print(_counts(release))
     for suggestion in report["suggestions"]:
         console.print(Text(f"\n{suggestion}", style="yellow"))
     spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
@@ -171,6 +209,41 @@ def _title(release: dict[str, Any]) -> str:
     )
 
 
+def _counts(release: dict[str, Any]) -> Table:
+    """A line for each party and pair: how many people they hold, and what the release says of it."""
+    table = Table("held by")
+    for heading in ("people", "private", "95 % interval"):
+        table.add_column(heading, justify="right")
+    for count in release["subject_counts"][:_MOST_COUNTS]:
+        low, high = (count["subjects"] + side * 2 * count["error"] for side in (-1, 1))
+        cells = (f"{count['truth']:,}", f"{count['subjects']:,.0f}", f"{max(low, 0):,.0f} to {max(high, 0):,.0f}")
+        table.add_row(" and ".join(count["parties"]), *cells, style=None if low <= count["truth"] <= high else "yellow")
+    return table
+
+
+def _with_intervals(report: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Of all fits with intervals the one that predicts best, and its release."""
+    found = [
+        (release, fit)
+        for release in report["releases"]
+        for fit in _models(release)
+        if None not in chain(*fit["intervals"].values())
+    ]
+    return min(found, key=lambda each: each[1]["test_mse"], default=None)
+
+
+def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float]) -> Table:
+    """A line for each coefficient: without privacy, with it, and whether the interval holds the former."""
+    table = Table("term")
+    for heading in ("not private", "private", "95 % interval"):
+        table.add_column(heading, justify="right")
+    for term, holds in held.items():
+        low, high = fit["intervals"][term]
+        cells = (_number(truth[term]), _number(fit["coefficients"][term]), f"{_number(low)} to {_number(high)}")
+        table.add_row(Text(term), *cells, style=None if holds else "yellow")
+    return table
+
+
 def _overview(report: dict[str, Any]) -> Table:
     """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
     table = Table("mechanism")
@@ -179,12 +252,17 @@ def _overview(report: dict[str, Any]) -> Table:
     table.add_column("best fit")
     table.add_column("beats mean")
     for release in report["releases"]:
-        best = min((f for f in release["estimators"] if f["name"] != "constant"), key=lambda f: f["test_mse"])
+        best = min(_models(release), key=lambda fit: fit["test_mse"], default=_NO_FIT)
         beats = release["beats_mean"]
         epsilons = f"{release['epsilon']:g}", f"{release['epsilon_subject']:.3g}"
         cells = (*epsilons, _number(best["test_r2"]), best["name"], "yes" if beats else "no")
         table.add_row(release["mechanism"], *cells, style=None if beats else "dim")
     return table
+
+
+def _models(release: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its fits but that of the mean; none where parties share too few people, as far as noise tells."""
+    return [fit for fit in release["estimators"] if fit["name"] != "constant"]
 
 
 def _table(release: dict[str, Any], reference: dict[str, Any]) -> Table:

@@ -30,9 +30,9 @@ def simulate(
     seed: int,
     keep: bool,
     stages: Stages,
-    overlap: float | None = None,
+    overlap: float = 1.0,
 ) -> dict[str, Any]:
-    """Run everything and write `out`; the report. With an overlap every party is given that share of the people.
+    """Run everything and write `out`; the report. Every party is given that share of its people.
 
     Raises:
         SimulationError, RemoteError, ProtocolError: something failed; the logs are kept then.
@@ -48,14 +48,14 @@ def simulate(
         with stages.stage("split", "Dividing the table"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
-            write_party_files(dataset, training, Folders(work), seed=seed, overlap=overlap)
+            given = write_party_files(dataset, training, Folders(work), seed=seed, overlap=overlap)
             studies = _write_studies(planned, dataset, out)
         context = Context(Folders(work), processes, stages)
         consortium = start(dataset, allowance(planned), context)
         with stages.stage("release", f"Releasing {len(planned)} times" if len(planned) > 1 else "Releasing"):
             outcomes = publish(planned, studies, consortium, context)
         with stages.stage("fit", "Fitting"):
-            fits = [fit_all(consortium.learner, o.release.id, judge.target, judge) for o in outcomes]
+            fits = [fit_all(consortium.learner, o.release, judge) for o in outcomes]
     for outcome in outcomes:
         outcome.release.save(out / outcome.planned.folder)
     with stages.stage("picture", "Drawing coefficients.png"):
@@ -64,7 +64,8 @@ def simulate(
         _draw(out / "coefficients.png", title, judge, [*zip(outcomes, scored, strict=True)], stages)
     wide = wide_attributes(dataset, training)
     reports = [
-        release_report(o, scored, unfit, judge, wide=wide) for o, (scored, unfit) in zip(outcomes, fits, strict=True)
+        release_report(o, scored, unfit, judge, given=given, wide=wide)
+        for o, (scored, unfit) in zip(outcomes, fits, strict=True)
     ]
     beaten = not any(release["beats_mean"] for release in reports)
     report = full_report(

@@ -8,7 +8,7 @@ no schema says what a CSV holds, numbers and booleans recognised in columns of t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,11 @@ class Table:
     def only(self, names: Iterable[str]) -> Self:
         """These columns, in this order."""
         return type(self)(self.subjects, {name: self.columns[name] for name in names})
+
+    def and_rows(self, more: Self) -> Self:
+        """These rows, then those of another table with the same columns, about other subjects."""
+        both = {name: pa.concat_arrays([cells, more.columns[name]]) for name, cells in self.columns.items()}
+        return type(self)(np.concatenate([self.subjects, more.subjects]), both)
 
     def __repr__(self) -> str:
         return f"<Table of {self.n:,} rows and {len(self.columns)} columns>"
@@ -206,11 +211,12 @@ def _subjects(columns: Mapping[str, Cells], key: SubjectKey, path: Path) -> tupl
         found = subject_ids(key, columns)
     except DataError as error:
         raise TableError(f"{path}: {error}", remedy=error.remedy) from None
-    present = [identifier for identifier in found.ids if identifier]
+    ids: list[Any] = found.ids.to_pylist()
+    present = [identifier for identifier in ids if identifier]
     counts = replace(found.counts, duplicates=len(present) - len(set(present)))
     if counts.problems:
         raise TableError(
             f"{path}: column {key}: {', '.join(counts.problems)}",
             remedy="Give one row per subject with its id, or another column with --subject-id.",
         )
-    return np.array([identifier.decode() for identifier in found.ids]), counts
+    return np.array([identifier.decode() for identifier in ids]), counts

@@ -8,6 +8,7 @@ either that could be changed, or padded, without breaking the signature.
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Generic
 
@@ -18,6 +19,7 @@ from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKe
 from commingle.shared.documents.model import Digest, Model, WireModel, decode, decode_canonical, encode
 
 _PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
+_SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, whoever sends
 
 
 class Signature(WireModel):
@@ -89,18 +91,28 @@ def payload_type(kind: str) -> str:
 
 def seal(document: WireModel, *, kind: str, key: SigningKey) -> Envelope:
     """Sign a document: encode it once, sign exactly those bytes."""
-    payload = encode(document)
-    signature = key.sign(_pre_authentication_encoding(payload_type(kind), payload))
+    signature = key.sign(_pre_authentication_encoding(payload_type(kind), encode(document)))
+    return sealed(document, Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()), kind=kind)
+
+
+def sealed(document: WireModel, signature: Signature, *, kind: str) -> Envelope:
+    """The envelope of a document that somebody signed, made again from its parts; nothing is verified."""
     return Envelope(
-        payload=b64encode(payload).decode(),
-        payloadType=payload_type(kind),
-        signatures=(Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()),),
+        payload=b64encode(encode(document)).decode(), payloadType=payload_type(kind), signatures=(signature,)
     )
 
 
 def parse_envelope(data: bytes) -> Envelope:
     """An envelope from its JSON bytes, nothing verified yet. Raises DocumentError."""
+    return (_parse_small if len(data) <= _SMALL else _parse)(data)
+
+
+def _parse(data: bytes) -> Envelope:
     return decode(Envelope, data)
+
+
+_parse_small = lru_cache(maxsize=512)(_parse)
+"""A coordinator reads all documents of a release from its database whenever one is added."""
 
 
 def open_envelope(
@@ -130,9 +142,18 @@ def open_envelope(
             f"longer than the {model.largest_bytes} bytes a {kind} can have",
             remedy="Send it without padding.",
         )
+    return (_open_small if len(envelope.payload) <= _SMALL else _open)(envelope, model, key)
+
+
+def _open(envelope: Envelope, model: type[Model], key: VerifyingKey) -> Verified[Model]:
     payload = envelope.payload_bytes
+    signature = envelope.signatures[0]
     key.verify(_unbase64(signature.sig), _pre_authentication_encoding(envelope.payloadType, payload))
     return Verified(decode_canonical(model, payload), payload, key.fingerprint, envelope)
+
+
+_open_small = lru_cache(maxsize=256)(_open)
+"""A release's documents are opened again at each of its steps: the same bytes under the same key give the same."""
 
 
 def _pre_authentication_encoding(kind: str, payload: bytes) -> bytes:

@@ -109,13 +109,13 @@ def pseudonyms(linkage_key: bytes, ids: Sequence[bytes], *, spec_digest: str) ->
     return np.frombuffer(b"".join(map(pseudonym, ids)), np.uint8).reshape(-1, PSEUDONYM_BYTES)
 
 
-def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, sorted_ids: Iterable[bytes]) -> str:
+def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, listed: Iterable[bytes]) -> str:
     """HMAC-SHA256(linkage key, context || spec digest || n || length-prefixed sorted ids), hex.
 
-    n is 8 bytes, each length 4 bytes, big-endian. The coordinator, which has no linkage key, can compare digests but
-    cannot test a guess about who is in the list.
+    `listed` are these, in pieces of any length; n is 8 bytes, each length 4 bytes, big-endian. The coordinator, which
+    has no linkage key, can compare digests but cannot test a guess about who is in the list.
     """
     mac = hmac.new(linkage_key, _ALIGNMENT_CONTEXT + bytes.fromhex(spec_digest) + subjects.to_bytes(8, "big"), sha256)
-    for identifier in sorted_ids:
-        mac.update(len(identifier).to_bytes(4, "big") + identifier)
+    for piece in listed:
+        mac.update(piece)
     return mac.hexdigest()

@@ -29,16 +29,26 @@ from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import mechanism_of
+from commingle.shared.registry import KEYED, mechanism_of
 
 AskedShare = FirstStageShare | Literal["auto"] | None
+Subjects = Literal["keyed", "listed"]
 DEFAULT_MECHANISM = "rmgm"
 _REMEDY = "Correct the study file and propose it again."
 
 
+def keyed_by_default(mechanism: object, projection: object) -> bool:
+    """Whether subjects are keyed where nobody says: where the mechanism offers it and mixes rows as it does there."""
+    return mechanism in KEYED and projection is None
+
+
 def _adjacency(said: dict[str, object]) -> Adjacency:
     """That of a study which leaves it open."""
-    return Adjacency.ADD_REMOVE if said.get("subjects") == "keyed" else Adjacency.REPLACE_ONE
+    if (subjects := said.get("subjects")) is not None:
+        keyed = subjects == "keyed"
+    else:
+        keyed = keyed_by_default(said.get("mechanism"), said.get("projection"))
+    return Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
 
 
 class StudyParty(WireModel):
@@ -69,19 +79,21 @@ class Study(StatedPurpose):
         study: its title.
         mechanism: rmgm, dgm or moments.
         k: rows of the published matrix; left out, the planner chooses them where the mechanism has some.
-        adjacency: whether a subject's values are protected (`replace_one`), or its presence too (`add_remove`).
+        adjacency: whether a subject's values are protected (`replace_one`), or its presence too (`add_remove`). Left
+            out, it is what the subjects say.
         calibration: how noise follows from epsilon and delta.
         epsilon: of each party's block.
         delta: of each party's block.
-        n: subjects; every party has to have as many.
         lifetime_hours: how long parties may take to approve.
         parties: everybody who is asked, and for what.
         projection: "sparse" where each subject's row is to go to one row of the sketch; left out, to all of them.
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
         bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
         subjects: "listed" where all parties hold the same people, and their list is public to them; "keyed" where each
-            holds people of its own, and who they are is protected. The adjacency of keyed subjects is add_remove.
-        n: subjects; where they are keyed about as many as a party holds, for planning.
+            holds people of its own, and who they are is protected. Left out, it is what the adjacency says, which is
+            add_remove of keyed subjects; where that is left out too, keyed of rmgm and moments, and listed of dgm and
+            of a sparse projection.
+        n: subjects, as many as every party has; where they are keyed about as many as a party holds, for planning.
         buckets: of keyed rows that are exchanged; left out, four for each subject.
     """
 
@@ -89,7 +101,7 @@ class Study(StatedPurpose):
     mechanism: MechanismName = DEFAULT_MECHANISM
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
-    subjects: Annotated[Literal["keyed", "listed"], Field(exclude_if=lambda subjects: subjects == "listed")] = "listed"
+    subjects: Annotated[Subjects | None, LEFT_OUT] = None
     adjacency: Adjacency = Field(default_factory=_adjacency, strict=False)
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
@@ -104,7 +116,7 @@ class Study(StatedPurpose):
     @property
     def keyed(self) -> bool:
         """Whether subjects are."""
-        return self.subjects == "keyed"
+        return self.subjects == "keyed" if self.subjects is not None else self.adjacency is Adjacency.ADD_REMOVE
 
     @property
     def asked_parties(self) -> tuple[StudyParty, ...]:

@@ -55,6 +55,7 @@ def _mills(x: float) -> float:
     return x / (x * x + 1) * (1 - 2.0**-45)  # 0 where x^2 is beyond floats
 
 
+@lru_cache(maxsize=256)  # stated of every party, and asked again by every check
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """The least epsilon of a Gaussian loss rho at delta, rounded up.
 

@@ -59,7 +59,8 @@ def bucket_counts(summed: Array, errors: Array, *, buckets: int) -> Counts:
     """How many subjects there are where `summed` of them found a bucket to themselves.
 
     n subjects are in B (1 - (1 - 1/B)^n) buckets, one each. Joint ones are kept with probability kappa(u), u the others
-    of the union (docs/proofs/keyed-subjects.md, 5.2). Errors count noise, strangers, and who was kept as if each were
+    of the union (docs/proofs/keyed-subjects.md, 5.2). Strangers met where both have taken a bucket and not for one whom
+    both hold. Errors count noise, strangers, and who was kept as if each were
     by itself, which is the most.
     """
     kept = np.clip(summed, 0.0, buckets - 0.5)
@@ -71,8 +72,9 @@ def bucket_counts(summed: Array, errors: Array, *, buckets: int) -> Counts:
         share = -buckets / (others + 1) * np.expm1((others + 1) * left)
         held = np.minimum(kept / share, np.minimum.outer(own, own))
     np.fill_diagonal(held, own)
-    met = np.clip(np.diag(kept)[:, None] - kept, 0.0, None)
-    strangers = met * met.T / np.maximum(buckets - kept, 1.0)
+    taken = np.diag(kept)
+    union = -buckets * np.expm1((own[:, None] + own - held) * left)  # buckets that one of two parties has taken
+    strangers = np.clip(taken[:, None] + taken - union - kept, 0.0, None)
     np.fill_diagonal(strangers, 0.0)
     share = np.maximum(kept, 1.0) / np.maximum(held, 1.0)
     variance = errors**2 + strangers + kept * np.maximum(1 - share, 0.0)

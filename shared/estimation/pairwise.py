@@ -19,7 +19,7 @@ from commingle.shared.estimation.published_noise import PublishedNoise
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-_ENOUGH = 4.0
+ENOUGH_SHARED = 4.0
 """Standard errors that a joint count is above none, for anything to be said across two parties."""
 
 
@@ -135,7 +135,7 @@ class Pairs:
         """
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
-            if joint < max(_ENOUGH * error, 2.0):
+            if joint < max(ENOUGH_SHARED * error, 2.0):
                 raise NoOverlapError(
                     f"{self.names[i]} and {self.names[j]} share hardly anybody: about {max(joint, 0):,.0f} subjects, "
                     f"give or take {2 * error:,.0f}",

@@ -41,7 +41,7 @@ def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Pl
         design, assumed = design_of(study), assumptions_of(study, assumed)
     asked = question_of(design, assumed)
     drawn = Question(asked.expected, ()) if len(design.columns) > _WIDE else asked  # two more would cost twice as much
-    others = [with_best_k(replace(design, mechanism=name, k=None), asked.expected) for name in MECHANISMS]
+    others = [with_best_k(design.with_mechanism(name), asked.expected) for name in MECHANISMS]
     mechanisms = tuple(_point(other, drawn, at=other.epsilon) for other in others)
     return Plan(
         forecast=forecast_for(asked, design, assumed),

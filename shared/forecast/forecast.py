@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, hypot, isfinite, log10, sqrt
+from threading import Lock
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from commingle.shared.planning.prediction import Prediction
 from commingle.shared.planning.sampling import ends, expected, populations
 from commingle.shared.planning.task import Assumptions, RegressionTask, assumptions_of, task_of
 
+_computing = [Lock() for _ in range(16)]
 _LEAST_N, _MOST_N = 100, 10**12
 _HALVINGS = 12  # of ten decades: to half a per cent of a decade
 
@@ -36,12 +38,18 @@ class Question:
     ends: tuple[RegressionTask, ...]
 
 
-@lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
 def forecast_of(spec: ReleaseSpec) -> Forecast | None:
     """The forecast of a proposed release under the default assumptions; None where no attribute can be a label.
 
-    It is about the spec's own target, where it names one.
+    It is about the spec's own target, where it names one. Who asks while it is computed waits for that.
     """
+    with _computing[hash(spec) % len(_computing)]:
+        return computed_forecast(spec)
+
+
+@lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
+def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
+    """The same, unless somebody else computes it just now."""
     try:
         return forecast(design_of(spec), assumptions_of(spec))
     except PlanningError:
@@ -62,7 +70,7 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
 def exchange_of(design: ReleaseDesign) -> ExchangeCost | None:
     """What a release of that design costs its parties besides budget, where they exchange."""
     columns = {party.name: design.keyed + len(party.columns) for party in design.parties}
-    return mechanism_of(design).exchange_cost(design.buckets or design.n, columns, proved=design.proved)
+    return mechanism_of(design).exchange_cost(design.table_rows, columns, proved=design.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -116,6 +124,7 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         n_needed=_n_needed(design, task),
         best_k=best.k,
         terms=_terms(task, found),
+        shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )
     return replace(result, sentences=sentences(result, design))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.planning.design import ReleaseDesign
@@ -32,6 +33,8 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "Subjects are keyed: the forecast is for parties that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
+    if f.shared_error is not None:
+        said.append(_shared(f.n, f.shared_error))
     shares = {party.first_stage_share for party in design.parties} - {None}
     if shares:
         part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
@@ -46,8 +49,10 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
     said += exchange_words(f.exchange)
-    if f.exchange is None and mechanism_of(design).interactive:
-        said.append("So much is not exchanged: it would be refused when it is proposed. Ask fewer columns or subjects.")
+    columns = {party.name: design.keyed + len(party.columns) for party in design.parties}
+    mechanism = mechanism_of(design)
+    for why in mechanism.exchange_problems(design.buckets or design.n, columns, proved=design.proved):
+        said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(design.whitened)))
 
 
@@ -66,6 +71,14 @@ def exchange_words(cost: ExchangeCost | None) -> tuple[str, ...]:
         proofs = f"{_amount(cost.proof_bytes)} and {_seconds(cost.proof_seconds)}"
         said += f" Proofs that members keep their bounds and follow it are {proofs} of that."
     return said, "What is debited stays spent also where another member never sends its part, or a proof of it."
+
+
+def _shared(n: int, error: float) -> str:
+    """How well it will be known whom two parties share, and where that ends fits across them."""
+    counted = f"How many two parties share will be known to about {2 * error:,.0f} more or less"
+    if (least := ENOUGH_SHARED * error) > n:
+        return f"{counted}, which is too little for any fit across parties: such fits would be refused."
+    return f"{counted}; fits across two that share fewer than about {least:,.0f} are refused."
 
 
 def _sparse(*, people: float) -> str:

@@ -245,6 +245,11 @@ class Mechanism(ABC):
         del n, columns, proved
         return None
 
+    def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
+        """Why so much is refused, a sentence each; arguments as of `exchange_cost`."""
+        del n, columns, proved
+        return []
+
     @abstractmethod
     def step(self, spec: ReleaseSpec) -> float:
         """The published value is integer * step."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import expm1, log1p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,10 @@ from commingle.shared.documents.spec import Projection, ReleaseSpec
 from commingle.shared.documents.study import AskedShare, Study
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
-from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
-from commingle.shared.registry import mechanism_of
+from commingle.shared.registry import KEYED, mechanism_of
 
 Array = NDArray[np.float64]
 
@@ -77,7 +78,7 @@ class ReleaseDesign:
         projection: as in a spec; expected figures do not depend on it (docs/proofs/projection.md, 3.2).
         proved: whether members prove their bounds, where parties exchange.
         keyed: whether subjects are. A forecast is then for parties that hold the same n, with the noise of keyed ones.
-        buckets: of keyed rows that are exchanged.
+        buckets: of keyed rows that are exchanged, where somebody chose how many.
     """
 
     mechanism: str
@@ -126,6 +127,28 @@ class ReleaseDesign:
         """
         longest = {party.name: sum(g.radius_squared for g in party.geometries or ()) for party in self.parties}
         return tuple(p.name for p in self.parties if p.row_norm is not None and p.row_norm**2 < longest[p.name])
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
+        return self.buckets or mechanism_of(self).buckets(self.n) or self.n
+
+    @property
+    def summed(self) -> int:
+        """Subjects that sums run over; B (1 - (1 - 1/B)^n) in B buckets (docs/proofs/keyed-subjects.md, 5.2)."""
+        kept = -self.table_rows * expm1(self.n * log1p(-1 / self.table_rows))
+        return round(kept) if mechanism_of(self).buckets(self.n) else self.n
+
+    def with_mechanism(self, name: str) -> "ReleaseDesign":
+        """The same of another mechanism, without a k; with listed subjects where that one has no others."""
+        return replace(self, mechanism=name, k=None).with_subjects(keyed=self.keyed and name in KEYED)
+
+    def with_subjects(self, *, keyed: bool) -> "ReleaseDesign":
+        """The same of keyed or of listed subjects, with the adjacency that a study of them has."""
+        if self.keyed is keyed:
+            return self
+        adjacency = Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
+        return replace(self, keyed=keyed, buckets=None, adjacency=adjacency)
 
     @property
     def rows(self) -> int:
@@ -183,7 +206,7 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         projection=asked.projection,
         proved=asked.bounds == "proved" if isinstance(asked, ReleaseSpec) else asked.bounds != "trusted",
         keyed=asked.keyed,
-        buckets=asked.buckets or (mechanism_of(asked).buckets(asked.n) if asked.keyed else None),
+        buckets=asked.buckets,
     )
 
 
@@ -201,7 +224,7 @@ def noise_variance(design: ReleaseDesign) -> Array:
     for share in design.parties:
         adjacency = Adjacency.ZERO_OUT if design.keyed else design.adjacency
         moved = squared_sensitivity(share.geometries, row_norm=share.row_norm, adjacency=adjacency)
-        moved += design.keyed * SCALE**2  # presence (docs/proofs/keyed-subjects.md, 2.2)
+        moved += design.keyed * presence(FRACTION_BITS) ** 2  # docs/proofs/keyed-subjects.md, 2.2
         found += [moved / (SCALE**2 * 2 * rho * (1 - (share.first_stage_share or 0)))] * len(share.columns)
     return np.array(found)
 

@@ -17,7 +17,7 @@ class Prediction:
         level_variance: of the mean of the label less the fit, which the intercept adds to the slopes' errors.
         r_squared: of the default fit for prediction, on rows of the same population.
         r_squared_constant: of the label's mean as the release tells it.
-        told_apart: whether an F test is expected to tell the fit from that mean, at 5 %.
+        told_apart: whether an F test is expected to tell the fit from that mean, at 5 %; not where a fit is refused.
         reliable: whether the default fit for inference is expected to come without a warning about its signal.
     """
 
@@ -42,4 +42,11 @@ class Planner(ABC):
 
     def best_k(self, design: ReleaseDesign, task: RegressionTask) -> int | None:  # noqa: ARG002 - as above
         """The k that suits this regression best; None where there is no sketch."""
+        return None
+
+    def shared_error(self, design: ReleaseDesign) -> float | None:  # noqa: ARG002 - as above
+        """The standard error of the number of keyed subjects that two parties share, the worst two, if they share all.
+
+        None where subjects are listed, or there is one party. A sketch must be chosen.
+        """
         return None

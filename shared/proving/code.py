@@ -69,10 +69,12 @@ def total(left: Residues, right: Residues, prime: int) -> Residues:
 
 def values(coefficients: Residues, count: int, prime: int) -> Residues:
     """Polynomials at the roots of x^count + 1: (m, at most count) to (m, count)."""
-    padded = np.zeros((len(coefficients), count), np.uint32)
-    padded[:, : coefficients.shape[1]] = coefficients
-    kernels()
-    return np.asarray(ring.to_slots(padded[None], [prime])[0])
+    size = max(coefficients.shape[1], 8)
+    copies = 1 << (count // size).bit_length() - 1
+    found = np.zeros((len(coefficients), copies, count // copies), np.uint32)
+    found[:, :, : coefficients.shape[1]] = coefficients[:, None]
+    ring.kernels().forward(flat := found.reshape(-1, count), *ring.roots(count, prime).forward, prime, copies)
+    return np.asarray(flat)
 
 
 def interpolated(points: Residues, prime: int) -> Residues:

@@ -10,9 +10,11 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.proving import code
 from commingle.shared.ring.residues import Residues
 
 HASH_BYTES = 32
+_STRIP = 128  # columns that are hashed while they are in a core's cache; divides every number of places
 
 
 class ColumnHashes:
@@ -24,8 +26,16 @@ class ColumnHashes:
         self._hashes = [sha256(b"\0" + salt.tobytes()) for salt in salts]
 
     def add(self, rows: Residues) -> None:
-        """The next rows of all these columns: (rows, columns)."""
-        for column, made in zip(np.ascontiguousarray(rows.T.astype("<u4", copy=False)), self._hashes, strict=True):
+        """The next rows of all these columns, which are a multiple of `_STRIP`: (rows, columns)."""
+        columns = np.empty((_STRIP, len(rows)), np.uint32)
+        for start in range(0, len(self._hashes), _STRIP):
+            code.kernels().transpose(rows, start, columns)
+            self.add_columns(columns, start)
+
+    def add_columns(self, columns: Residues, start: int = 0) -> None:
+        """The next rows of the columns from one on: (columns, rows)."""
+        hashes = self._hashes[start : start + len(columns)]
+        for column, made in zip(columns.astype("<u4", copy=False), hashes, strict=True):
             made.update(column)
 
     def leaves(self) -> list[bytes]:

@@ -53,7 +53,7 @@ def _verify_one(relation: Relation, challenge: Challenge, proof: Proof) -> NDArr
 def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
     hashes = ColumnHashes(proof.salts)
     for columns in proof.columns:
-        hashes.add(columns.T)
+        hashes.add_columns(columns)
     if any(root != proof.root for root in roots(hashes.leaves(), places, proof.paths)):
         raise ProofError("commitment")
 

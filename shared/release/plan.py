@@ -4,6 +4,7 @@ See docs/design/privacy.md#noise.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import (
@@ -57,6 +58,7 @@ class BlockPlan:
         return said == (self.rows, self.columns, self.sigma, 0 if self.first_stage is None else self.first_stage.size)
 
 
+@lru_cache(maxsize=256)  # a function of the spec alone, asked for at every step of a release
 def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     """The plan of one party's block.
 

@@ -48,14 +48,15 @@ def forward_tail(row: Residues, roots: Residues, quotients: Residues, prime: np.
             row[8 * j + k] = turned[k, j]
 
 
-@compiled("void(u4[:,::1], u4[::1], u4[::1], u4)")
-def forward(rows: Residues, roots: Residues, quotients: Residues, prime: np.uint32) -> None:
+@compiled("void(u4[:,::1], u4[::1], u4[::1], u4, i8)")
+def forward(rows: Residues, roots: Residues, quotients: Residues, prime: np.uint32, copies: int) -> None:
     """Each row's values at the odd powers of psi, in bit-reversed order, in its place (Cooley, Tukey), N >= 8.
 
-    (x, y) to (x + root y, x - root y), roots[k] = psi^bitreversed(k), quotients = floor(roots 2^32 / prime).
+    (x, y) to (x + root y, x - root y), roots[k] = psi^bitreversed(k), quotients = floor(roots 2^32 / prime). What has
+    N / copies coefficients, a power of two and at least 8, is given that often: the first stages would only repeat it.
     """
     for r in range(rows.shape[0]):
-        row, groups, half = rows[r], 1, rows.shape[1] >> 1
+        row, groups, half = rows[r], copies, rows.shape[1] // (2 * copies)
         while half > TAIL:
             for i in range(groups):
                 root, quotient, k = roots[groups + i], quotients[groups + i], 2 * i * half

@@ -67,7 +67,7 @@ def to_slots(coefficients: Residues, primes: Sequence[int]) -> Residues:
     """The same polynomials in slots; the argument is overwritten."""
     degree = coefficients.shape[-1]
     for rows, prime in zip(coefficients, primes, strict=True):
-        kernels().forward(rows.reshape(-1, degree), *roots(degree, prime).forward, prime)
+        kernels().forward(rows.reshape(-1, degree), *roots(degree, prime).forward, prime, 1)
     return coefficients
 
 

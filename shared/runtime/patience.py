@@ -3,7 +3,8 @@
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Lock, Timer
+from threading import Condition, Lock, Thread
+from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,6 @@ class Watch:
             "http11.send_request_body.failed": answering_seconds,  # it may have been answered before its end
             "http11.receive_response_headers.complete": reading_seconds,
         }
-        self._timer: Timer | None = None
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         """Something happened."""
@@ -42,22 +42,56 @@ class Watch:
                 self._streams[:] = [s for s in self._streams if s.get_extra_info("socket").fileno() >= 0]
                 self._streams.append(info["return_value"])
         elif event in self._seconds_from:
-            self._start(self._seconds_from[event])
+            _alarms.set(self, monotonic() + self._seconds_from[event])
 
     def stop(self) -> None:
         """Nobody waits any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        _alarms.cancel(self)
 
-    def _start(self, seconds: float) -> None:
-        self.stop()
-        self._timer = Timer(seconds, self._cut)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """The time is over."""
         with _guard:
             for stream in self._streams:
                 with suppress(OSError):  # closed meanwhile
                     # not SSLSocket's own, after which the socket would be read as plain text
                     socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
+
+
+class _Alarms:
+    """When each watch's time is over: one thread for all, as requests are many and hardly any is cut."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._due: dict[Watch, float] = {}
+        self._wakes_at = 0.0
+        self._thread: Thread | None = None
+
+    def set(self, watch: Watch, at: float) -> None:
+        """Cut it then, and not when was said before."""
+        with self._changed:
+            self._due[watch] = at
+            if self._thread is None or not self._thread.is_alive():  # as in a process that was forked
+                self._thread = Thread(target=self._run, daemon=True)
+                self._thread.start()
+            elif at < self._wakes_at:
+                self._changed.notify()
+
+    def cancel(self, watch: Watch) -> None:
+        """Do not."""
+        with self._changed:
+            self._due.pop(watch, None)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                over = [watch for watch, at in self._due.items() if at <= monotonic()]
+                for watch in over:
+                    del self._due[watch]
+                if not over:
+                    self._wakes_at = min(self._due.values(), default=float("inf"))
+                    self._changed.wait(None if self._wakes_at == float("inf") else self._wakes_at - monotonic())
+            for watch in over:
+                watch.cut()
+
+
+_alarms = _Alarms()

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, TypeVar
@@ -90,23 +90,28 @@ class WorkPool:
             BusyError: too many wait.
             CommingleError, JobFaultError: as `Worker.run`.
         """
+        async with self.turn(client):
+            return await self.do(function, *arguments)
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """From the client's turn on, in which it may `do` something. Raises BusyError: too many wait."""
         if len(self._turns) >= self._waiting:
             raise BusyError("too many requests wait to be computed", remedy=_REMEDY)
-        loop = asyncio.get_running_loop()
-        turn = _Turn(client, loop.create_future())
+        turn = _Turn(client, asyncio.get_running_loop().create_future())
         self._turns.append(turn)
         self._give_turns()
         try:
             await turn.given
-        except asyncio.CancelledError:
+            yield
+        finally:
             if turn in self._turns:
                 self._turns.remove(turn)
-            else:  # given, but not taken any more
+            else:
                 self._end(client)
-            raise
-        return await self._do(client, function, arguments)
 
-    async def _do(self, client: str, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    async def do(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call the function in a worker, whose turn it is. Otherwise as `run`."""
         worker = self._idle.pop() if self._idle else self._start()
         self._busy.append(worker)
         usable = False
@@ -127,7 +132,6 @@ class WorkPool:
                 self._idle.append(worker)
             else:
                 worker.stop()
-            self._end(client)
 
     def _end(self, client: str) -> None:
         self._running.remove(client)

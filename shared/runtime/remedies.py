@@ -25,6 +25,7 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
         "document": "Run the same version on both sides.",
         "spec": "Correct the study and propose it again.",
         "exchange": "Send nothing more in this exchange; propose a new release.",
+        "deviation": "Ask the member that is named; propose a new release once it is explained.",
         "block": "Send the stored bytes of the block that was signed.",
         "privacy-parameter": "Correct the study's epsilon, delta or sizes.",
         "cursor": "Use `next` of the previous page, or none.",

@@ -1,6 +1,7 @@
 """Running applications on sockets of their own, so that whoever started them learns the addresses."""
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -110,6 +111,7 @@ def run(
     on_listening()
     if announcement is not None:
         print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
+    gc.freeze()  # what is loaded stays: no collection looks through it again
     # other loops accept on the descriptor, past what a listener's own `accept` checks
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(_serve_all(servers, [service.listener for service in services]))

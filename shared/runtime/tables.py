@@ -29,8 +29,9 @@ from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Encoding, Sepa
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error)
 """What reading raises. Arrow's own messages may quote a cell: nobody who reads private rows repeats them."""
 
-_ROWS_AT_ONCE = 1 << 16
-_CSV_BLOCK_BYTES = 1 << 22
+ROWS_AT_ONCE = 1 << 14
+_CSV_BLOCK_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 20
 _LONGEST_CELL = 1 << 26
 _PIECE_BYTES = 1 << 16
 _COMMA = r"^(\s*[+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?\s*)$"
@@ -40,6 +41,16 @@ _WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?[0-9]+,[0-9]+"), re.compile(r"[+-]?
 def is_parquet(path: Path) -> bool:
     """By the file's suffix; everything else is read as CSV."""
     return path.suffix.lower() in {".parquet", ".pq"}
+
+
+def open_parquet(where: "Path | pa.NativeFile") -> pq.ParquetFile:
+    """A Parquet file, of which no more is fetched than is read: Arrow fetches all row groups ahead otherwise."""
+    return pq.ParquetFile(where, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+
+
+def parquet_batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns, a batch of rows at a time."""
+    return file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(columns), use_threads=False)
 
 
 def guess_format(path: Path) -> CsvFormat:
@@ -61,7 +72,7 @@ def guess_format(path: Path) -> CsvFormat:
 def column_names(path: Path, form: CsvFormat = USUAL, *, strict: bool = True) -> list[str]:
     """The columns of a file, in order, however often each is there. Raises `UNREADABLE`."""
     if is_parquet(path):
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             return list(file.schema_arrow.names)
     if not strict:
         with _open_lines(path, form) as lines:
@@ -76,8 +87,8 @@ def read_batches(
     """Some columns, which must be there once, a batch of rows at a time. Raises `UNREADABLE`."""
     wanted = list(dict.fromkeys(columns))
     if is_parquet(path):
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted)
+        with open_parquet(path) as file:
+            yield from parquet_batches(file, wanted)
         return
     for batch in _read_csv(path, wanted, form, strict=strict):
         yield batch if form.decimal == "." else _with_points(batch)
@@ -138,7 +149,7 @@ def _read_malformed(path: Path, wanted: list[str], form: CsvFormat, *, after: in
         header = next(lines, [])
         places = [header.index(name) for name in wanted]
         rows = islice(lines, after, None)
-        while part := list(islice(rows, _ROWS_AT_ONCE)):
+        while part := list(islice(rows, ROWS_AT_ONCE)):
             yield pa.RecordBatch.from_arrays([_cells(part, place) for place in places], names=wanted)
 
 

@@ -70,7 +70,7 @@ def test_drawn_moments_have_the_mean_and_spread_of_published_ones(mechanism: Lit
     A = np.column_stack([np.ones(n), draw.uniform(-1, 1, n), draw.uniform(0, 1, n)])
     attributes = tuple(NumericAttribute(name=name, lower=-1.0, upper=1.0) for name in "xy")
     parties = (StudyParty(name="one", dataset="d", attributes=attributes),)
-    study = Study(study="s", mechanism=mechanism, epsilon=30.0, delta=1e-5, n=n, parties=parties)
+    study = Study(study="s", mechanism=mechanism, subjects="listed", epsilon=30.0, delta=1e-5, n=n, parties=parties)
     spec = proposed(study)
     S, v, rows = A.T @ A, noise_variances(spec), spec.k or n
     drawn = np.array([drawn_gram(spec, S, v, draw) for _ in range(count)])

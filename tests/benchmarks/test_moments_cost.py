@@ -1,13 +1,18 @@
-from benchmarks.million import _role, _uses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.million import _uses
 
 
-def test_a_process_of_another_simulation_has_no_role() -> None:
-    arguments = ["python", "-c", "code", '[41, ["party", "serve", "--home", "x"]]']
-    assert _role(arguments, 41) == "party serve"
-    assert _role(arguments, 42) is None
-    assert _role(["python", "-c", "code", "[41, null]"], 41) == "commands"
-    assert _role(["python", "-c", "code"], 41) is None
-    assert _role(["echo", "41"], 41) is None
+def test_process_of_a_simulation_goes_by_the_name_of_its_output(tmp_path: Path) -> None:
+    waiting = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with (tmp_path / "003-coordinator.out").open("wb") as out, subprocess.Popen(waiting, stdout=out) as server:
+        found = _uses(os.getpid())
+        server.kill()
+    assert (found[server.pid].role, found[os.getpid()].role) == ("coordinator", "simulation")
+    assert found[os.getpid()].megabytes > 1
 
 
 def test_processes_that_are_not_its_own_are_not_counted() -> None:

@@ -32,7 +32,9 @@ def spec_of(mechanism: Literal["rmgm", "dgm"], row_norm: float | None = None) ->
         StudyParty(name="two", dataset="t", attributes=tuple(attributes[2:])),
     )
     k = K if mechanism == "rmgm" else None
-    return proposed(Study(study="t", mechanism=mechanism, k=k, epsilon=20, delta=1e-5, n=N, parties=parties))
+    return proposed(
+        Study(study="t", mechanism=mechanism, subjects="listed", k=k, epsilon=20, delta=1e-5, n=N, parties=parties)
+    )
 
 
 def rows_of(spec: ReleaseSpec) -> tuple[Integers, ...]:

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.scale import Result, main, slopes
+from benchmarks.whole_agent import COLUMNS, K, measure
 
 
 def test_slope_is_that_of_logarithms_within_one_work() -> None:
@@ -14,7 +15,17 @@ def test_slope_is_that_of_logarithms_within_one_work() -> None:
 
 @pytest.mark.slow
 def test_quick_run_prints_a_line_for_each_process(tmp_path: Path) -> None:
-    printed = CliRunner().invoke(main, ["--quick", "--json", str(tmp_path / "out.json")], catch_exceptions=False).output
+    asked = ["--quick", "--no-agents", "--json", str(tmp_path / "out.json")]
+    printed = CliRunner().invoke(main, asked, catch_exceptions=False).output
     results = json.loads((tmp_path / "out.json").read_text())["results"]
-    assert len(printed.splitlines()) == 2 + len(results) == 10
+    assert len(printed.splitlines()) == 2 + len(results) == 16
     assert all(r["peak_megabytes"] >= r["before_megabytes"] > 10 and r["cpu_seconds"] > 0 for r in results)
+
+
+@pytest.mark.slow
+def test_whole_agent_is_measured_from_registration_to_publication() -> None:
+    found = measure("sparse", 2_000)
+    assert 20 < found.idle_megabytes <= found.release_megabytes
+    assert 10 < found.anonymous_megabytes < found.release_megabytes
+    assert found.cpu_seconds > 0
+    assert found.sent_megabytes == pytest.approx(K * COLUMNS * 8 / 1e6, rel=0.01)

@@ -19,7 +19,7 @@ from commingle.shared.documents.errors import DeviationError
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, largest_opening, open_matrix
-from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement
+from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
 from commingle.shared.mechanisms.moments.exchange.messages import Reply
 from commingle.shared.mechanisms.moments.exchange.products import open_part
 from commingle.shared.release.block import content_digest, decode_block, encode_block
@@ -338,17 +338,22 @@ def test_reply_by_another_key_or_party_or_about_something_else_is_refused(
     assert "reply" not in hub.kinds(exchanging.proposed)
 
 
-def test_reply_to_other_columns_than_those_recorded_is_refused(
+def test_reply_to_other_columns_than_those_recorded_is_refused_and_names_who_signed_them(
     hub: Hub, parties: Parties, exchanging: Exchanging
 ) -> None:
-    registry = parties[1]
+    clinic, registry = parties
     _, made = due(exchanging, "reply")
     other = approved(hub, parties, epsilon=0.5)
     other.send_all("columns")
     elsewhere = other.reply(registry).reply.columns
-    for columns in (ZEROS, elsewhere):
+    first = exchanging.sent["columns", "clinic"]
+    second = message(first.statement, first.body, clinic.key, body_sha256=ZEROS).envelope
+    twice = quotations(exchanging.exchange, {**exchanging.signed("columns"), "clinic": second})
+    for columns, named in ((elsewhere, "registry"), ({}, "registry"), (twice, "clinic")):
         wrong = message(made.statement, made.body, registry.key, columns=columns)
-        assert problem(exchanging.send("registry", wrong)) == (422, "exchange")
+        refused = exchanging.send("registry", wrong)
+        assert problem(refused) == (422, "deviation")
+        assert f"what {named} sent does not follow the exchange" in refused.json()["detail"]
     assert "reply" not in hub.kinds(exchanging.proposed)
     assert exchanging.send("registry", made).status_code == 201
 

@@ -1,5 +1,6 @@
 import json
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,7 @@ from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import CategoricalAttribute
-from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.forecast import computed_forecast, forecast_of
 from tests.world.coordinator import Honest, Hub, key_of, problem
 
 Parties = tuple[Honest, Honest]
@@ -54,14 +55,24 @@ def test_proposal_without_a_possible_label_has_no_forecast(hub: Hub, parties: Pa
 
 
 def test_no_forecast_is_computed_unless_it_is_asked_for(hub: Hub, parties: Parties) -> None:
-    forecast_of.cache_clear()
+    computed_forecast.cache_clear()
     proposed = hub.proposed(parties)
     hub.approve(proposed, "clinic", parties[0].approval(proposed))
     assert "forecast" not in hub.show(proposed)
-    assert forecast_of.cache_info().misses == 0
+    assert computed_forecast.cache_info().misses == 0
     for _ in range(2):
         hub.http.get(f"/v1/releases/{proposed.id}/forecast")
-    assert forecast_of.cache_info().misses == 1
+    assert computed_forecast.cache_info().misses == 1
+
+
+def test_forecast_that_several_threads_ask_for_is_computed_once(hub: Hub, parties: Parties) -> None:
+    spec = hub.proposed(parties).spec
+    computed_forecast.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(forecast_of, [spec] * 4))
+    assert found[0] is not None
+    assert all(each is found[0] for each in found)
+    assert computed_forecast.cache_info().misses == 1
 
 
 def test_forecast_of_an_unknown_release_is_404(hub: Hub) -> None:

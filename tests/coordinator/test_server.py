@@ -58,7 +58,17 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
         study = tmp_path / "study.json"
         asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
         study.write_text(
-            json.dumps({"study": "real", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "k": 16, "parties": asked})
+            json.dumps(
+                {
+                    "study": "real",
+                    "subjects": "listed",
+                    "epsilon": 1.0,
+                    "delta": 1e-5,
+                    "n": ROWS,
+                    "k": 16,
+                    "parties": asked,
+                }
+            )
         )
         code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--json")
         assert (code, err.splitlines()[0].startswith("Not useful with n = ")) == (0, True)
@@ -98,7 +108,7 @@ def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
     target = ATTRIBUTES[parties[0].name][0]["name"]
     said = {"purpose": "Who stays longer?", "target": target}
-    terms = {"study": "s", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
+    terms = {"study": "s", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
     study.write_text(json.dumps(terms | asked_of_study | said))
     protocol = tmp_path / "protocol.pdf"
     protocol.write_bytes(b"what was agreed")

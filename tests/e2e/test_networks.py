@@ -73,7 +73,17 @@ class Hub:
         study = self.home / "study.json"
         parties = [{"name": "clinic", "dataset": "main", "attributes": [_BEGINNING]}]
         study.write_text(
-            json.dumps({"study": "s", "epsilon": 1.0, "delta": 1e-5, "n": 100, "k": 10, "parties": parties})
+            json.dumps(
+                {
+                    "study": "s",
+                    "subjects": "listed",
+                    "epsilon": 1.0,
+                    "delta": 1e-5,
+                    "n": 100,
+                    "k": 10,
+                    "parties": parties,
+                }
+            )
         )
         where = ("--coordinator", self.url, "--ca-file", self.authority.file)
         release: str = result("coordinator", "propose", study, "--home", self.home, *where)["id"]

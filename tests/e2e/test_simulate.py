@@ -20,6 +20,7 @@ ROWS = 2_500
 RELEASE_KEYS = {
     "mechanism",
     "subjects",
+    "subject_counts",
     "projection",
     "epsilon",
     "delta",
@@ -61,7 +62,7 @@ def test_simulation_with_little_noise_comes_close_to_the_fit_without_privacy(tmp
     _write_table(tmp_path / "table.csv")
     out = tmp_path / "out"
     kinds = [option for name in ("rmgm", "dgm", "moments") for option in ("--mechanism", name)]
-    options = ("--target", "y", "--parties", "2", *kinds, "--epsilon", "100")
+    options = ("--target", "y", "--parties", "2", *kinds, "--subjects", "listed", "--epsilon", "100")
     command = _command("simulate", "--table", tmp_path / "table.csv", *options, "--k", "400", "--out", out, "--json")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -80,6 +81,32 @@ def test_simulation_with_little_noise_comes_close_to_the_fit_without_privacy(tmp
         assert ended.value.code == 0
     assert (out / "coefficients.png").read_bytes().startswith(b"\x89PNG")
     assert not list(out.glob("work-*"))
+
+
+def test_parties_hold_different_people_whose_ids_they_write_in_several_ways(tmp_path: Path) -> None:
+    """As agents do: nobody is refused, and counts are about what they are."""
+    draw = np.random.default_rng(1)
+    a, y = draw.uniform(-1, 1, ROWS), draw.normal(size=ROWS)
+    people = {"clinic": (range(ROWS * 9 // 10), "{:08}", a), "ward": (range(ROWS // 10, ROWS), "{}", 2 * a + 0.5 * y)}
+    for name, (held, written, values) in people.items():
+        lines = [f"subject_id,{name}", *(f"{written.format(i)},{values[i]}" for i in held)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    parties = [{"name": name, "table": f"{name}.csv"} for name in people]
+    (tmp_path / "parties.json").write_text(json.dumps({"parties": parties}))
+    options = ("--parties", tmp_path / "parties.json", "--target", "ward", "--epsilon", "100", "--id-rule", "digits/1")
+    command = _command("simulate", *options, "--k", "400", "--out", tmp_path / "out", "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [release] = json.loads(done.stdout)["releases"]
+    assert (release["mechanism"], release["subjects"]) == ("rmgm", "keyed")
+    joint = ROWS * 8 // 10
+    truth = [joint * 4 // 5 + ROWS // 10] * 2 + [joint * 4 // 5]  # a fifth of those whom both hold is nobody's
+    assert [count["truth"] for count in release["subject_counts"]] == truth
+    for count in release["subject_counts"]:
+        assert abs(count["subjects"] - count["truth"]) < 5 * count["error"]
+    fits = {fit["name"]: fit for fit in release["estimators"]}
+    assert fits["ols"]["interval_for"] == "population"
+    assert fits["shrunken"]["test_r2"] > 0.3
 
 
 def _check_keys(report: dict[str, Any]) -> None:
@@ -155,6 +182,11 @@ BAD: list[tuple[str, list[str], str]] = [
     (GOOD, ["--target", "y", "--k", "49"], "k is 49"),
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--k", "9"], "the others have none"),
     (GOOD, ["--target", "y", "--row-norm", "-1"], "row_norm"),
+    (GOOD, ["--target", "y", "--mechanism", "dgm", "--overlap", "0.5"], "those of dgm are listed"),
+    (GOOD, ["--target", "y", "--adjacency", "zero_out", "--overlap", "0.5"], "those of rmgm are listed"),
+    (GOOD, ["--target", "y", "--subjects", "keyed", "--common-subjects"], "is for listed subjects"),
+    (GOOD, ["--target", "y", "--subjects", "keyed", "--mechanism", "dgm"], "its subjects are listed"),
+    (GOOD, ["--target", "y", "--subjects", "keyed", "--adjacency", "zero_out"], "adjacency is add_remove"),
     (GOOD, [], "--target"),
 ]
 

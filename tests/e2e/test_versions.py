@@ -119,7 +119,8 @@ def test_versions_publish_releases_together(tmp_path: Path, earlier: Version, wh
                 {"name": n, "dataset": "main", "attributes": [a.model_dump(mode="json") for a in SCHEMAS[n]]}
                 for n in NAMES
             ]
-            study = {"study": mechanism, "mechanism": mechanism, "epsilon": 1, "delta": 1e-5, "n": 40}
+            terms = {"adjacency": "replace_one", "epsilon": 1, "delta": 1e-5, "n": 40}  # the earlier one lists subjects
+            study = {"study": mechanism, "mechanism": mechanism, **terms}
             (tmp_path / "study.json").write_text(json.dumps({**study, "parties": parties}))
             asked = ("coordinator", "propose", tmp_path / "study.json", "--home", home, "--coordinator", url)
             assert published(url, hub.run(*asked)["id"])

@@ -215,6 +215,7 @@ class Loopback:
         study = {
             "study": f"after {time.monotonic_ns()}",
             "mechanism": mechanism,
+            "subjects": "listed",
             "k": SKETCH if mechanism == "rmgm" else None,
             "epsilon": 1.0,
             "delta": 1e-5,

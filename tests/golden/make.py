@@ -17,7 +17,7 @@ from tests.golden import documents, figures, records, world
 
 HERE = Path(__file__).parent
 FILES = (
-    *(f"release_{name}" for name in world.RELEASES),
+    *(f"release_{name}" for name in (*world.RELEASES, *world.KEYED)),
     "exchange",
     "exchange_trusted",
     "records",
@@ -58,8 +58,8 @@ def draw() -> world.Drawn:
         "pyarrow": pa.__version__,
         "linkage": records.sealed_linkage_key().hex(),
         "request": records.sign_request(),
-        "bodies": {m: {n: b.hex() for n, b in world.bodies_of(m).items()} for m in world.RELEASES},
-        "matrices": {m: world.parquet_of(m).hex() for m in world.RELEASES},
+        "bodies": {m: {n: b.hex() for n, b in world.bodies_of(m).items()} for m in (*world.RELEASES, *world.KEYED)},
+        "matrices": {m: world.parquet_of(m).hex() for m in (*world.RELEASES, *world.KEYED)},
     }
 
 

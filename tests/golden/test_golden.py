@@ -191,7 +191,7 @@ def test_frozen_parts_open_to_products_of_the_rows_and_the_frozen_noise(name: st
     for pair, opened in frozen["opened"].items():
         owner, evaluator = pair.split()
         noise = np.array([line.split() for line in frozen["reply_noise"][pair]], np.int64)
-        products = world.exchanged_by(owner).T @ world.exchanged_by(evaluator)
+        products = world.exchanged_by(owner, "moments").T @ world.exchanged_by(evaluator, "moments")
         assert opened == integers(products + noise) == integers(made.opened[owner][evaluator])
 
 

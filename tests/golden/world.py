@@ -6,7 +6,7 @@ What the operating system or a library's version decides (a box, a nonce, files 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -44,7 +44,7 @@ from commingle.shared.mechanisms.moments.block import cross_noise, largest_openi
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
@@ -67,7 +67,10 @@ MECHANISMS = ("rmgm", "dgm", "moments")
 TWO_STAGES = "two_stages"
 RELEASES = (*MECHANISMS, "rmgm_sparse", TWO_STAGES)
 """A release of each mechanism, one of rows that are mixed sparsely, and one of rmgm whose parties have first stages."""
+KEYED = ("rmgm_keyed", "moments_keyed")
+"""Releases over keyed subjects; the parties hold different ones, and some of them two or three do."""
 NAMES = ("clinic", "lab", "insurer")
+HELD = {"clinic": range(40), "lab": range(4, 48), "insurer": range(2, 44)}
 
 
 def secret(label: str) -> bytes:
@@ -135,16 +138,17 @@ def cells() -> Mapping[str, "pa.Array[Any]"]:
     return {name: pa.array(values, kind) for name, (values, kind) in columns.items()}
 
 
-def read(names: Sequence[str]) -> Iterator[RawBatch]:
-    """The table, 20 rows at a time."""
-    for start in range(0, N, 20):
-        part = {name: cells()[name].slice(start, 20) for name in names}
-        yield RawBatch(part, min(20, N - start))
+def read(names: Sequence[str], rows: range = range(N)) -> Iterator[RawBatch]:
+    """The table, or some rows of it, 20 at a time."""
+    for start in rows[::20]:
+        count = min(20, rows.stop - start)
+        yield RawBatch({name: cells()[name].slice(start, count) for name in names}, count)
 
 
-def table(party: str) -> PrivateTable:
-    """The columns of one party."""
-    return PrivateTable(read, SubjectKey.of("id"), ATTRIBUTES[party])
+def table(party: str, release: str = "") -> PrivateTable:
+    """The columns of one party, of everybody, or of those whom it holds where subjects are keyed."""
+    rows = HELD[party] if release in KEYED else range(N)
+    return PrivateTable(partial(read, rows=rows), SubjectKey.of("id"), ATTRIBUTES[party])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +180,21 @@ def two_stage_study() -> Study:
 
 def one_stage_study(release: str, bounds: Bounds | None = None) -> Study:
     """The lab's rows are whitened where that can be; the clinic's are clipped."""
-    mechanism, _, projection = release.partition("_")
+    mechanism, _, kind = release.partition("_")
     whiten = mechanism != "moments"
     asked = {
         "study": f"Golden “{release}” study",
         "mechanism": mechanism,
         "k": 16 if mechanism == "rmgm" else None,
-        "projection": projection or None,
+        "projection": "sparse" if kind == "sparse" else None,
+        "subjects": "keyed" if kind == "keyed" else None,
+        "adjacency": "add_remove" if kind == "keyed" else "replace_one",
+        "buckets": 64 if release == "moments_keyed" else None,
         "calibration": "zcdp",
         "epsilon": 5000.0,
         "delta": 1e-5,
         "n": N,
-        "bounds": bounds,
+        "bounds": "trusted" if release == "moments_keyed" else bounds,
         "parties": (
             StudyParty(name="clinic", dataset="patients", attributes=ATTRIBUTES["clinic"], row_norm=1.25),
             StudyParty(
@@ -224,8 +231,8 @@ def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelop
 def alignment(mechanism: str, party: str) -> Envelope:
     """What that party says of its subjects."""
     spec = signed_spec(mechanism).digest
-    ids = table(party).ranks(table(party).scan().digest).ids()
-    digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, sorted_ids=ids)
+    ids = table(party).ranks(table(party).scan().digest).listed()
+    digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, listed=ids)
     return seal(
         AlignmentStatement(spec=spec, party=party, subjects=N, digest=digest), kind="alignment", key=KEYS[party]
     )
@@ -235,12 +242,12 @@ def request(mechanism: str, party: str) -> BlockRequest:
     """What that party is to privatise."""
     spec = signed_spec(mechanism).document
     share_of = spec.party(party)
-    return BlockRequest(spec, share_of, plan_block(spec, share_of))
+    return BlockRequest(spec, share_of, plan_block(spec, share_of), LINKAGE_KEY if spec.keyed else None)
 
 
 def charge(mechanism: str, party: str) -> Charge:
     """Its debit."""
-    return Charge(signed_spec(mechanism).digest, table(party).scan().digest)
+    return Charge(signed_spec(mechanism).digest, table(party, mechanism).scan().digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,27 +271,32 @@ class Exchanged:
     blocks: Mapping[str, Block]
 
 
-def exchange_of(bounds: Bounds | None) -> Exchange:
+def exchange_of(bounds: Bounds | None, name: str = "moments") -> Exchange:
     """Spec and approvals of the moments release, whose bounds are proved unless something else is asked."""
-    return Exchange.of(signed_spec("moments", bounds), approvals("moments", bounds))
+    return Exchange.of(signed_spec(name, bounds), approvals(name, bounds))
+
+
+def name_of(exchange: Exchange) -> str:
+    """Which release it is of."""
+    return "moments_keyed" if exchange.spec.document.keyed else "moments"
 
 
 @cache
-def exchanged_by(party: str) -> Block:
+def exchanged_by(party: str, name: str) -> Block:
     """That party's bounded rows."""
-    asked = request("moments", party)
-    return exchanged_rows(table(party), asked, charge=charge("moments", party), draw=sampler(f"sums {party}")).integers
+    draw = sampler(f"sums {party}")
+    return exchanged_rows(table(party, name), request(name, party), charge=charge(name, party), draw=draw).integers
 
 
-def rows_of(party: str) -> Callable[[int, int], NDArray[np.int16]]:
+def rows_of(exchange: Exchange, party: str) -> Callable[[int, int], NDArray[np.int16]]:
     """The same, as the exchange asks for them."""
-    return lambda start, stop: exchanged_by(party)[start:stop].astype(np.int16)
+    return lambda start, stop: exchanged_by(party, name_of(exchange))[start:stop].astype(np.int16)
 
 
 def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tuple[bytes, Envelope]:
     """What that party sends to all, and its statement of that, with a first stage's sums or without."""
     seed, draw = secret(f"ring {party}"), entropy(f"columns {party}")
-    pieces = encrypted_columns(exchange, party=party, seed=seed, rows=rows_of(party), entropy=draw)
+    pieces = encrypted_columns(exchange, party=party, seed=seed, rows=rows_of(exchange, party), entropy=draw)
     body, spec = b"".join(pieces), exchange.spec.digest
     said = ColumnsStatement(
         spec=spec, party=party, approvals=exchange.approved, body_sha256=sha256(body).hexdigest(), sums=sums
@@ -294,7 +306,7 @@ def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tu
 
 def reply_noise(exchange: Exchange, owner: str, evaluator: str) -> Block:
     """What stands in for the evaluator's noise in its part for that owner."""
-    asked, draw = request("moments", evaluator), sampler(f"reply {evaluator} {owner}")
+    asked, draw = request(name_of(exchange), evaluator), sampler(f"reply {evaluator} {owner}")
     return cross_noise(asked.spec, asked.party, exchange.columns(owner), sigma=asked.plan.sigma, draw=draw)
 
 
@@ -306,7 +318,7 @@ def replied(
         Columns(exchange, party, bodies[party]),
         {owner: Columns(exchange, owner, bodies[owner]) for owner in exchange.owners(party)},
         seed=secret(f"ring {party}"),
-        rows=rows_of(party),
+        rows=rows_of(exchange, party),
         noise=lambda owner: reply_noise(exchange, owner, party),
         entropy=entropy(f"reply {party}"),
     )
@@ -314,7 +326,7 @@ def replied(
     said = ReplyStatement(
         spec=exchange.spec.digest,
         party=party,
-        columns=columns_digest(exchange, columns),
+        columns=quotations(exchange, columns),
         body_sha256=sha256(body).hexdigest(),
     )
     return body, seal(said, kind="reply", key=KEYS[party])
@@ -324,7 +336,7 @@ def opened_by(exchange: Exchange, owner: str, answers: Mapping[str, bytes]) -> d
     """What that owner finds in its parts of the replies."""
     found = {}
     for name in exchange.evaluators(owner):
-        asked = request("moments", name)
+        asked = request(name_of(exchange), name)
         largest = largest_opening(asked.spec, asked.party, sigma=asked.plan.sigma)
         reply = Reply(exchange, name, answers[name])
         found[name] = open_part(reply, owner=owner, seed=secret(f"ring {owner}"), largest=largest)
@@ -336,17 +348,17 @@ def submitted(exchange: Exchange, party: str, opened: Mapping[str, Block]) -> Bl
     return submission(
         exchange,
         party=party,
-        moments=own_moments(exchange, party=party, rows=rows_of(party)),
+        moments=own_moments(exchange, party=party, rows=rows_of(exchange, party)),
         opened=opened,
-        sigma=request("moments", party).plan.sigma,
-        draw=sampler(f"noise moments {party}"),
+        sigma=request(name_of(exchange), party).plan.sigma,
+        draw=sampler(f"noise {name_of(exchange)} {party}"),
     )
 
 
 @cache
-def exchanged(bounds: Bounds | None = None) -> Exchanged:
+def exchanged(bounds: Bounds | None = None, name: str = "moments") -> Exchanged:
     """The whole exchange."""
-    exchange = exchange_of(bounds)
+    exchange = exchange_of(bounds, name)
     sent = {name: encrypted(exchange, name) for name in NAMES}
     bodies, columns = {n: body for n, (body, _) in sent.items()}, {n: signed for n, (_, signed) in sent.items()}
     answered = {name: replied(exchange, name, bodies, columns) for name in NAMES}
@@ -367,15 +379,15 @@ def noise(mechanism: str, party: str) -> Block:
 
 def blocks_of(mechanism: str) -> Mapping[str, Block]:
     """Every party's block."""
-    if mechanism == "moments":
-        return exchanged().blocks
+    if mechanism.startswith("moments"):
+        return exchanged(name=mechanism).blocks
     return {name: private_block(mechanism, name).integers for name in NAMES}
 
 
 def private_block(name: str, party: str) -> PrivateBlock:
     """What that party makes of its rows for a release without an exchange."""
     draw = sampler(f"noise {name} {party}")
-    return privatise(table(party), request(name, party), charge=charge(name, party), draw=draw)
+    return privatise(table(party, name), request(name, party), charge=charge(name, party), draw=draw)
 
 
 def sums_of(name: str, party: str) -> Sums | None:
@@ -422,7 +434,7 @@ def release(mechanism: str, drawn: Drawn) -> Made:
     """From spec to manifest, with the bodies and the matrix file that were drawn once."""
     spec, signed = signed_spec(mechanism), approvals(mechanism)
     relied_on = approval_set_digest(open_approvals(signed, spec))
-    seen = exchanged().transcript if mechanism == "moments" else None
+    seen = exchanged(name=mechanism).transcript if mechanism.startswith("moments") else None
     blocks = blocks_of(mechanism)
     bodies = {name: bytes.fromhex(body) for name, body in drawn["bodies"][mechanism].items()}
     statements = {}

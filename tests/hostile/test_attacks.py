@@ -9,12 +9,12 @@ import pytest
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import ask
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
-from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.errors import DeviationError, DocumentError, SignatureError
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, require_evidence
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, quotations, require_evidence
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
@@ -196,12 +196,23 @@ def test_member_that_accuses_another_without_two_statements_of_it_is_refused(pai
     assert pair.state(release) == "aborted"
 
 
-def test_reply_to_columns_that_nobody_else_has_seen_is_not_opened(pair: Consortium) -> None:
+@pytest.mark.parametrize("quoted", ["its fellow's second set", "what its fellow never signed"])
+def test_reply_to_columns_that_nobody_else_has_seen_is_not_opened(pair: Consortium, quoted: str) -> None:
+    """Its fellow is named by its own second signature, and whoever invents one by its own reply."""
     release, noise = replied(pair), Noise()
-    other = resigned(pair, release, "insurer", "reply", columns="0" * 64)
+    exchange, shown = pair.coordinator.exchange(release), messages(pair, release, "columns")
+    second, _ = AlteredMember(pair, "clinic").other_columns(release)
+    columns = quotations(exchange, {**shown, "clinic": second})
+    forged = quoted == "what its fellow never signed"
+    if forged:
+        sig = quotations(exchange, shown)["clinic"].sig
+        columns["clinic"] = columns["clinic"].model_copy(update={"sig": sig})
+    other = resigned(pair, release, "insurer", "reply", columns=columns)
     replace_message(pair, release, "insurer", other, body_of(pair, release, "insurer", "reply"), kind="reply")
-    with pytest.raises(ExchangeError, match="insurer was shown other columns"):
+    with pytest.raises(DeviationError) as found:
         pair.step("clinic", draw=noise)
+    assert found.value.party == ("insurer" if forged else "clinic")
+    assert found.value.evidence == (None if forged else (second, shown["clinic"]))
     assert (noise.calls, "clinic" in pair.coordinator.received) == ([], False)
 
 

@@ -40,7 +40,15 @@ def costly_plan() -> dict[str, Any]:
     """As many columns as a release may have, of the mechanism whose forecast draws noise."""
     attributes = [{"kind": "numeric", "name": f"attribute {i:03}", "lower": 0, "upper": 1} for i in range(255)]
     party = {"name": "clinic", "dataset": "cohort", "attributes": attributes}
-    study = {"study": "costly", "mechanism": "moments", "epsilon": 1.0, "delta": 1e-6, "n": 100_000, "parties": [party]}
+    study = {
+        "study": "costly",
+        "mechanism": "moments",
+        "subjects": "listed",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "n": 100_000,
+        "parties": [party],
+    }
     return {"study": study}
 
 
@@ -248,6 +256,7 @@ def test_sixty_forecasts_of_one_client_are_refused_but_for_the_allowed_and_reads
             assert (await http.get(f"{path}/forecast")).json()["n"] > 0
 
     limited(attack)
+    assert gate.begun == ["forecast_of"]  # who asked while it was computed was answered with it
     hub.close()
 
 

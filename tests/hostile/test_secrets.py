@@ -128,7 +128,15 @@ def make_parties(seen: Everything, hub: str) -> None:
 def run_round(seen: Everything, hub: str) -> None:
     """A release from proposal to fit, and requests that are refused."""
     folder = seen.folder
-    study = {"study": "a", "mechanism": "rmgm", "epsilon": 100.0, "delta": 1e-5, "n": ROWS, "k": 40}
+    study = {
+        "study": "a",
+        "mechanism": "rmgm",
+        "subjects": "listed",
+        "epsilon": 100.0,
+        "delta": 1e-5,
+        "n": ROWS,
+        "k": 40,
+    }
     asked = [{"name": name, "dataset": "main", "attributes": schema} for name, schema in SCHEMAS.items()]
     (folder / "study.json").write_text(json.dumps(study | {"parties": asked}))
     with ExitStack() as running:

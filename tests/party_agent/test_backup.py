@@ -38,7 +38,7 @@ def test_backup_of_a_running_exchange_holds_everything_but_what_the_exchange_kee
     replied(pair, "proved")
     home = pair.homes["insurer"]
     kept = kept_by_exchanges(home)
-    assert set(kept) == {"exchange.key", "rows", "columns", "columns.clinic", "reply", "seen"}
+    assert set(kept) == {"exchange.key", "rows", "columns", "columns.clinic", "reply"}
     assert all(kept.values())
     with pair.agent("insurer"):  # which holds the ledger
         write_backup(home, tmp_path / "backup.tar")

@@ -224,25 +224,31 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
     assert rejection_of(pair, release, "clinic").about == "insurer"
 
 
-def test_other_columns_than_its_fellow_was_shown_before_are_refused(pair: Consortium) -> None:
-    """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second."""
+def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(pair: Consortium) -> None:
+    """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second.
+
+    It is named by its own reply, which quotes the first.
+    """
     release, noise = columned(pair, "proved"), Noise()
+    first = messages(pair, release, "columns")["insurer"]
     pair.step("insurer")
     as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
+    second = messages(pair, release, "columns")["insurer"]
     pair.step("clinic")
-    with pytest.raises(ExchangeError, match="was shown other columns"):
+    with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
         pair.step("clinic", draw=noise)
-    assert (noise.calls, signed_by(pair, release, "clinic")) == ([], {"columns", "reply"})
-    assert state_of(pair, release) == "debited"
+    assert noise.calls == []
+    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
+    assert rejection_of(pair, release, "clinic").evidence == (first, second)
 
 
 @pytest.mark.parametrize("again", ["shown", "after a crash"])
 def test_member_that_signs_two_sets_of_columns_is_named_with_both(pair: Consortium, again: str) -> None:
-    """By whoever is shown the second after its own reply, made or about to be."""
+    """By whoever is shown the second after its own reply, sent or about to be."""
     release, noise, paid = columned(pair, "proved"), Noise(), spent(pair)
     first = messages(pair, release, "columns")["insurer"]
     if again == "after a crash":
-        crash_at(pair, "party.reply.written")
+        crash_at(pair, "party.reply.signed")
     else:
         step_all(pair)
     as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
@@ -259,13 +265,13 @@ def test_member_that_signs_two_sets_of_columns_is_named_with_both(pair: Consorti
     )
 
 
-@each_bounds
-def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_block(
-    tmp_path: Path, bounds: Bounds
+@pytest.mark.parametrize(("by", "bounds"), [("insurer", "proved"), ("lab", "trusted")])
+def test_member_that_shows_each_of_two_others_one_set_of_columns_is_named_by_either(
+    tmp_path: Path, by: str, bounds: Bounds
 ) -> None:
     """The clinic and the coordinator are in league: the lab multiplies with what the insurer never saw."""
     trio = consortium_of(tmp_path, *NAMES)
-    release = columned(trio, bounds)
+    release, noise, paid = columned(trio, bounds), Noise(), spent(trio)
     first, body = messages(trio, release, "columns")["clinic"], body_of(trio, release, "clinic", "columns")
     trio.step("insurer")
     as_the_sender_signs_it(trio, release, "clinic", "columns", second_columns(trio, release, "clinic"))
@@ -274,14 +280,16 @@ def test_of_three_parties_of_whom_one_was_shown_other_columns_nobody_makes_a_blo
     replace_message(trio, release, "clinic", first, body, kind="columns")
     trio.step("clinic")
     assert set(messages(trio, release, "reply")) == set(NAMES)
-    for name, shown in (("insurer", first), ("lab", second), ("lab", first)):
-        replace_message(trio, release, "clinic", shown, body, kind="columns")
-        noise = Noise()
-        with pytest.raises(ExchangeError, match=r"was shown other columns|two sets of columns"):
-            trio.step(name, draw=noise)
-        assert (noise.calls, signed_by(trio, release, name)) == ([], {"columns", "reply"})
-    assert rejection_of(trio, release, "lab").evidence == (second, first)
-    assert trio.coordinator.found(release).blocks == {}
+    shown, other = (first, second) if by == "insurer" else (second, first)
+    replace_message(trio, release, "clinic", shown, body, kind="columns")
+    with pytest.raises(DeviationError, match=r"clinic .* has signed two sets of columns"):
+        trio.step(by, draw=noise)
+    assert noise.calls == []
+    assert_given_up_because_of(trio, release, by, "clinic", noise)
+    said = rejection_of(trio, release, by)
+    assert said.evidence == (other, shown)
+    require_evidence(trio.coordinator.exchange(release).spec, said)
+    assert (trio.coordinator.found(release).blocks, spent(trio)) == ({}, paid)
 
 
 @each_fetch

@@ -53,6 +53,7 @@ DATASET = Dataset(
 def spec_with(**changes: Any) -> ReleaseSpec:
     study = Study(
         study="s",
+        subjects="listed",
         k=20,
         epsilon=1.0,
         delta=1e-6,

@@ -64,9 +64,9 @@ def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) ->
     for name in NAMES:
         consortium.step(name)
     found = consortium.coordinator.found(release)
-    expected = alignment_digest(
-        LINKAGE, spec_digest=release, subjects=N, sorted_ids=sorted(f"s{i}".encode() for i in range(N))
-    )
+    ids = sorted(f"s{i}".encode() for i in range(N))
+    listed = (len(i).to_bytes(4, "big") + i for i in ids)
+    expected = alignment_digest(LINKAGE, spec_digest=release, subjects=N, listed=listed)
     for name in NAMES:
         keys = [found.document.party(name).verifying_key]
         statement = open_envelope(found.alignments[name], AlignmentStatement, kind="alignment", keys=keys).document

@@ -39,7 +39,7 @@ def write_tables(folder: Path, *, n: int) -> None:
 def write_study(path: Path, *, n: int, epsilon: float) -> None:
     parties = [{"name": name, "dataset": "main", "attributes": [a]} for name, a in ATTRIBUTES.items()]
     study = {"study": "Length of stay", "purpose": PURPOSE, "requester": "Dr. Adams, registration", "target": "stay"}
-    terms = {"mechanism": "rmgm", "epsilon": epsilon, "delta": 1e-5, "n": n, "lifetime_hours": 72}
+    terms = {"mechanism": "rmgm", "subjects": "listed", "epsilon": epsilon, "delta": 1e-5, "n": n, "lifetime_hours": 72}
     path.write_text(json.dumps(study | terms | {"parties": parties}))
 
 

@@ -113,12 +113,9 @@ class Honest:
     ) -> ApprovalRequest:
         release, signer = about or proposed.id, key or self.key
         approval = Approval(spec=release, party=self.name, created=START, ledger_head=head)
-        digest = alignment_digest(
-            LINKAGE,
-            spec_digest=release,
-            subjects=len(self.subjects),
-            sorted_ids=sorted(subject.encode() for subject in self.subjects),
-        )
+        ids = sorted(subject.encode() for subject in self.subjects)
+        listed = (len(i).to_bytes(4, "big") + i for i in ids)
+        digest = alignment_digest(LINKAGE, spec_digest=release, subjects=len(ids), listed=listed)
         alignment = AlignmentStatement(spec=release, party=self.name, subjects=len(self.subjects), digest=digest)
         return ApprovalRequest(
             approval=seal(approval, kind="approval", key=signer),
@@ -200,6 +197,7 @@ class Hub:
         study = {
             "study": "smoking and weight",
             "mechanism": mechanism,
+            "subjects": "listed",
             "k": 16 if mechanism == "rmgm" else None,
             "bounds": "trusted" if mechanism == "moments" else None,  # where a test does not ask for proofs
             "epsilon": 1.0,

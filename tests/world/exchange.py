@@ -19,9 +19,9 @@ from commingle.shared.mechanisms.moments.block import cross_noise, largest_openi
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
     open_columns,
     open_reply_statement,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
@@ -174,7 +174,7 @@ class Exchanging:
         statement = ReplyStatement(
             spec=self.proposed.id,
             party=party.name,
-            columns=columns_digest(self.exchange, self.signed("columns")),
+            columns=quotations(self.exchange, self.signed("columns")),
             body_sha256=sha256(body).hexdigest(),
         )
         return message(statement, body, key or party.key, **changes)

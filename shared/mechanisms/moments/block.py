@@ -99,9 +99,7 @@ class NoisyMoments(Mechanism):
         found = super().problems(spec)
         proved = spec.bounds == "proved"
         columns = [len(party.columns) for party in spec.parties]
-        found += _too_large(
-            spec.table_rows, columns, proved=proved, of="subjects" if spec.buckets is None else "buckets"
-        )
+        found += _too_large(spec.table_rows, columns, proved=proved, keyed=spec.keyed)
         if proved:
             found += [
                 f"the rows of {p.name} are bounded by nothing that can be proved"
@@ -112,8 +110,12 @@ class NoisyMoments(Mechanism):
 
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
         """From sizes alone; None where a spec of these is refused."""
-        refused = _too_large(n, list(columns.values()), proved=proved)
+        refused = self.exchange_problems(n, columns, proved=proved)
         return None if refused else exchange_cost(n, columns, proved=proved)
+
+    def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
+        """As specs are refused."""
+        return _too_large(n, list(columns.values()), proved=proved, keyed=self.keyed)
 
     def rows(self, spec: ReleaseSpec) -> int:
         """One per published column."""
@@ -176,10 +178,11 @@ def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
     return 0 < row_bound(spec, party) < BOUND_LIMIT
 
 
-def _too_large(n: int, columns: Sequence[int], *, proved: bool, of: str = "subjects") -> list[str]:
+def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> list[str]:
     """Why an exchange of so many rows, and columns at each party, is refused: a sentence, or none."""
+    of = "buckets" if keyed else "subjects"
     if n > ROWS_LIMIT:
-        return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}"]
+        return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
     openings, most = (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2, STANDARD.most_openings(n)
     if proved and openings > most:
         return [

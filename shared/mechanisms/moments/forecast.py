@@ -13,10 +13,12 @@ from math import ceil, isqrt, sqrt
 
 import numpy as np
 
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.estimator import FAILURE
+from commingle.shared.estimation.keyed import bucket_counts
 from commingle.shared.estimation.likelihood import EntryLikelihood
 from commingle.shared.estimation.posterior import exponent, search
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
@@ -24,6 +26,7 @@ from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_varian
 from commingle.shared.mechanisms.moments.fit import ENOUGH
 from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
 from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
+from commingle.shared.mechanisms.overlap import fits_across
 from commingle.shared.planning.design import Array, PlannedParty, ReleaseDesign, assumed_maps
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
@@ -67,7 +70,7 @@ class MomentsPlanner(Planner):
 
         Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
         """
-        n, q = design.n, len(task.b)
+        n, q = design.summed, len(task.b)
         spread = 1 / sqrt(2 * calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta))
         index = [0, *(1 + i for i in (*task.x, task.y))]
         unit = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(index, index)]
@@ -85,9 +88,21 @@ class MomentsPlanner(Planner):
             level_variance=level / n**2,
             r_squared=r_squared,
             r_squared_constant=-(1 + unit[0, -1] * (T[-1, -1] * spread) ** 2 / (n * task.yy)) / n,
-            told_apart=expected > wald_quantile(q),
+            told_apart=expected > wald_quantile(q) and fits_across(design.n, self.shared_error(design)),
             reliable=_smallest(n * task.xx, n, draws, spread, T) > ENOUGH * draws.bound * spread,
         )
+
+    def shared_error(self, design: ReleaseDesign) -> float | None:
+        """That of a presence product, and of who gave way in buckets."""
+        if not design.keyed or len(design.shares) < 2:  # noqa: PLR2004 - a pair
+            return None
+        unit = (presence(FRACTION_BITS) / SCALE) ** 2
+        rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
+        widths = np.cumsum([1, *(len(share.columns) for share in design.shares[:-1])])
+        products = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(widths, widths)]
+        worst = float(products[~np.eye(len(widths), dtype=bool)].max()) / (2 * rho * unit**2)
+        counted = bucket_counts(np.full((2, 2), design.summed), np.full((2, 2), sqrt(worst)), buckets=design.table_rows)
+        return float(counted.errors[0, 1])
 
 
 NOISY_MOMENTS = MomentsPlanner()

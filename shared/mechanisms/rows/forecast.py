@@ -15,9 +15,11 @@ from math import exp, inf, log1p, sqrt
 import numpy as np
 from scipy.special import fdtri
 
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
+from commingle.shared.mechanisms.overlap import fits_across
 from commingle.shared.mechanisms.rows.signal import bound_of, enough_signal
-from commingle.shared.planning.design import Array, ReleaseDesign, encoded_noise
+from commingle.shared.planning.design import Array, ReleaseDesign, encoded_noise, noise_variance
 from commingle.shared.planning.prediction import Planner, Prediction
 from commingle.shared.planning.task import RegressionTask
 
@@ -100,9 +102,18 @@ class RowPlanner(Planner):
             level_variance=level / p.n,
             r_squared=_shrunken(p, root, expected, deviation, threshold),
             r_squared_constant=constant,
-            told_apart=expected > threshold,
+            told_apart=expected > threshold and fits_across(design.n, self.shared_error(design)),
             reliable=root > enough_signal(p.rows - 1),
         )
+
+    def shared_error(self, design: ReleaseDesign) -> float | None:
+        """Var S[1_i, 1_j] = (G_ii G_jj + G_ij^2) / k with G_ii = P^2 n + k v_i (docs/proofs/keyed-subjects.md, 3.2)."""
+        if not design.keyed or len(design.shares) < 2:  # noqa: PLR2004 - a pair
+            return None
+        unit = (presence(FRACTION_BITS) / SCALE) ** 2
+        widths = np.cumsum([0, *(len(share.columns) for share in design.shares[:-1])])
+        own = np.sort(unit * design.n + design.rows * noise_variance(design)[widths])[-2:]
+        return sqrt((own.prod() + (unit * design.n) ** 2) / design.rows) / unit
 
     def sketch_bounds(self, design: ReleaseDesign) -> tuple[int, int] | None:
         """Least and largest k to consider: three rows per published column, and n^(2/3) (Wu et al. 2022, theorem 2)."""

@@ -41,6 +41,7 @@ def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32), bounds: Bo
     study = Study(
         study="s",
         mechanism="moments",
+        subjects="listed",
         epsilon=1,
         delta=1e-5,
         n=n,
@@ -74,7 +75,7 @@ def kept_at(
     path: Path, n: int, party: str = "clinic", *, secret: bytes = SECRET, bounds: Bounds = "trusted"
 ) -> KeptRows:
     kept = KeptRows(exchange_of(n, bounds=bounds), party, path, secret)
-    kept.keep(rows_at_random(n, party))
+    kept.keep([rows_at_random(n, party)])
     return kept
 
 
@@ -111,8 +112,19 @@ def test_entry_that_would_wrap_is_refused_and_not_kept(tmp_path: Path, entry: in
     rows = rows_at_random(9)
     rows[3, 1] = entry
     with pytest.raises(DomainError):
-        KeptRows(exchange_of(9), "clinic", tmp_path / "rows", SECRET).keep(rows)
+        KeptRows(exchange_of(9), "clinic", tmp_path / "rows", SECRET).keep([rows])
     assert not (tmp_path / "rows").exists()
+
+
+def test_rows_kept_in_pieces_are_those_kept_at_once(tmp_path: Path) -> None:
+    rows, whole = rows_at_random(2 * BLOCK + 5), kept_at(tmp_path / "whole", 2 * BLOCK + 5)
+    kept = KeptRows(exchange_of(len(rows)), "clinic", tmp_path / "rows", SECRET)
+    kept.keep([rows[:BLOCK], rows[BLOCK:]])
+    assert kept.path.read_bytes() == whole.path.read_bytes()
+    for pieces in ([rows[:9], rows[9:]], [rows[:BLOCK]], [rows, rows[:BLOCK]], []):
+        with pytest.raises(DomainError):
+            KeptRows(exchange_of(len(rows)), "clinic", tmp_path / "none", SECRET).keep(pieces)
+        assert not (tmp_path / "none").exists()
 
 
 def test_damage_of_any_byte_is_a_loss(tmp_path: Path) -> None:

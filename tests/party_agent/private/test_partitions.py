@@ -29,6 +29,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake, write_partitions
+from tests.party_agent.private.ranking import ids_of
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
 from tests.party_agent.private.test_privatise import Charge, N, columns_of, request_of
 from tests.world.consortium import Noise
@@ -116,7 +117,7 @@ def test_column_may_be_in_the_names_of_folders(tmp_path: Path) -> None:
     encoded = {
         subject: row.tolist()
         for batch in table.batches(table.scan(strict=False).digest)
-        for subject, row in zip(batch.subjects, batch.attributes["c"], strict=True)
+        for subject, row in zip(batch.subjects.to_pylist(), batch.attributes["c"], strict=True)
     }
     assert encoded == {b"a": [0, 0], b"b": [32768, 0], b"c": [0, 0], b"d": [32768, 0]}
 
@@ -125,8 +126,8 @@ def test_ranks_and_ids_are_those_of_the_table_in_one_piece(tmp_path: Path) -> No
     table = lake(write_partitions(tmp_path / "t", columns_of(), [20, 40]), NUMBER)
     whole = table_of(columns_of(), NUMBER)
     ranks, expected = table.ranks(table.scan().digest), whole.ranks(whole.scan().digest)
-    assert list(ranks.ids()) == list(expected.ids())
-    assert ranks.by_row.tolist() == expected.by_row.tolist()
+    assert ids_of(ranks) == ids_of(expected)
+    assert ranks.by_row[:].tolist() == expected.by_row[:].tolist()
     assert table.count_ids(table.scan().digest) == (whole.scan().ids, True)
 
 
@@ -298,6 +299,6 @@ def test_keyed_subject_has_one_row_whatever_partition_it_comes_up_in_again() -> 
     parts = [table_of({"id": column(i), "x": column([1.0] * len(i))}, NUMBER) for i in ids]
     told: list[int] = []
     batches = list(PartitionedTable(parts, SubjectKey.of("id"), IN_PROCESS).present(told.append))
-    assert [batch.subjects for batch in batches] == [[b"a", b"b"], [b"c"], []]
+    assert [batch.subjects.to_pylist() for batch in batches] == [[b"a", b"b"], [b"c"], []]
     assert [len(batch.attributes["x"]) for batch in batches] == [2, 1, 0]
     assert told == sorted(told)

@@ -45,6 +45,7 @@ def request_of(
     study = Study(
         study="s",
         mechanism=mechanism,
+        subjects="listed",
         k=K if mechanism == "rmgm" else None,
         epsilon=1,
         delta=1e-5,

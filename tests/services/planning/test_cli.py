@@ -152,10 +152,23 @@ def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
 
 
 def test_quick_question_needs_no_study(command: Command) -> None:
-    code, out, _ = command("--n", 10_000, "--columns", 12, "--parties", 3)
+    code, out, _ = command("--n", 3_000, "--columns", 12, "--parties", 3)
     assert code == 0
-    assert "Not useful with n = 10,000 at epsilon 1" in out
-    assert "predicting the mean is as good" in out
+    assert "Not useful with n = 3,000 at epsilon 1" in out
+    assert "such fits would be refused" in out
+
+
+def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command: Command, study: Path) -> None:
+    """Presence costs something, counts are said, and dgm beside it is of listed subjects."""
+    for asked in (("--n", 50_000, "--columns", 4), (study,)):
+        keyed, listed = command.json(*asked), command.json(*asked, "--subjects", "listed")
+        assert keyed["forecast"]["shared_error"] > 0
+        assert "share will be known" in " ".join(keyed["forecast"]["sentences"])
+        assert listed["forecast"]["shared_error"] is None
+        assert keyed["mechanisms"][1] == listed["mechanisms"][1]
+        assert keyed["mechanisms"][2]["relative_error"] > listed["mechanisms"][2]["relative_error"]
+        [dgm] = [command.json(*asked, "--mechanism", "dgm")["forecast"]]
+        assert dgm["shared_error"] is None
 
 
 @pytest.mark.parametrize(
@@ -165,6 +178,7 @@ def test_quick_question_needs_no_study(command: Command) -> None:
         (["STUDY", "--columns", "3"], "ask without a study"),
         (["--n", "100", "--columns", "2", "--parties", "3"], "at least one column"),
         (["STUDY", "--mechanism", "dgm", "--k", "5"], "has none"),
+        (["STUDY", "--mechanism", "dgm", "--subjects", "keyed"], "no keyed subjects"),
         (["STUDY", "--table", "TABLE", "--r-squared", "0.5"], "leave --r-squared out"),
         (["STUDY", "--target", "nobody"], "'nobody'"),
         (["STUDY", "--epsilon", "0"], "epsilon"),

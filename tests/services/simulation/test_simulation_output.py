@@ -1,3 +1,5 @@
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -5,14 +7,17 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from rich.console import Console
 
-from commingle.services.simulation.consortium import write_party_table
+from commingle.services.client.release import Release
+from commingle.services.simulation.consortium import Folders, write_party_files, write_party_table
 from commingle.services.simulation.dataset import cohort
-from commingle.services.simulation.evaluate import Score
+from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.picture import Panel, Series, draw, figure_of
 from commingle.services.simulation.progress import open_stages
-from commingle.services.simulation.report import verdict
+from commingle.services.simulation.report import show, subject_counts, verdict
 from commingle.services.tables.reading import Table
+from tests.world.released import published
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -36,6 +41,66 @@ def test_party_file_holds_every_row_once_in_another_order(tmp_path: Path, suffix
     assert ages.pop("patient-000008") is None
     assert wanted.pop("patient-000008") is None
     assert ages == wanted
+
+
+@pytest.mark.parametrize(("overlap", "share"), [(1.0, 1.0), (0.5, 0.5)])
+def test_party_is_given_whom_it_holds_or_a_share_of_them(tmp_path: Path, overlap: float, share: float) -> None:
+    made = cohort(seed=0, subjects=400)
+    first = made.parties[0]
+    mine = [a.name for a in first.attributes]
+    dataset = replace(made, others={first.name: made.table.rows(np.arange(300, 400)).only(mine)})
+    given = write_party_files(dataset, made.table.rows(np.arange(300)), Folders(tmp_path), seed=1, overlap=overlap)
+    assert [len(subjects) for subjects in given.values()] == pytest.approx([400 * share, *[300 * share] * 2], rel=0.2)
+    assert set(given[first.name][-5:]) <= set(made.table.subjects[300:])
+    [rows] = (Folders(tmp_path).party(first.name)).glob("rows.*")
+    assert pyarrow.parquet.ParquetFile(rows).read()["subject_id"].to_pylist() != given[first.name].tolist()
+    assert pyarrow.parquet.ParquetFile(rows).metadata.num_rows == len(given[first.name])
+
+
+def test_counts_of_a_keyed_release_stand_beside_how_many_there_are() -> None:
+    prepared = Release.of(published(title="keyed", keyed=True, epsilon=50.0)[1]).prepared
+    assert prepared.pairs is not None
+    people = np.array([f"p{i}" for i in range(10)])
+    given = {name: people[start:] for start, name in enumerate(prepared.pairs.names)}
+    own, other, joint = subject_counts(prepared, given)
+    assert [count["truth"] for count in (own, other, joint)] == [10, 9, 9]
+    assert joint["parties"] == prepared.pairs.names
+    assert joint["error"] > 0
+
+
+def test_release_whose_fits_are_refused_is_shown_with_the_reason(tmp_path: Path) -> None:
+    constant = {"name": "constant", "intervals": {"(intercept)": [0.0, 1.0]}, "relative_error": 1.0}
+    refused = {
+        "k": 4,
+        "projection": None,
+        "mechanism": "rmgm",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "folder": "rmgm-epsilon-1",
+        "epsilon_subject": 2.0,
+        "epsilon_subject_outsiders": 2.0,
+        "estimators": [{**constant, "test_mse": 2.0, "test_r2": -0.1}],
+        "left_out": {"ols": "a and b share hardly anybody", "debiased": "not here"},
+        "verdict": verdict("rmgm at epsilon 1", {}, 8.0),
+        "beats_mean": False,
+        "subject_counts": [],
+    }
+    reference = {f"{name}_test_{what}": 1.0 for name in ("ols", "constant") for what in ("mse", "r2")}
+    report = {
+        "target": "y",
+        "n": 10,
+        "parties": [{"name": "a", "missing": []}],
+        "releases": [refused, refused],
+        "reference": {**reference, "n_test": 3, "ols_coefficients": {"(intercept)": 0.5}},
+        "seconds": {"total": 1.0},
+        "suggestions": [],
+    }
+    printed_to = StringIO()
+    show(report, Console(file=printed_to, width=100), out=tmp_path)
+    printed = printed_to.getvalue()
+    assert "a and b share hardly anybody." in printed
+    assert "does not beat predicting the mean" in printed
+    assert "intervals hold" not in printed
 
 
 def _score(mse: float) -> Score:
@@ -76,6 +141,23 @@ def test_picture_is_drawn_whatever_the_number_of_releases_and_terms(tmp_path: Pa
         panels=[Panel("rmgm", series)] * panels,
     )
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("fits", "drawn"),
+    [
+        (("ols", "debiased", "shrunken", "measurement_error"), ["measurement_error", "debiased", "ols"]),
+        (("constant", "ols", "shrunken"), ["shrunken", "ols"]),
+    ],
+)
+def test_panel_shows_what_serves_to_predict_where_there_is_room(fits: tuple[str, ...], drawn: list[str]) -> None:
+    judge = Reference("y", ("x",), 0.0, np.ones(1), np.ones(1), 0.0, np.ones((2, 1)), np.array([0.0, 1.0]))
+    scored = [
+        ScoredFit(name, {"x": 1.0}, {"x": 0.1}, {"x": [0.8, 1.2]}, "table", (), judge.score({"x": 1.0}))
+        for name in fits
+    ]
+    panel = Panel.of(Release.of(published(title="panel")[1]).spec, scored, judge)
+    assert [series.name for series in panel.series] == drawn
 
 
 def test_legend_names_the_series_of_every_panel() -> None:

@@ -174,8 +174,26 @@ def test_parties_that_hold_other_subjects_are_refused_as_agents_would(tmp_path: 
     _table(tmp_path, "one.csv", subject_id="i", a="i", y="2*i")
     _table(tmp_path, "two.csv", start=5, subject_id="i", b="-i")
     parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    with pytest.raises(TableError, match=r"other subjects \(one 20, two 20; all of them 15\)"):
-        prepare(Wanted(table=None, target="y", parties=parties))
+    with pytest.raises(
+        TableError, match=r"other subjects \(one 20, two 20; all of them 15\).*dgm are listed"
+    ) as refused:
+        prepare(Wanted(table=None, target="y", parties=parties, listed=("dgm",)))
+    assert "--subjects keyed" in refused.value.remedy
+
+
+def test_parties_of_keyed_subjects_keep_those_whom_not_all_hold(tmp_path: Path) -> None:
+    """What the others hold counts for bounds and levels, and where a level is missing it costs a row of that party."""
+    _table(tmp_path, "one.csv", subject_id="'%04d' % i", a="100 if i == 0 else i", y="'' if i == 1 else 2*i")
+    _table(tmp_path, "two.csv", start=5, subject_id="i", kind="'' if i == 24 else 'abc'[i % 3]")
+    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=("digits/1",)))
+    assert sorted(map(int, dataset.table.subjects)) == list(range(5, 20))
+    assert sorted(map(int, dataset.others["one"].subjects)) == [0, 2, 3, 4]
+    assert sorted(map(int, dataset.others["two"].subjects)) == [20, 21, 22, 23]
+    assert list(dataset.others["one"].columns) == ["a", "y"]
+    assert dataset.attributes[0] == NumericAttribute(name="a", lower=1, upper=100)
+    said = "5 of one's 20 subjects are not held by all and are in its table all the same"
+    assert any(notice.startswith(said) for notice in dataset.notices)
 
 
 def test_ids_with_leading_zeros_are_joined_by_a_rule_and_not_without_it(tmp_path: Path) -> None:

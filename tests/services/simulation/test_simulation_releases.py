@@ -1,6 +1,8 @@
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commingle.services.simulation.dataset import cohort
@@ -35,11 +37,28 @@ def test_projection_is_that_of_the_mechanisms_that_have_one() -> None:
 
 
 def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
-    terms = Terms(**{**TERMS, "mechanisms": ("rmgm",), "adjacency": Adjacency.ADD_REMOVE, "k": 20, "overlap": 0.7})
-    [one, _] = plan_releases(DATASET, terms)
-    assert (one.spec.subjects, one.spec.n, one.study.subjects) == ("keyed", 28, "keyed")
+    terms = Terms(**{**TERMS, "mechanisms": ("rmgm",), "adjacency": None, "k": 20, "overlap": 0.7})
+    more = replace(DATASET, others={DATASET.parties[0].name: DATASET.table.rows(np.arange(12))})
+    [one, _] = plan_releases(more, terms)
+    assert (one.spec.subjects, one.spec.n, one.study.subjects) == ("keyed", round(0.7 * (40 + 12 / 3)), "keyed")
     allowed = allowance([one])
     assert allowed.max_epsilon >= max(plan.charge.epsilon(1e-5) for plan in plan_blocks(one.spec))
+
+
+@pytest.mark.parametrize(
+    ("said", "listed"),
+    [
+        ({}, ("dgm",)),
+        ({"projection": "sparse"}, ("rmgm", "dgm", "moments")),
+        ({"adjacency": Adjacency.ZERO_OUT}, ("rmgm", "dgm", "moments")),
+        ({"subjects": "listed"}, ("rmgm", "dgm", "moments")),
+        ({"subjects": "keyed"}, ()),
+    ],
+)
+def test_subjects_are_keyed_where_the_mechanism_can_and_nothing_says_otherwise(
+    said: dict[str, Any], listed: tuple[str, ...]
+) -> None:
+    assert Terms(**{**TERMS, "mechanisms": ("rmgm", "dgm", "moments"), "adjacency": None, **said}).listed == listed
 
 
 @pytest.mark.parametrize("adjacency", LISTED)

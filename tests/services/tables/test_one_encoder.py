@@ -110,7 +110,8 @@ def by_agent(path: Path, key: SubjectKey, attributes: tuple[Attribute, ...]) -> 
     table = PrivateTable(open_source(FileSource(path=str(path))), key, attributes)
     batches = list(table.batches(table.scan().digest))
     assert len(batches) == 1
-    return _rows(batches[0].subjects, batches[0].attributes)
+    subjects: list[Any] = batches[0].subjects.to_pylist()
+    return _rows(subjects, batches[0].attributes)
 
 
 def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.int64]]) -> Rows:

@@ -23,7 +23,8 @@ def hand_made(key: bytes, spec: str, subjects: int, ids: list[bytes]) -> str:
 
 
 def digest(key: bytes = KEY, spec: str = SPEC, subjects: int = 3, ids: list[bytes] = IDS) -> str:
-    return alignment_digest(key, spec_digest=spec, subjects=subjects, sorted_ids=ids)
+    listed = (len(i).to_bytes(4, "big") + i for i in ids)
+    return alignment_digest(key, spec_digest=spec, subjects=subjects, listed=listed)
 
 
 def test_digest_is_the_recorded_vector() -> None:

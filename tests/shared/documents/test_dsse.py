@@ -209,3 +209,18 @@ def test_arbitrary_public_key_bytes_raise_only_our_errors(raw: bytes) -> None:
     key = VerifyingKey(raw)
     with pytest.raises(SignatureError):
         key.verify(KEY.sign(b"message"), b"message")
+
+
+def test_document_that_was_opened_does_not_open_what_looks_like_it() -> None:
+    assert reopen(SEALED) == reopen(SEALED) == "hello"
+    (signature,) = SEALED.signatures
+    other = seal(Note(text="hello"), kind="note", key=OTHER).signatures[0]
+    for sig in (flipped(signature.sig, 5), other.sig):
+        with pytest.raises(SignatureError):
+            reopen(altered(signatures=[{"keyid": signature.keyid, "sig": sig}]))
+    with pytest.raises(SignatureError):
+        reopen(SEALED, OTHER)
+    with pytest.raises(DocumentError):
+        open_envelope(SEALED, Note, kind="other", keys=[KEY.verifying_key])
+    assert open_envelope(SEALED, NewerNote, kind="note", keys=[KEY.verifying_key]).document.language == "en"
+    assert reopen(SEALED) == "hello"

@@ -41,6 +41,40 @@ def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -
     assert spec.k == 50
 
 
+@pytest.mark.parametrize(
+    ("said", "keyed"),
+    [
+        ({}, True),
+        ({"mechanism": "moments", "k": None}, True),
+        ({"mechanism": "dgm", "k": None}, False),
+        ({"projection": "sparse"}, False),
+        ({"subjects": "listed"}, False),
+        ({"adjacency": "replace_one"}, False),
+        ({"adjacency": "zero_out"}, False),
+        ({"adjacency": "add_remove"}, True),
+    ],
+)
+def test_subjects_are_keyed_where_they_can_be_and_nothing_says_otherwise(said: dict[str, Any], keyed: bool) -> None:
+    written = study(**said)
+    assert written.keyed is keyed
+    assert build(written).keyed is keyed
+    assert study(**json.loads(encode(written))).keyed is keyed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"subjects": "keyed", "adjacency": "replace_one"},
+        {"subjects": "listed", "adjacency": "add_remove"},
+        {"subjects": "keyed", "projection": "sparse"},
+        {"subjects": "keyed", "mechanism": "dgm", "k": None},
+    ],
+)
+def test_subjects_and_adjacency_or_projection_that_contradict_each_other_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="keyed"):
+        build(study(**said))
+
+
 def test_rules_of_ids_are_in_a_spec_only_where_the_study_names_them() -> None:
     plain, named = build(study()), build(study(id_rules=["digits/1", "date/1"]))
     assert b"id_rules" not in encode(plain)
@@ -84,7 +118,7 @@ def test_products_are_given_a_weight_where_there_is_a_first_stage_and_enough_to_
     changes: dict[str, Any], party: dict[str, Any], weight: int | None
 ) -> None:
     """With n sqrt(rho) / 6 of 316, 1.6 and 0.6."""
-    asked = {"mechanism": "moments", "k": None, "parties": [{**PARTY, **party}], **changes}
+    asked = {"mechanism": "moments", "subjects": "listed", "k": None, "parties": [{**PARTY, **party}], **changes}
     spec = build(study(**asked))
     assert spec.parties[0].cross_weight == weight
     assert (b"cross_weight" in encode(spec)) is (weight is not None)

@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from commingle.shared.documents.subject_ids import (
     canonical_subject,
     id_parts,
 )
+from commingle.shared.encoding import length_prefixed, subject_ids
 
 rules = st.sampled_from(get_args(IdRule))
 dates = st.dates().map(str) | st.dates().map(lambda day: f"{day:%Y%m%d} 00:00")
@@ -136,3 +138,16 @@ def test_counts_are_said_each_with_its_number() -> None:
         "3 ids are written otherwise by digits/1"
     )
     assert IdCounts(4).problems == []
+
+
+@given(ids=st.lists(texts | st.none(), max_size=8))
+def test_columns_of_ids_are_written_as_each_cell_is(ids: list[str | None]) -> None:
+    cells = pa.array(["x", *ids, "é"], pa.large_string())[1:]
+    expected = [canonical_subject(text or "") for text in [*ids, "é"]]
+    found = subject_ids(SubjectKey.of("id"), {"id": cells})
+    assert found.ids.to_pylist() == expected
+    assert found.counts == IdCounts(len(expected), missing=expected.count(b""))
+    prefixed = b"".join(len(i).to_bytes(4, "big") + i for i in expected)
+    assert length_prefixed(found.ids) == prefixed
+    assert length_prefixed(pa.concat_arrays([pa.array([b"x"], pa.large_binary()), found.ids])[1:]) == prefixed
+    assert length_prefixed(found.ids[:0]) == b""

@@ -15,6 +15,7 @@ from commingle.shared.estimation.overlap import held, selections, suspicious
 from commingle.shared.estimation.pair_noise import PairNoise, form_covariances
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import build_system
+from commingle.shared.forecast.forecast import forecast_of
 from tests.party_agent.test_exchange import exact
 
 TARGET = SCHEMA[-1].name
@@ -61,6 +62,34 @@ def test_counts_of_buckets_are_traced_back_to_subjects(
     assert found.held == pytest.approx(np.array([[i, both], [both, j]]), rel=1e-3)
     assert found.strangers[0, 1] > 0
     assert found.strangers[0, 0] == 0
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_forecast_knows_how_well_joint_counts_will_be(mechanism: str) -> None:
+    draw = np.random.default_rng(7)
+    spec = spec_of(mechanism, n=2000, epsilon=20.0)
+    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), rounded_gaussian)
+    found = forecast_of(spec)
+    assert prepared.pairs is not None
+    assert found is not None
+    errors = prepared.pairs.counts.errors[np.triu_indices(3, 1)]
+    assert found.shared_error == pytest.approx(errors.max(), rel=0.25)
+
+
+def test_strangers_are_those_who_take_one_bucket_at_both_parties_and_are_two() -> None:
+    """Simulated: signs of subjects cancel, so the sum over buckets of both has that variance beside who is kept."""
+    draw = np.random.default_rng(5)
+    buckets, people_of, met = 1500, 500, []
+    for _ in range(20):
+        place, least = draw.integers(0, buckets, people_of), draw.random(people_of)
+        held_by = [np.flatnonzero(draw.random(people_of) < 0.8) for _ in range(2)]
+        kept = [dict(zip(place[h[np.argsort(-least[h])]], h[np.argsort(-least[h])], strict=True)) for h in held_by]
+        both = [kept[0][b] == kept[1][b] for b in kept[0].keys() & kept[1].keys()]
+        summed = np.array([[len(kept[0]), sum(both)], [sum(both), len(kept[1])]], float)
+        found = bucket_counts(summed, np.zeros((2, 2)), buckets=buckets)
+        met.append((len(both) - sum(both), found.strangers[0, 1]))
+    real, said = np.array(met, float).mean(axis=0)
+    assert said == pytest.approx(real, rel=0.25)
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])

@@ -1,5 +1,7 @@
 """Rows as polynomials and words, loops and four squares, against Python integers."""
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import transposed_products
 from commingle.shared.proving.columns import digit_weights
+from commingle.shared.proving.commitment import ColumnHashes
 from commingle.shared.proving.parameters import OPENED, Sizes
 from commingle.shared.proving.squares import NUMBER_LIMIT, four_squares
 from commingle.shared.ring.errors import DomainError
@@ -53,6 +56,27 @@ def test_products_are_those_of_python_integers(prime: int, seed: int) -> None:
     assert np.array_equal(code.products(left, right, prime), exact)
     shared = (left.astype(object) * right[:, :1].astype(object)).sum(axis=0) % prime
     assert np.array_equal(code.products(left, right[:, :1], prime), shared)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 32, 33, 63, 64])
+def test_values_are_the_polynomials_however_few_coefficients_it_has(size: int) -> None:
+    prime = STANDARD.primes[0]
+    coefficients = uniform(prime, 2, size)
+    found = code.values(coefficients, 64, prime)
+    exact = [[at(row, point(64, prime, place), prime) for place in range(64)] for row in coefficients]
+    assert np.array_equal(found, exact)
+
+
+def test_leaves_are_hashes_of_each_column_after_its_salt_whatever_batches_rows_come_in() -> None:
+    salts, rows = np.arange(256 * 32, dtype=np.uint8).reshape(256, 32), uniform(STANDARD.primes[0], 53, 256)
+    hashes, opened = ColumnHashes(salts), ColumnHashes(salts[200:])
+    for batch in (rows[:33], rows[33:]):
+        hashes.add(np.ascontiguousarray(batch))
+    opened.add_columns(np.ascontiguousarray(rows.T[200:]))
+    exact = [
+        sha256(b"\0" + salt.tobytes() + column.tobytes()).digest() for salt, column in zip(salts, rows.T, strict=True)
+    ]
+    assert (hashes.leaves(), opened.leaves()) == (exact, exact[200:])
 
 
 @pytest.mark.parametrize("prime", STANDARD.primes)

@@ -48,7 +48,7 @@ def test_transform_is_evaluation_at_the_odd_powers_of_psi(degree: int, prime: in
     residue = st.integers(0, prime - 1) | st.just(prime - 1)
     coefficients = data.draw(st.lists(residue, min_size=degree, max_size=degree))
     rows = np.array([coefficients], np.uint32)
-    kernels.forward(rows, *roots(degree, prime).forward, np.uint32(prime))
+    kernels.forward(rows, *roots(degree, prime).forward, np.uint32(prime), 1)
     assert rows[0].tolist() == values(coefficients, prime)
 
 
@@ -65,7 +65,7 @@ def test_transform_with_the_published_powers_of_fips_204_is_the_transform_of_fip
                 turned = zetas[number] * found[j + half] % prime
                 found[j], found[j + half] = (found[j] + turned) % prime, (found[j] - turned) % prime
     rows = np.array([coefficients], np.uint32)
-    kernels.forward(rows, powers, quotients, np.uint32(prime))
+    kernels.forward(rows, powers, quotients, np.uint32(prime), 1)
     assert rows[0].tolist() == found
 
 
@@ -75,7 +75,7 @@ def test_transform_of_the_standard_ring_agrees_with_numpy_and_is_undone(prime: i
     rows = np.random.default_rng(prime).integers(0, prime, (3, degree)).astype(np.uint32)
     rows = np.concatenate([rows, largest(1, degree, prime), np.zeros((1, degree), np.uint32)])
     found = rows.copy()
-    kernels.forward(found, *roots(degree, prime).forward, np.uint32(prime))
+    kernels.forward(found, *roots(degree, prime).forward, np.uint32(prime), 1)
     np.testing.assert_array_equal(found, transformed(rows, prime))
     kernels.backward(found, *roots(degree, prime).backward, np.uint32(prime))
     np.testing.assert_array_equal(found, rows.astype(np.uint64) * degree % prime)

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, ClassVar, Literal
 
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
-from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError
-from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel
+from pydantic import Field
+
+from commingle.shared.documents.dsse import Envelope, Signature, Verified, open_envelope, sealed
+from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel, encode
 from commingle.shared.documents.row_maps import first_stage_of
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import MAX_PARTIES, ReleaseSpec
 from commingle.shared.documents.statements import Rejection, Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
@@ -34,11 +36,24 @@ class ColumnsStatement(WireModel):
     sums: Annotated[Sums | None, LEFT_OUT] = None
 
 
+class Quotation(WireModel):
+    """What a party signed of its columns, as another one quotes it; the rest of its statement the exchange says.
+
+    Attributes:
+        body_sha256, sums: of the `ColumnsStatement`.
+        sig: that party's signature under it, base64.
+    """
+
+    body_sha256: Digest
+    sums: Annotated[Sums | None, LEFT_OUT] = None
+    sig: Annotated[str, Field(max_length=128)]
+
+
 class ReplyStatement(WireModel):
     """A party's signature under what it replies to those before it.
 
     Attributes:
-        columns: digest of the set of columns that it has seen (`columns_digest`).
+        columns: everybody's, its own too, as it has seen them (`quotations`).
         body_sha256: of all parts in the order of owners, and of proofs (`Exchange.reply_size` bytes).
     """
 
@@ -46,7 +61,7 @@ class ReplyStatement(WireModel):
     version: Version = 1
     spec: Digest
     party: Name
-    columns: Digest
+    columns: Annotated[dict[Name, Quotation], Field(max_length=MAX_PARTIES)]
     body_sha256: Digest
 
 
@@ -57,6 +72,8 @@ def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified
     require_about(columns, party=party, spec=exchange.spec.digest)
     if columns.document.approvals != exchange.approved:
         raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
+    if columns.payload != encode(columns.document):  # or a quotation of it would be of other bytes
+        raise DocumentError(f"the columns of {party} are stated without a field", remedy=_REMEDY)
     stage = first_stage_of(exchange.spec.document, share)
     if len(columns.document.sums or ()) != (0 if stage is None else stage.size):
         raise DocumentError(f"the columns of {party} have not the sums of its first stage", remedy=_REMEDY)
@@ -74,46 +91,86 @@ def columns_digest(exchange: Exchange, columns: Mapping[str, Envelope]) -> str:
     return _set_digest(exchange, {name: open_columns(exchange, columns[name], name).digest for name in columns})
 
 
+def quotations(exchange: Exchange, columns: Mapping[str, Envelope]) -> dict[str, Quotation]:
+    """Every party's verified columns, for the statement of a reply to them.
+
+    Raises:
+        ExchangeError: some are missing.
+        SignatureError, DocumentError: some are not what they must be.
+    """
+    _require_all(exchange, columns, "columns")
+    found = {}
+    for name in exchange.parties:
+        said, sig = open_columns(exchange, columns[name], name).document, columns[name].signatures[0].sig
+        found[name] = Quotation(body_sha256=said.body_sha256, sums=said.sums, sig=sig)
+    return found
+
+
 def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ReplyStatement]:
-    """That party's verified statement, the reply itself not read. Raises SignatureError, DocumentError."""
+    """That party's verified statement, the reply itself not read.
+
+    Raises:
+        SignatureError, DocumentError: it is not that.
+        DeviationError: it is, and quotes what nobody signed.
+    """
     key = exchange.spec.document.party(party).verifying_key
     reply = open_envelope(envelope, ReplyStatement, kind="reply", keys=[key])
-    return require_about(reply, party=party, spec=exchange.spec.digest)
+    require_about(reply, party=party, spec=exchange.spec.digest)
+    if set(reply.document.columns) != set(exchange.parties):
+        raise DeviationError(party, "it does not quote everybody's columns")
+    for name, said in quoted(exchange, reply.document).items():
+        try:
+            open_columns(exchange, said, name)
+        except (SignatureError, DocumentError):
+            raise DeviationError(party, f"it quotes columns that {name} did not sign") from None
+    return reply
+
+
+def quoted(exchange: Exchange, reply: ReplyStatement) -> Mapping[str, Envelope]:
+    """The statements of columns that a reply quotes, by party."""
+    spec, approvals, found = exchange.spec, exchange.approved, {}
+    for name, quote in reply.columns.items():
+        said = ColumnsStatement(
+            spec=spec.digest, party=name, approvals=approvals, body_sha256=quote.body_sha256, sums=quote.sums
+        )
+        keyid = spec.document.party(name).verifying_key.fingerprint
+        found[name] = sealed(said, Signature(keyid=keyid, sig=quote.sig), kind="columns")
+    return found
+
+
+def require_one_set(exchange: Exchange, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
+    """The digest of everybody's columns, of which every reply quotes the same (docs/proofs/proved-bounds.md, 7.5).
+
+    Raises:
+        ExchangeError: some columns are missing.
+        DeviationError: a party signed two sets, which are the evidence; or what it quotes nobody signed.
+        SignatureError, DocumentError: something is not what it must be.
+    """
+    seen = columns_digest(exchange, columns)
+    for name, envelope in replies.items():
+        for party, other in quoted(exchange, open_reply_statement(exchange, envelope, name).document).items():
+            if other.digest != columns[party].digest:
+                raise DeviationError(party, "it has signed two sets of columns", (other, columns[party]))
+    return seen
 
 
 def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
     """Digest of everything that was sent: what every block of a release states, and so what its parties agree on.
 
     Raises:
-        ExchangeError: something is missing, or a reply is to other columns.
+        ExchangeError: something is missing.
+        DeviationError: a party signed two sets of columns, or quotes what nobody signed.
         SignatureError, DocumentError: something is not what it must be.
     """
-    seen = columns_digest(exchange, columns)
     _require_all(exchange, replies, "reply")
-    opened = {name: open_reply_statement(exchange, replies[name], name) for name in exchange.parties}
-    for name, reply in opened.items():
-        if reply.document.columns != seen:
-            raise ExchangeError(f"{name} was shown other columns", remedy=_REMEDY)
-    return _digest(exchange, "transcript", seen, *(reply.digest for reply in opened.values()))
+    seen = require_one_set(exchange, columns, replies)
+    return _digest(exchange, "transcript", seen, *(replies[name].digest for name in exchange.parties))
 
 
 def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], replies: Mapping[str, str]) -> str:
     """The same from the digests of what was sent, by party, as a coordinator's history has them."""
     seen = _set_digest(exchange, columns)
     return _digest(exchange, "transcript", seen, *(replies.get(name, "") for name in exchange.parties))
-
-
-def require_one_set(exchange: Exchange, seen: Mapping[str, Envelope], shown: Mapping[str, Envelope]) -> None:
-    """Nothing, where columns that are shown are those that were seen before.
-
-    Raises:
-        DeviationError: a party signed others; with both statements.
-        SignatureError, DocumentError: others are shown that are no columns of that party in this exchange.
-    """
-    for party, first in seen.items():
-        if party in shown and shown[party].digest != first.digest:
-            second = open_columns(exchange, shown[party], party).envelope
-            raise DeviationError(party, "it has signed two sets of columns", (first, second))
 
 
 def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:

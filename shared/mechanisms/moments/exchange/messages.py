@@ -7,20 +7,24 @@ reply: for each owner the evaluator's columns, then the proofs of the reply. Whe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias, overload
+from typing import Protocol, overload
 
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.layout import byte_count
 
-Stored: TypeAlias = bytes | memoryview
-"""Bytes of a whole message; a file in memory as far as it is read."""
+
+class Stored(Protocol):
+    """A whole message, or a file that holds it: its bytes, and parts of them."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces(Sequence[bytes]):
-    """Parts of a message, each copied when it is asked for.
+    """Parts of a message, each read when it is asked for.
 
     Attributes:
         whole: the message.
@@ -39,7 +43,7 @@ class Pieces(Sequence[bytes]):
         if isinstance(index, slice):
             return Pieces(self.whole, self.places[index])
         start, stop = self.places[index]
-        return bytes(self.whole[start:stop])
+        return self.whole[start:stop]
 
     def __len__(self) -> int:
         """How many."""
@@ -86,7 +90,7 @@ class Columns:
     @property
     def public_key(self) -> bytes:
         """Of its key of this release."""
-        return bytes(self.whole[: byte_count(self.exchange.layout(self.party).key_shape)])
+        return self.whole[: byte_count(self.exchange.layout(self.party).key_shape)]
 
     @property
     def blocks(self) -> Pieces:

@@ -16,6 +16,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.planning.design import design_of, noise_variance
 from commingle.shared.release.plan import plan_block
 from tests.world.tampering import NOW
 
@@ -45,6 +46,13 @@ def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
     without.add(names[:2], rows[:2])
     moved = with_one.total() - without.total()
     assert int(np.sum(moved**2)) == 16 * int(rows[2] @ rows[2])
+
+
+@pytest.mark.parametrize("row_norm", [None, 0.5])
+def test_forecast_counts_the_noise_that_is_drawn(row_norm: float | None) -> None:
+    spec = spec_of(X, B, C, row_norm=row_norm)
+    plan = plan_block(spec, spec.parties[0])
+    assert noise_variance(design_of(spec)) == pytest.approx([(plan.sigma * plan.step) ** 2] * 4, rel=1e-3)
 
 
 @pytest.mark.parametrize("row_norm", [None, 0.001, 0.5, 1.0])

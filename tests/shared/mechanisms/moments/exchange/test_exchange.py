@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from commingle.party_agent.release_files import ExchangeFiles
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import (
     DeviationError,
     DocumentError,
@@ -22,8 +23,8 @@ from commingle.shared.documents.errors import (
     VerificationError,
 )
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import Bounds, PartySpec
+from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Bounds, PartySpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.mechanisms.moments.block import (
     MOMENTS,
@@ -35,9 +36,13 @@ from commingle.shared.mechanisms.moments.block import (
     places,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import (
+    Quotation,
+    ReplyStatement,
     columns_digest,
     open_columns,
     open_reply_statement,
+    quotations,
+    quoted,
     recorded_transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
@@ -540,13 +545,64 @@ def test_columns_of_a_stranger_are_refused(world: World) -> None:
         columns_digest(world.exchange, {**world.columns, "stranger": world.columns["lab"]})
 
 
-def test_party_that_was_shown_other_columns_is_found_out(world: World) -> None:
-    """A coordinator or party that shows two sets of columns, each well signed: the replies to them do not agree."""
-    other = replace(world, columns={**world.columns, "clinic": world.signed_columns("clinic", body_sha256="11" * 32)})
+def test_party_that_shows_each_of_two_others_one_set_of_columns_is_named_with_both(world: World) -> None:
+    """By either of the two, from what it was shown and the other's reply: the coordinator passes on what it likes."""
+    first, second = world.columns["clinic"], world.signed_columns("clinic", body_sha256="11" * 32)
+    other = replace(world, columns={**world.columns, "clinic": second})
     mixed = {**world.replies, "registry": other.signed_reply("registry")}
-    for columns, named in ((world.columns, "registry"), (other.columns, "clinic")):
-        with pytest.raises(ExchangeError, match=f"{named} was shown other columns"):
+    for columns, evidence in ((world.columns, (second, first)), (other.columns, (first, second))):
+        with pytest.raises(DeviationError, match=r"clinic .* two sets of columns") as found:
             replace(world, columns=columns, replies=mixed).transcript()
+        assert (found.value.party, found.value.evidence) == ("clinic", evidence)
+
+
+@pytest.mark.parametrize("how", ["forged", "of another party", "left out", "other sums"])
+def test_party_that_quotes_what_nobody_signed_is_named_and_nobody_else(world: World, how: str) -> None:
+    quotes = quotations(world.exchange, world.columns)
+    clinic, lab = quotes["clinic"], quotes["lab"]
+    altered = {
+        "forged": {**quotes, "clinic": clinic.model_copy(update={"body_sha256": "11" * 32})},
+        "of another party": {**quotes, "clinic": lab},
+        "left out": {name: quote for name, quote in quotes.items() if name != "clinic"},
+        "other sums": {**quotes, "clinic": clinic.model_copy(update={"sums": (1, 2)})},
+    }[how]
+    replies = {**world.replies, "lab": world.signed_reply("lab", columns=altered)}
+    with pytest.raises(DeviationError, match=r"quote") as found:
+        replace(world, replies=replies).transcript()
+    assert (found.value.party, found.value.evidence) == ("lab", None)
+
+
+def test_quotation_is_the_statement_again_whatever_it_holds(world: World) -> None:
+    staged = start(spec_of(STAGED, n=400))
+    staged.bodies = staged.answers = dict.fromkeys(NAMES, b"")
+    staged.columns = {name: staged.signed_columns(name) for name in NAMES}
+    for made in (world, staged):
+        said = open_reply_statement(made.exchange, made.signed_reply("lab"), "lab").document
+        assert quoted(made.exchange, said) == made.columns
+
+
+class Unversioned(WireModel):
+    """A statement of columns without fields that have defaults."""
+
+    spec: str
+    party: str
+    approvals: str
+    body_sha256: str
+
+
+def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: World) -> None:
+    """Or whoever quotes them would seem to quote what was never signed."""
+    said = open_columns(world.exchange, world.columns["clinic"], "clinic").document
+    shorter = Unversioned(**said.model_dump(include=set(Unversioned.model_fields)))
+    with pytest.raises(DocumentError, match="stated without a field"):
+        open_columns(world.exchange, seal(shorter, kind="columns", key=KEYS["clinic"]), "clinic")
+
+
+def test_reply_of_the_most_parties_and_columns_is_within_what_a_statement_can_have() -> None:
+    quote = Quotation(body_sha256="0" * 64, sig="s" * 88, sums=(-(1 << 63),) * (2 * MAX_COLUMNS // MAX_PARTIES))
+    names = [f"{number:063}" for number in range(MAX_PARTIES)]
+    reply = ReplyStatement(spec="0" * 64, party=names[0], columns=dict.fromkeys(names, quote), body_sha256="0" * 64)
+    assert len(encode(reply)) <= ReplyStatement.largest_bytes
 
 
 def test_digests_and_transcript_change_with_everything_they_stand_for(world: World) -> None:

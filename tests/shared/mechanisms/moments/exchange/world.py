@@ -31,7 +31,7 @@ from commingle.shared.mechanisms.moments.block import cross_noise, largest_openi
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
-    columns_digest,
+    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
@@ -229,7 +229,7 @@ class World:
         said = ReplyStatement(
             spec=self.spec.digest,
             party=party,
-            columns=columns_digest(self.exchange, self.columns),
+            columns=quotations(self.exchange, self.columns),
             body_sha256=sha256(self.answers[party]).hexdigest(),
         )
         return seal(said.model_copy(update=changes), kind="reply", key=key or KEYS[party])

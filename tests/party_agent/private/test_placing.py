@@ -1,0 +1,44 @@
+"""Rows by rank in bounded memory."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commingle.party_agent.private import placing, scratch
+from commingle.party_agent.private.placing import PlacedRows
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n=st.integers(1, 40), window=st.integers(1, 12), batch=st.integers(1, 9), seed=st.integers(0, 99))
+def test_rows_come_back_by_rank_whatever_their_order(
+    monkeypatch: pytest.MonkeyPatch, n: int, window: int, batch: int, seed: int
+) -> None:
+    monkeypatch.setattr(placing, "_WINDOW_ROWS", window)
+    monkeypatch.setattr(scratch, "_IN_MEMORY_BYTES", 1)
+    draw = np.random.default_rng(seed)
+    rows, ranks = draw.integers(-(2**15), 2**15 + 1, (n, 3)), draw.permutation(n)
+    placed = PlacedRows(n=n, d=3)
+    for start in range(0, n, batch):
+        own = ranks[start : start + batch]
+        placed.add(own, rows[own])
+    pieces = list(placed)
+    assert [len(piece) for piece in pieces[:-1]] == [window] * (len(pieces) - 1)
+    assert np.array_equal(np.concatenate(pieces), rows)
+    assert np.array_equal(np.concatenate(list(placed)), rows), "read as often as wanted"
+
+
+def test_no_cell_reaches_the_disk_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    keep = scratch.Scratch.write
+
+    def note(self: scratch.Scratch, data: bytes, place: int | None = None) -> int:
+        written.append(bytes(data))
+        return keep(self, data, place)
+
+    monkeypatch.setattr(scratch.Scratch, "write", note)
+    placed = PlacedRows(n=4, d=1)
+    placed.add(np.arange(4), np.full((4, 1), 0x53454E54))  # "TNES"
+    assert written
+    assert b"TNES" not in b"".join(written)
+    assert np.array_equal(np.concatenate(list(placed)), np.full((4, 1), 0x53454E54))
