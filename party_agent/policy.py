@@ -86,7 +86,9 @@ class RegressionPolicy(Settings):
         floating_point_noise: whether methods may run whose noise is floating point, which leaves no proof.
     """
 
-    methods: frozenset[RegressionMethod] = frozenset({"two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse"})
+    methods: frozenset[RegressionMethod] = frozenset(
+        {"two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "dp_pmtse"}
+    )
     max_epsilon: Annotated[float, Field(gt=0)] = 1.0
     floating_point_noise: bool = False
 

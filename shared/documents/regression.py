@@ -35,7 +35,17 @@ from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 
 RegressionMethod = Literal[
-    "two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "adaops", "ops", "objpert", "noisysgd", "subagg"
+    "two_stage",
+    "ssp",
+    "adassp",
+    "boosted_adassp",
+    "dp_pmtolse",
+    "dp_pmtse",
+    "adaops",
+    "ops",
+    "objpert",
+    "noisysgd",
+    "subagg",
 ]
 CalibrationName = Literal["zcdp", "classical", "analytic", "published"]
 AdjacencyName = Literal["replace_one", "add_remove"]
@@ -82,7 +92,7 @@ class RegressionRequest(ExtendedModel):
         intercept: whether a column of ones is fitted; else the target is at its midpoint where all features are.
         row_norm: encoded features of a row are scaled down to this Euclidean norm; None where their bounds do.
         label_bound: the encoded target is cut to it; 1 are the bounds of its schema.
-        public: needed by dp_pmtolse, and looked at by auto.
+        public: needed by dp_pmtolse and dp_pmtse, and looked at by auto.
         nonce: tells two equal questions apart.
     """
 

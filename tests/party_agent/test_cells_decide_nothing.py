@@ -262,7 +262,7 @@ def test_regression_is_answered_whatever_the_cells_are(hospital: Consortium, met
     places = [(i, name) for i in range(SMALL if everywhere else 1) for name in names]
     edits = {place: ODD_CELLS[k % (len(ODD_CELLS) - 2)] for k, place in enumerate(places)}
     hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), edits))
-    asked = request(method=method, public=PUBLIC if method == "dp_pmtolse" else None)
+    asked = request(method=method, public=PUBLIC if method in {"dp_pmtolse", "dp_pmtse"} else None)
     with hospital.agent("clinic") as agent:
         assert Regressions(agent).ask(asked).document is not None
         assert only_charge(agent).state is ChargeState.STORED

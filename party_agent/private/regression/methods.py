@@ -151,7 +151,15 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
     {
         "dp_pmtolse": PublicMethod(
             "dp_pmtolse", GAUSSIAN, public_moment.PMTOLSE_GUARANTEE, sums_loss, WIDER, public_moment.dp_pmtolse
-        )
+        ),
+        "dp_pmtse": PublicMethod(
+            "dp_pmtse",
+            GAUSSIAN,
+            public_moment.PMTSE_GUARANTEE,
+            sums_loss,
+            public_moment.PMTSE_WIDER,
+            public_moment.dp_pmtse,
+        ),
     }
 )
 

@@ -1,4 +1,4 @@
-"""DP-PMTOLSE: rows whitened by public second moments, then bounded, then least squares from noisy moments.
+"""DP-PMTOLSE and DP-PMTSE: rows whitened by public second moments, then bounded, then measured.
 
 Source: Enhancing DP linear regression via public second-moment, 2025. Nothing here reads private rows but row by row:
 `transform` maps each row and label by public numbers, and the bounds of its sample follow from d, n and eta.
@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
 from commingle.party_agent.private.regression.sums import gram_noise, noisy_sums, norm_bound, solve, sums_loss
@@ -111,5 +111,38 @@ def dp_pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure:
         "second_moment": (gram / n).ravel().tolist(),
         "cross_moment": (cross / n).tolist(),
         "stability": stability(gram, gram_noise(sample, privacy)),
+    }
+    return Estimate(beta.astype(np.float64), sums_loss(privacy), published)
+
+
+PMTSE_GUARANTEE = (
+    "One Gaussian measurement of the second moment of publicly transformed features and label; a Gaussian loss of the"
+    " stated rho (Dong, Roth, Su 2022)."
+)
+PMTSE_WIDER = 2
+"""What the measurement costs under replace_one, over what it costs under add_remove, in rho (proof, 9.2)."""
+
+
+def dp_pmtse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:
+    """The second moment Z^T Z / n of rows z = (x~, y~), and the coefficients that follow from it.
+
+    Source: the same paper, algorithm 2, for features and label together; docs/proofs/regression.md, 3.8. Published
+    are that moment, of transformed rows and, brought back, of features and label as they are encoded; `stability`.
+
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`. `sample` is made by `transform` with the same public
+    moments.
+    """
+    rows = np.column_stack([sample.x, sample.y])
+    longest = sample.row_bound**2 + sample.label_bound**2
+    sensitivity = longest * (sqrt(2) if privacy.replaces else 1)
+    multiplier = gaussian_multiplier(privacy, 1)
+    moment = measure.measure(rows.T @ rows, sensitivity=sensitivity, multiplier=multiplier, symmetric=True)
+    gram, cross, n = moment[:-1, :-1], moment[:-1, -1], max(sample.n, 1)
+    beta = sqrt(public.label) * public.root(-0.5) @ solve(gram, cross)
+    back = np.block([[public.root(0.5), np.zeros((sample.d, 1))], [np.zeros((1, sample.d)), sqrt(public.label)]])
+    published: dict[str, float | list[float]] = {
+        "transformed_moment": (moment / n).ravel().tolist(),
+        "second_moment": (back @ moment @ back / n).ravel().tolist(),
+        "stability": stability(gram, multiplier * sensitivity),
     }
     return Estimate(beta.astype(np.float64), sums_loss(privacy), published)

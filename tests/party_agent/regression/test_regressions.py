@@ -180,10 +180,13 @@ def public_moments() -> PublicSecondMoments:
     return PublicSecondMoments(rows=50, features=moment, label=0.3)
 
 
-def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["dp_pmtolse", "dp_pmtse"])
+def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path, method: RegressionMethod) -> None:
     with clinic(tmp_path, rows=20_000).agent("clinic", draw=rounded_gaussian) as agent:
-        done = Regressions(agent).ask(request(method="dp_pmtolse", public=public_moments(), epsilon=3.0))
+        done = Regressions(agent).ask(request(method=method, public=public_moments(), epsilon=3.0))
     result = result_of(done)
+    assert done.document is not None
+    verify_regression(encode(done.document))
     assert result.request.public == public_moments()
     # OS entropy: 8 standard deviations of 0.37 (400 runs)
     assert result.coefficients[2].original == pytest.approx(20, rel=0.15)
@@ -244,7 +247,7 @@ def test_add_remove_is_charged_what_it_costs_under_replace_one_and_verifies(hosp
     assert history.lost.rho == plain.charge.loss.rho + done.charge.loss.rho
 
 
-@pytest.mark.parametrize("name", sorted(EVERYTHING - {"dp_pmtolse"}))
+@pytest.mark.parametrize("name", sorted(EVERYTHING - {"dp_pmtolse", "dp_pmtse"}))
 def test_every_method_runs_under_add_remove(tmp_path: Path, name: RegressionMethod) -> None:
     rules = RegressionPolicy(methods=EVERYTHING, floating_point_noise=True)
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:

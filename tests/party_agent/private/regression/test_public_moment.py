@@ -6,13 +6,21 @@ from math import log, nan, sqrt
 import numpy as np
 import pytest
 
-from commingle.party_agent.private.regression.calibration import gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample, on_grid
+from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint, Measure
+from commingle.party_agent.private.regression.problem import (
+    Estimate,
+    Floats,
+    Neighbours,
+    Sample,
+    clip_sample,
+    on_grid,
+)
 from commingle.party_agent.private.regression.public_moment import (
     STABLE,
     PublicMoments,
     dp_pmtolse,
+    dp_pmtse,
     stability,
     tail,
     transform,
@@ -24,6 +32,7 @@ from tests.party_agent.private.regression.cases import Recording, privacy
 from tests.party_agent.private.regression.public_cases import PUBLIC, ill_conditioned
 
 ASKED = privacy(adjacency=Neighbours.REPLACE_ONE)
+PublicRun = Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
 
 @pytest.mark.parametrize("adjacency", Neighbours)
@@ -60,6 +69,28 @@ def test_no_replaced_row_moves_the_sums_farther_than_their_sensitivity(make: Cal
     assert 0.99 * bound < farthest <= bound * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_second_moment_has_the_noise_of_one_measurement_of_all_columns(adjacency: Neighbours) -> None:
+    x, y, _ = ill_conditioned(300)
+    t, asked, noise = 1 + log(2 * 300 / 0.05), privacy(adjacency=adjacency), Recording()
+    dp_pmtse(transform(x, y, PUBLIC, make=clip_sample), PUBLIC, asked, noise)
+    far = sqrt(2) if adjacency is Neighbours.REPLACE_ONE else 1
+    assert noise.deviations == pytest.approx([gaussian_multiplier(asked, 1) * far * 11 * t], rel=1e-12)
+    assert noise.symmetric == [True]
+
+
+def test_no_replaced_row_moves_the_second_moment_farther_than_its_sensitivity() -> None:
+    draw, farthest, bound = np.random.default_rng(0), 0.0, 0.0
+    public = PublicMoments(np.diag([4.0, 0.01]), 0.25)
+    for _ in range(1_000):
+        x, y = draw.normal(size=(3, 2)) * 10 ** draw.uniform(-2, 3, (3, 1)), 10 ** draw.uniform(-2, 3, 3)
+        a, b = (transform(x[i], y[i], public, make=on_grid) for i in ([0, 2], [1, 2]))
+        bound = sqrt(2) * (a.row_bound**2 + a.label_bound**2)
+        first, second = (np.column_stack([s.x, s.y]) for s in (a, b))
+        farthest = max(farthest, float(np.linalg.norm(first.T @ first - second.T @ second)))
+    assert 0.9 * bound < farthest <= bound
+
+
 @pytest.mark.parametrize("power", [-0.5, 0.5])
 def test_root_is_symmetric_and_its_square_the_moment_or_its_inverse(power: float) -> None:
     root = PUBLIC.root(power)
@@ -80,14 +111,21 @@ def test_without_noise_the_coefficients_are_least_squares() -> None:
     truth = np.linalg.lstsq(x, y)[0]
     sample = transform(x, y, PUBLIC, make=clip_sample, eta=1e-12)  # so far out that nobody is clipped
     np.testing.assert_allclose(dp_pmtolse(sample, PUBLIC, ASKED, Recording()).coefficients, truth, rtol=1e-8)
+    moment = dp_pmtse(sample, PUBLIC, ASKED, Recording())
+    np.testing.assert_allclose(moment.coefficients, truth, rtol=1e-8)
+    rows = np.column_stack([x, y])
+    np.testing.assert_allclose(
+        np.reshape(np.asarray(moment.published["second_moment"]), (11, 11)), rows.T @ rows / 2000, rtol=1e-8
+    )
 
 
 @pytest.mark.parametrize("adjacency", Neighbours)
-def test_exact_noise_costs_no_more_than_was_said_before(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("method", [dp_pmtolse, dp_pmtse])
+def test_exact_noise_costs_no_more_than_was_said_before(method: PublicRun, adjacency: Neighbours) -> None:
     x, y, _ = ill_conditioned(400)
     asked = privacy(adjacency=adjacency)
     measure, said = Exact(rounded_gaussian), sums_loss(asked)
-    assert dp_pmtolse(transform(x, y, PUBLIC, make=on_grid), PUBLIC, asked, measure).loss == said
+    assert method(transform(x, y, PUBLIC, make=on_grid), PUBLIC, asked, measure).loss == said
     assert said.delta == 0
     assert said.rho.units * (1 - 1e-4) < measure.spent.units <= said.rho.units
 
