@@ -178,7 +178,7 @@ def slopes(results: list[Result]) -> dict[tuple[str, int], float]:
     return {
         (b.work, b.n): log(b.cpu_seconds / a.cpu_seconds) / log(b.n / a.n)
         for a, b in pairwise(results)
-        if a.work == b.work
+        if a.work == b.work and min(a.cpu_seconds, b.cpu_seconds) > 0
     }
 
 

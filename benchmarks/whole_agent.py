@@ -170,7 +170,7 @@ def _prepare(root: Path, names: tuple[str, ...], url: str) -> None:
 
 def _release(root: Path, url: str, work: Work, n: int, schemas: dict[str, list[dict[str, Any]]]) -> int:
     """From proposal to publication; bytes that the first party has sent."""
-    study = {"study": work, "epsilon": 10, "delta": 1e-5, "n": n, "lifetime_hours": 24}
+    study = {"study": work, "subjects": "listed", "epsilon": 10, "delta": 1e-5, "n": n, "lifetime_hours": 24}
     kind = {"mechanism": "moments", "bounds": "trusted"} if work == "moments" else {"mechanism": "rmgm", "k": K}
     sketch = {"projection": "sparse"} if work == "sparse" else {}
     parties = [{"name": name, "dataset": "main", "attributes": schema} for name, schema in schemas.items()]

@@ -34,13 +34,13 @@ _SHOWN_PROBLEMS = 5
 _LONGEST_PLACE = 100
 
 
-def _whole_number(value: object) -> object:
+def whole_number(value: object) -> object:
     if type(value) is not int:
         raise ValueError("Input should be 1")
     return value
 
 
-Version = Annotated[Literal[1], BeforeValidator(_whole_number)]
+Version = Annotated[Literal[1], BeforeValidator(whole_number)]
 """The version of a document: 1, and neither 1.0 nor true, which a literal alone lets pass."""
 
 

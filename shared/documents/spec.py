@@ -8,12 +8,12 @@ from collections import Counter
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, NewType, Self
 
-from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticKnownError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, WireModel, whole_number
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import (
@@ -120,6 +120,8 @@ class ReleaseSpec(StatedPurpose):
     """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency.
 
     Attributes:
+        version: 2 where parties exchange as they do today, and 1 where they do not, or did before: members of an
+            earlier version refuse what they cannot take part in before it costs them anything.
         projection: where the mechanism has a k, what rows are mixed with: one signed entry for each subject, or, left
             out, k signs.
         id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
@@ -131,7 +133,7 @@ class ReleaseSpec(StatedPurpose):
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
-    version: Version = 1
+    version: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
     study: Title
     created: AwareDatetime
     expires: AwareDatetime

@@ -155,6 +155,7 @@ def build_spec(
         raise SpecError(f"no attributes are asked of {', '.join(empty)}", remedy="Give each at least one attribute.")
     try:
         return ReleaseSpec(
+            version=2 if mechanism_of(study).interactive else 1,
             study=study.study,
             created=now,
             expires=now + timedelta(hours=study.lifetime_hours),
