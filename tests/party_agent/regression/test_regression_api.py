@@ -187,19 +187,18 @@ def test_interrupted_regression_is_listed_and_finished_at_no_cost(hospital: Cons
     assert json.loads(out.read_text()) == finished["document"]
 
 
-def test_public_rows_go_into_the_request_as_moments(hospital: Consortium, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["dp_pmtolse", "dp_pmtse"])
+def test_public_rows_go_into_the_request_as_moments(hospital: Consortium, tmp_path: Path, method: str) -> None:
     public = write_csv(tmp_path / "public.csv", table(100, seed=9))
-    done = regress(hospital, "--public", public, "--method", "dp_pmtolse", "--features", "age,smoker", "--json")
+    done = regress(hospital, "--public", public, "--method", method, "--features", "age,smoker", "--json")
     said = json.loads(done.stdout)
     assert said["request"]["public"]["rows"] == 100
     assert said["request"]["public"]["features"][0][0] == 1.0
-    assert said["result"]["method"] == "dp_pmtolse"
+    assert said["result"]["method"] == method
     (stability,) = said["result"]["published"]["stability"]
     shown = run("regressions", "--home", hospital.homes["clinic"].root, said["id"])
     assert ("Not stable" in shown.stdout) is (stability < STABLE)
-    fewer = regress(
-        hospital, "--public", public, "--method", "dp_pmtolse", "--features", "age,smoker", "--epsilon", 0.1
-    )
+    fewer = regress(hospital, "--public", public, "--method", method, "--features", "age,smoker", "--epsilon", 0.1)
     assert "Not stable" in fewer.stdout
 
 
