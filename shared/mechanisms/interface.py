@@ -167,6 +167,8 @@ class Mechanism(ABC):
             found.append(f"{spec.mechanism} publishes something of every row, so its subjects are listed, not keyed")
         if (spec.buckets is not None) is not (spec.keyed and self.interactive):
             found.append("buckets are for keyed subjects of moments, and only for them")
+        if spec.version > 1 and not self.interactive:
+            found.append(f"version is 1 for {spec.mechanism}, whose parties exchange nothing")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
         if spec.k is not None and not self.sketched:
