@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.placing import PlacedRows
+from commingle.party_agent.private.placing import PlacedBuckets, PlacedRows
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
@@ -91,7 +91,7 @@ class Mixing:
         yield np.empty(0, np.int64), sketch.total()
 
     def total(self, parts: Iterable[Mixed]) -> NDArray[np.int64]:
-        """The block of all partitions before noise; of keyed subjects that are exchanged, their buckets."""
+        """The block of all partitions before noise."""
         mechanism, columns = mechanism_of(self.spec), len(self.spec.party(self.party).columns)
         if mechanism.sketched:
             block = np.zeros((mechanism.rows(self.spec), columns), np.int64)
@@ -104,10 +104,9 @@ class Mixing:
         return rows.total()
 
     def in_order(self, parts: Iterable[Mixed]) -> Iterable[NDArray[np.int64]]:
-        """What parties exchange: the rows (n x d), some at a time, each in its place."""
-        if self.spec.keyed:
-            return [self.total(parts)]
-        rows = PlacedRows(n=self.spec.n, d=len(self.spec.party(self.party).columns))
+        """What parties exchange: the rows (n x d), or buckets, some at a time, each in its place."""
+        size, d = self.spec.table_rows, len(self.spec.party(self.party).columns)
+        rows = PlacedBuckets(count=size, d=d) if self.spec.keyed else PlacedRows(n=size, d=d)
         for names, part in parts:
             rows.add(names, part)
         return rows

@@ -24,7 +24,7 @@ def test_quick_run_prints_a_line_for_each_process(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_whole_agent_is_measured_from_registration_to_publication() -> None:
-    found = measure("sparse", 2_000)
+    found = measure("sparse", 12_000)  # k is no more than n
     assert 20 < found.idle_megabytes <= found.release_megabytes
     assert 10 < found.anonymous_megabytes < found.release_megabytes
     assert found.cpu_seconds > 0

@@ -16,18 +16,30 @@ _BUCKETS = 4
 """For each subject, where a study leaves it open: about an eighth give way (docs/proofs/keyed-subjects.md, 5.2)."""
 
 
-class Buckets:
-    """An accumulator that puts each row, times its sign, into its bucket; of several there the least priority stays."""
+def buckets_of(names: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
+    """The bucket of each pseudonym (m, 32) among so many, (m,)."""
+    return (_words(np.ascontiguousarray(names[:, :8])) % np.uint64(count)).astype(np.int64)
 
-    def __init__(self, *, count: int, d: int) -> None:
-        self._rows = np.zeros((count, d), np.int16)  # entries are 2^14 at most
-        self._taken = np.zeros(count, bool)
-        self._priority = np.zeros(count, np.uint64)
+
+class Buckets:
+    """An accumulator that puts each row, times its sign, into its bucket; of several there the least priority stays.
+
+    Args:
+        count: of all buckets.
+        d: columns.
+        window: the buckets that it is about; no row is of others. All where it is left out.
+    """
+
+    def __init__(self, *, count: int, d: int, window: range | None = None) -> None:
+        self._count, self._window = count, range(count) if window is None else window
+        self._rows = np.zeros((len(self._window), d), np.int16)  # entries are 2^14 at most
+        self._taken = np.zeros(len(self._window), bool)
+        self._priority = np.zeros(len(self._window), np.uint64)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, 8 sign, 16-23 priority."""
         whole = np.ascontiguousarray(names, np.uint8)
-        bucket = (_words(whole[:, :8]) % np.uint64(len(self._rows))).astype(np.int64)
+        bucket = buckets_of(whole, self._count) - self._window.start
         sign = 1 - 2 * (whole[:, 8] & 1).astype(np.int64)
         priority = _words(whole[:, 16:24])
         order = np.argsort(priority, kind="stable")
@@ -40,7 +52,7 @@ class Buckets:
         self._taken[place] = True
 
     def total(self) -> NDArray[np.int64]:
-        """All buckets, (count x d); empty ones are 0."""
+        """All buckets of the window, (its length x d); empty ones are 0."""
         return self._rows.astype(np.int64)
 
 

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commingle.party_agent.private import placing, scratch
-from commingle.party_agent.private.placing import PlacedRows
+from commingle.party_agent.private.placing import PlacedBuckets, PlacedRows
+from commingle.shared.mechanisms.moments.keyed import Buckets
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -26,6 +27,24 @@ def test_rows_come_back_by_rank_whatever_their_order(
     assert [len(piece) for piece in pieces[:-1]] == [window] * (len(pieces) - 1)
     assert np.array_equal(np.concatenate(pieces), rows)
     assert np.array_equal(np.concatenate(list(placed)), rows), "read as often as wanted"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n=st.integers(1, 40), count=st.integers(2, 30), window=st.integers(1, 12), seed=st.integers(0, 99))
+def test_buckets_are_filled_as_if_all_were_in_memory(
+    monkeypatch: pytest.MonkeyPatch, n: int, count: int, window: int, seed: int
+) -> None:
+    monkeypatch.setattr(placing, "_WINDOW_ROWS", window)
+    draw = np.random.default_rng(seed)
+    names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(n, 32)
+    rows = draw.integers(-(2**14), 2**14 + 1, (n, 3))
+    placed, whole = PlacedBuckets(count=count, d=3), Buckets(count=count, d=3)
+    for start in range(0, n, 7):
+        own = slice(start, start + 7)
+        placed.add(names[own], rows[own])
+        whole.add(names[own], rows[own])
+    assert np.array_equal(np.concatenate(list(placed)), whole.total())
+    assert np.array_equal(np.concatenate(list(placed)), whole.total()), "read as often as wanted"
 
 
 def test_no_cell_reaches_the_disk_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
