@@ -1,6 +1,6 @@
 """The order of any number of subjects in bounded memory: runs of ids are sorted one by one, kept in a file and merged.
 
-The file holds ids and ranks, and no other cell (`scratch` says who could read it).
+Ids are in it under a key that only memory has, as cells are elsewhere; ranks and orders name nobody.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.scratch import Scratch
+from commingle.party_agent.private.scratch import Scratch, SealedScratch
 from commingle.shared.encoding import Cells, length_prefixed
 
 _RUN_IDS = 1 << 17
@@ -76,7 +76,7 @@ class IdSorter:
     def __init__(self) -> None:
         self._waiting: list[Cells] = []
         self._runs: list[_Run] = []
-        self._file = Scratch()
+        self._orders, self._ids = Scratch(), SealedScratch()
         self.rows = 0
 
     def add(self, ids: Cells) -> None:
@@ -89,7 +89,7 @@ class IdSorter:
     def ranks(self) -> Ranks:
         """Of all of them. Once."""
         self._sort_run()
-        ranks, merged, duplicates, last = Scratch(), _Pieces(Scratch()), 0, None
+        ranks, merged, duplicates, last = Scratch(), _Pieces(SealedScratch()), 0, None
         for piece in _merge(self._runs, ranks):
             neighbours = piece if last is None else pa.concat_arrays([last, piece])
             again = pc.and_(pc.equal(neighbours[1:], neighbours[:-1]), pc.not_equal(neighbours[1:], _NOBODY))
@@ -97,7 +97,7 @@ class IdSorter:
             last = piece[-1:]
             merged.append(piece)
         for run in self._runs:
-            order = np.frombuffer(self._file.read(run.order, run.rows * _ROW.itemsize), _ROW)
+            order = np.frombuffer(self._orders.read(run.order, run.rows * _ROW.itemsize), _ROW)
             by_row = np.empty(run.rows, _RANK)
             by_row[order] = RankList(ranks, run.first, run.rows)[:]
             ranks.write(by_row.data, run.first * _RANK.itemsize)
@@ -108,8 +108,8 @@ class IdSorter:
             return
         ids, self._waiting = pa.concat_arrays(self._waiting), []
         order = pc.array_sort_indices(ids)
-        place = self._file.write(order.to_numpy().astype(_ROW).data)
-        run = _Run(self.rows - len(ids), len(ids), place, _Pieces(self._file))
+        place = self._orders.write(order.to_numpy().astype(_ROW).data)
+        run = _Run(self.rows - len(ids), len(ids), place, _Pieces(self._ids))
         run.pieces.append(ids.take(order))
         self._runs.append(run)
 
@@ -132,19 +132,19 @@ class _Run:
 
 
 class _Pieces:
-    """Ids in a file."""
+    """Ids in a file, encrypted."""
 
-    def __init__(self, file: Scratch) -> None:
-        self._file, self._places = file, list[tuple[int, int]]()
+    def __init__(self, file: SealedScratch) -> None:
+        self._file, self._numbers = file, list[int]()
 
     def append(self, ids: Cells) -> None:
         for start in range(0, len(ids), _PIECE_IDS):
             written = pa.record_batch([ids[start : start + _PIECE_IDS]], schema=_SCHEMA).serialize()
-            self._places.append((self._file.write(written), written.size))
+            self._numbers.append(self._file.append(written.to_pybytes()))
 
     def __iter__(self) -> Iterator[Cells]:
-        for place, size in self._places:
-            yield pa.ipc.read_record_batch(pa.py_buffer(self._file.read(place, size)), _SCHEMA).column(0)
+        for number in self._numbers:
+            yield pa.ipc.read_record_batch(pa.py_buffer(self._file.read(number)), _SCHEMA).column(0)
 
 
 class _Head:

@@ -2,14 +2,13 @@
 
 Adversary: who reads the party's disk. From the moment it is made only this process can open such a file; small tables
 never reach the disk. Freed blocks of a disk that is not encrypted may keep what they held, as with all that a database
-sorts, so cells of attributes are put there under a key that is held in memory only.
+sorts, so cells, ids too, are put there under a key that is held in memory only.
 """
 
 from os import SEEK_END
 from tempfile import SpooledTemporaryFile
 from weakref import finalize
 
-import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _IN_MEMORY_BYTES = 1 << 22
@@ -28,7 +27,7 @@ class Scratch:
         self._held.seek(place)
         return self._held.read(size)
 
-    def write(self, written: "bytes | memoryview | pa.Buffer", place: int | None = None) -> int:
+    def write(self, written: bytes | memoryview, place: int | None = None) -> int:
         """At that place, or behind all others; where that is."""
         start = self._held.seek(0, SEEK_END) if place is None else self._held.seek(place)
         self._held.write(written)
