@@ -1,4 +1,4 @@
-"""Rows from a database, by any SQLAlchemy URL. The only module of the agent that knows SQLAlchemy."""
+"""Rows from a database, by any SQLAlchemy URL; as Arrow arrays where it gives them (`sql_arrow`)."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,6 +10,7 @@ from pydantic import Field
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.rows import RawBatch
+from commingle.party_agent.private.sql_arrow import arrow_database, refused
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.subject_ids import SubjectColumns
 from commingle.shared.errors import MissingExtraError
@@ -77,18 +78,21 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     wanted = list(dict.fromkeys(columns))
     names = ", ".join(quote(name) for name in wanted)
     (query,) = (query.strip().rstrip(";") for query in queries)
-    statement = f"SELECT {names} FROM ({query}) commingle_source ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database; Oracle knows no AS here
+    table = f"({query}) commingle_source"  # Oracle knows no AS here
     try:
+        if (database := arrow_database(engine)) is not None:
+            named = [[f"commingle_source.{quote(name)}" for name in some] for some in (wanted, order)]
+            for batch in database.batches(engine, table, *named):
+                yield RawBatch(dict(zip(wanted, batch.columns, strict=True)), batch.num_rows)
+            return
+        statement = f"SELECT {names} FROM {table} ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database
         with engine.connect().execution_options(stream_results=True) as connection:
             result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here
             for rows in result.partitions(ROWS_AT_ONCE):
                 values = zip(*rows, strict=True)
                 yield RawBatch({name: cells_of(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
     except SQLAlchemyError as error:
-        raise SourceError(
-            f"the database refused the query ({type(error).__name__})",
-            remedy="Run the query by hand with the same account; it must return the subject id and every attribute.",
-        ) from None
+        raise refused(error) from None
     finally:
         engine.dispose()
 
