@@ -7,13 +7,14 @@ private yet: exact integers that are linear in the rows, so that any partitions 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.placing import PlacedBuckets, PlacedRows
+from commingle.party_agent.private.placing import PlacedRows
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
@@ -105,8 +106,8 @@ class Mixing:
 
     def in_order(self, parts: Iterable[Mixed]) -> Iterable[NDArray[np.int64]]:
         """What parties exchange: the rows (n x d), or buckets, some at a time, each in its place."""
-        size, d = self.spec.table_rows, len(self.spec.party(self.party).columns)
-        rows = PlacedBuckets(count=size, d=d) if self.spec.keyed else PlacedRows(n=size, d=d)
+        spec, mechanism, columns = self.spec, mechanism_of(self.spec), len(self.spec.party(self.party).columns)
+        rows = PlacedRows(spec.table_rows, partial(mechanism.places, spec), partial(mechanism.window, spec, columns))
         for names, part in parts:
             rows.add(names, part)
         return rows

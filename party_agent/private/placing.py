@@ -1,89 +1,51 @@
 """Rows of a party in the order of their places, in bounded memory: in windows of places, on disk under a key."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.scratch import SealedScratch
-from commingle.shared.mechanisms.interface import Names
-from commingle.shared.mechanisms.moments.keyed import Buckets, buckets_of
+from commingle.shared.mechanisms.interface import Accumulator, Names
 
 _WINDOW_ROWS = 1 << 17
 _ENTRY = np.dtype("<i4")
-_NAME = 8
-"""Entries of a pseudonym."""
-
-
-class _Windows:
-    """Rows of entries of 32 bits, by the window that their place is in."""
-
-    def __init__(self, places: int) -> None:
-        self._places, self._scratch = places, SealedScratch()
-        self._pieces = defaultdict[int, list[int]](list)
-
-    def put(self, places: NDArray[np.integer], entries: NDArray[np.integer]) -> None:
-        """Rows (m x w) of these places (m)."""
-        windows = places // _WINDOW_ROWS
-        for window in np.unique(windows).tolist():
-            piece = np.ascontiguousarray(entries[windows == window], _ENTRY)
-            self._pieces[window].append(self._scratch.append(piece.tobytes()))
-
-    def each(self, width: int) -> Iterator[tuple[range, Iterator[NDArray[np.int32]]]]:
-        """Every window, and what is in it as it was put there, (m x width)."""
-        for window, start in enumerate(range(0, self._places, _WINDOW_ROWS)):
-            pieces = (np.frombuffer(self._scratch.read(number), _ENTRY) for number in self._pieces[window])
-            own = range(start, min(start + _WINDOW_ROWS, self._places))
-            yield own, (piece.reshape(-1, width) for piece in pieces)
 
 
 class PlacedRows:
-    """Takes rows with their ranks in any order, each rank once, and gives them back by rank.
+    """Takes a party's rows in any order and gives what an `Accumulator` makes of all of them, some places at a time.
 
     Args:
-        n: rows.
-        d: columns.
+        count: of all places.
+        places: where rows of these names belong, as `Mechanism.places`.
+        window: takes those of some places, as `Mechanism.window`.
     """
 
-    def __init__(self, *, n: int, d: int) -> None:
-        self._d, self._windows = d, _Windows(n)
+    def __init__(
+        self, count: int, places: Callable[[Names], NDArray[np.int64]], window: Callable[[range], Accumulator]
+    ) -> None:
+        self._count, self._places, self._window = count, places, window
+        self._scratch, self._pieces = SealedScratch(), defaultdict[int, list[tuple[int, int]]](list)
+        self._nobody: Names = np.empty(0, np.int64)
 
     def add(self, names: Names, rows: NDArray[np.integer]) -> None:
-        """Rows (m x d) of these ranks (m), entries of 32 bits."""
-        self._windows.put(names, np.column_stack([names, rows]))
+        """Rows (m x d) of the subjects with these names (m), entries of 32 bits."""
+        self._nobody = names[:0]
+        windows = self._places(names) // _WINDOW_ROWS
+        for window in np.unique(windows).tolist():
+            chosen = windows == window
+            number = self._scratch.append(names[chosen].tobytes() + rows[chosen].astype(_ENTRY).tobytes())
+            self._pieces[window].append((number, names[chosen].nbytes))
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """All n rows, 2^17 at a time; zeros where there was none."""
-        for window, pieces in self._windows.each(1 + self._d):
-            placed = np.zeros((len(window), self._d), np.int64)
-            for piece in pieces:
-                placed[piece[:, 0] - window.start] = piece[:, 1:]
-            yield placed
-
-
-class PlacedBuckets:
-    """Takes rows of keyed subjects in any order, and gives what is in their buckets, as `Buckets` does.
-
-    Args:
-        count: of buckets.
-        d: columns.
-    """
-
-    def __init__(self, *, count: int, d: int) -> None:
-        self._count, self._d, self._windows = count, d, _Windows(count)
-
-    def add(self, names: Names, rows: NDArray[np.integer]) -> None:
-        """Rows (m x d) of the subjects with these pseudonyms (m, 32), entries of 32 bits."""
-        whole = np.ascontiguousarray(names, np.uint8)
-        entries = np.column_stack([whole.view(_ENTRY).reshape(-1, _NAME), rows])
-        self._windows.put(buckets_of(whole, self._count), entries)
-
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """All buckets, 2^17 at a time."""
-        for window, pieces in self._windows.each(_NAME + self._d):
-            buckets = Buckets(count=self._count, d=self._d, window=window)
-            for piece in pieces:
-                names = np.ascontiguousarray(piece[:, :_NAME]).view(np.uint8).reshape(-1, 4 * _NAME)
-                buckets.add(names, piece[:, _NAME:].astype(np.int64))
-            yield buckets.total()
+        """All places, 2^17 at a time; zeros where there was no row."""
+        for window, start in enumerate(range(0, self._count, _WINDOW_ROWS)):
+            placed = self._window(range(start, min(start + _WINDOW_ROWS, self._count)))
+            for number, named in self._pieces[window]:
+                held = memoryview(self._scratch.read(number))
+                names = np.frombuffer(held[:named], self._nobody.dtype).reshape(-1, *self._nobody.shape[1:])
+                rows = np.frombuffer(held[named:], _ENTRY).reshape(len(names), -1)
+                placed.add(cast("Names", names), rows.astype(np.int64))
+            yield placed.total()

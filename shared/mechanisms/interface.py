@@ -92,17 +92,22 @@ class Accumulator(Protocol):
 
 
 class Placement:
-    """An accumulator that puts rows at their rank."""
+    """An accumulator that puts rows at their rank.
 
-    def __init__(self, *, n: int, d: int) -> None:
-        self._block = np.zeros((n, d), np.int64)
+    Args:
+        ranks: that it is about; no row is of others.
+        d: columns.
+    """
+
+    def __init__(self, ranks: range, *, d: int) -> None:
+        self._first, self._block = ranks.start, np.zeros((len(ranks), d), np.int64)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these ranks (m)."""
-        self._block[names] = rows
+        self._block[names - self._first] = rows
 
     def total(self) -> NDArray[np.int64]:
-        """All rows, (n x d)."""
+        """Rows by rank, zeros where there was none."""
         return self._block
 
 
@@ -260,9 +265,17 @@ class Mechanism(ABC):
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """The noiseless column (rows,) that a party of nothing but ones would publish, in steps; of keyed ones none."""
 
-    @abstractmethod
     def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
-        """An empty accumulator for one party's block of that many encoded columns."""
+        """An empty accumulator for one party's block of that many encoded columns; for all its rows."""
+        return self.window(spec, columns, range(spec.table_rows))
+
+    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - others ask it
+        """An empty accumulator for the rows of these places alone."""
+        return Placement(places, d=columns)
+
+    def places(self, spec: ReleaseSpec, names: Names) -> NDArray[np.int64]:  # noqa: ARG002 - as above
+        """Where the rows of these subjects (m) belong, (m,): at their ranks."""
+        return names.astype(np.int64, copy=False)
 
     @abstractmethod
     def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:

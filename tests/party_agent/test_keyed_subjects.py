@@ -84,7 +84,7 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
     found, tables = published(pair, release), []
     for name in PAIR:
         names, rows = named_rows(pair, name, release, 14)
-        buckets = Buckets(count=64, d=rows.shape[1])
+        buckets = Buckets(range(64), count=64, d=rows.shape[1])
         buckets.add(names, rows)
         tables.append(buckets.total())
     everything = np.hstack(tables) / 2**14

@@ -20,10 +20,8 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.mechanisms.interface import (
-    Accumulator,
     Mechanism,
     MomentsEstimate,
-    Placement,
     PublicParty,
     PublicRelease,
     row_bound,
@@ -138,10 +136,6 @@ class NoisyMoments(Mechanism):
         column = np.zeros(_width(spec), np.int64)
         column[0] = spec.n * 4**spec.fraction_bits
         return column
-
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
-        """The rows X (n x d) themselves, which are exchanged before there is a block."""
-        return Placement(n=spec.n, d=columns)
 
     def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
         """Of every entry at its scale, as if the party shared no cross block."""

@@ -16,30 +16,25 @@ _BUCKETS = 4
 """For each subject, where a study leaves it open: about an eighth give way (docs/proofs/keyed-subjects.md, 5.2)."""
 
 
-def buckets_of(names: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """The bucket of each pseudonym (m, 32) among so many, (m,)."""
-    return (_words(np.ascontiguousarray(names[:, :8])) % np.uint64(count)).astype(np.int64)
-
-
 class Buckets:
     """An accumulator that puts each row, times its sign, into its bucket; of several there the least priority stays.
 
     Args:
+        window: the buckets that it is about; no row is of others.
         count: of all buckets.
         d: columns.
-        window: the buckets that it is about; no row is of others. All where it is left out.
     """
 
-    def __init__(self, *, count: int, d: int, window: range | None = None) -> None:
-        self._count, self._window = count, range(count) if window is None else window
-        self._rows = np.zeros((len(self._window), d), np.int16)  # entries are 2^14 at most
-        self._taken = np.zeros(len(self._window), bool)
-        self._priority = np.zeros(len(self._window), np.uint64)
+    def __init__(self, window: range, *, count: int, d: int) -> None:
+        self._first, self._count = window.start, count
+        self._rows = np.zeros((len(window), d), np.int16)  # entries are 2^14 at most
+        self._taken = np.zeros(len(window), bool)
+        self._priority = np.zeros(len(window), np.uint64)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, 8 sign, 16-23 priority."""
         whole = np.ascontiguousarray(names, np.uint8)
-        bucket = buckets_of(whole, self._count) - self._window.start
+        bucket = _buckets(whole, self._count) - self._first
         sign = 1 - 2 * (whole[:, 8] & 1).astype(np.int64)
         priority = _words(whole[:, 16:24])
         order = np.argsort(priority, kind="stable")
@@ -70,13 +65,22 @@ class KeyedMoments(NoisyMoments):
         """None: presences stand in its place."""
         return np.empty((self.rows(spec), 0), np.int64)
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
-        """The buckets, which are exchanged before there is a block."""
-        return Buckets(count=spec.table_rows, d=columns)
+    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Accumulator:
+        """Buckets, which are exchanged before there is a block."""
+        return Buckets(places, count=spec.table_rows, d=columns)
+
+    def places(self, spec: ReleaseSpec, names: Names) -> NDArray[np.int64]:
+        """In buckets."""
+        return _buckets(names, spec.table_rows)
 
 
 KEYED_MOMENTS = KeyedMoments()
 
 
-def _words(eight: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _buckets(names: Names, count: int) -> NDArray[np.int64]:
+    """The bucket of each pseudonym (m, 32) among so many, (m,)."""
+    return (_words(names[:, :8]) % np.uint64(count)).astype(np.int64)
+
+
+def _words(eight: Names) -> NDArray[np.uint64]:
     return np.ascontiguousarray(eight).view(">u8").ravel().astype(np.uint64)

@@ -10,7 +10,7 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, Placement, row_sensitivity
+from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, row_sensitivity
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
 from commingle.shared.mechanisms.rows.sketch import SKETCHES
 
@@ -64,10 +64,6 @@ class Dgm(RowMechanism):
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """Ones, in steps."""
         return np.full(spec.n, SCALE, np.int64)
-
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
-        """The rows themselves."""
-        return Placement(n=spec.n, d=columns)
 
 
 DGM = Dgm()

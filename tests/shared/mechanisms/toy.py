@@ -51,8 +51,8 @@ class Toy(Dgm):
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
         return 4 * super().squared_sensitivity(spec, party, adjacency)
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Placement:
-        return Reversed(n=spec.n, d=columns)
+    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Placement:  # noqa: ARG002 - as in `Mechanism`
+        return Reversed(places, d=columns)
 
     @property
     def fit(self) -> FitMethod:

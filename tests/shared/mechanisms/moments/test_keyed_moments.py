@@ -15,7 +15,7 @@ from tests.shared.mechanisms.rows.test_keyed_rows import B, X, spec_of
 
 
 def filled(names: NDArray[np.uint8], rows: NDArray[np.int64], *, count: int, batch: int = 100) -> NDArray[np.int64]:
-    buckets = Buckets(count=count, d=rows.shape[1])
+    buckets = Buckets(range(count), count=count, d=rows.shape[1])
     for start in range(0, len(rows), batch):
         buckets.add(names[start : start + batch], rows[start : start + batch])
     return buckets.total()
