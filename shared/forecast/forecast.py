@@ -69,8 +69,7 @@ def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forec
 
 def exchange_of(design: ReleaseDesign) -> ExchangeCost | None:
     """What a release of that design costs its parties besides budget, where they exchange."""
-    columns = {party.name: design.keyed + len(party.columns) for party in design.parties}
-    return mechanism_of(design).exchange_cost(design.table_rows, columns, proved=design.proved)
+    return mechanism_of(design).exchange_cost(design.table_rows, design.table_columns, proved=design.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:

@@ -49,9 +49,8 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
     said += exchange_words(f.exchange)
-    columns = {party.name: design.keyed + len(party.columns) for party in design.parties}
-    mechanism = mechanism_of(design)
-    for why in mechanism.exchange_problems(design.buckets or design.n, columns, proved=design.proved):
+    why_not = mechanism_of(design).exchange_problems(design.table_rows, design.table_columns, proved=design.proved)
+    for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(design.whitened)))
 

@@ -134,6 +134,11 @@ class ReleaseDesign:
         return self.buckets or mechanism_of(self).buckets(self.n) or self.n
 
     @property
+    def table_columns(self) -> dict[str, int]:
+        """Columns of each party's table, presences of keyed subjects among them."""
+        return {party.name: self.keyed + len(party.columns) for party in self.parties}
+
+    @property
     def summed(self) -> int:
         """Subjects that sums run over; B (1 - (1 - 1/B)^n) in B buckets (docs/proofs/keyed-subjects.md, 5.2)."""
         kept = -self.table_rows * expm1(self.n * log1p(-1 / self.table_rows))
