@@ -151,7 +151,7 @@ def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
     texts = [as_text(name, columns[name]).fill_null("") for name in key.columns]
     if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
         exact = _exact_ids(texts[0])
-        return SubjectIds(exact, IdCounts(len(exact), missing=int(np.count_nonzero(_lengths(exact) == 0))))
+        return SubjectIds(exact, IdCounts(len(exact), missing=int(np.count_nonzero(id_lengths(exact) == 0))))
     ids, missing, invalid, changed = list[bytes](), 0, 0, 0
     for cells in zip(*(column.to_pylist() for column in texts), strict=True):
         ids.append(found := key.canonical(cells))
@@ -172,14 +172,15 @@ def _exact_ids(texts: Cells) -> Cells:
     return replaced
 
 
-def _lengths(ids: Cells) -> NDArray[np.int64]:
+def id_lengths(ids: Cells) -> NDArray[np.int64]:
+    """Bytes of each canonical id; 0 where there is none."""
     found: NDArray[np.int64] = pc.call_function("binary_length", [ids]).to_numpy()
     return found
 
 
 def length_prefixed(ids: Cells) -> bytes:
     """Ids (large binary) side by side, each behind its length: 4 bytes, big-endian."""
-    heads = pa.Array.from_buffers(pa.binary(4), len(ids), [None, pa.py_buffer(_lengths(ids).astype(">u4").data)])
+    heads = pa.Array.from_buffers(pa.binary(4), len(ids), [None, pa.py_buffer(id_lengths(ids).astype(">u4").data)])
     nothing = pa.scalar(b"", pa.large_binary())
     each: Cells = pc.call_function("binary_join_element_wise", [heads.cast(pa.large_binary()), ids, nothing])
     whole = pa.ListArray.from_arrays(pa.array([0, len(ids)], pa.int32()), each)

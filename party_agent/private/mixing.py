@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.placing import PlacedRows
+from commingle.party_agent.private.placing import FirstRows, PlacedRows
 from commingle.party_agent.private.sources import Table
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
@@ -46,11 +46,17 @@ class PresentRows:
     release: str
 
     def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
-        """As said there; nothing is refused (docs/proofs/keyed-subjects.md, 1.2)."""
+        """The first row of each, once all are read.
+
+        Privacy: nothing is refused and nothing compared with what was registered, as it would tell who was added or
+        removed (docs/proofs/keyed-subjects.md, 1.2 and 1.3).
+        """
+        first = FirstRows()
         for batch in self.table.present(progress):
             ids: list[Any] = batch.subjects.to_pylist()
             names = pseudonyms(self.linkage_key, ids, spec_digest=self.release)
-            yield names, np.hstack(list(batch.attributes.values()))
+            first.add(names, np.hstack(list(batch.attributes.values())))
+        yield from first
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.engine import Engine, Progress, Work
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress, Work
 from commingle.party_agent.private.ranks import Ranks
 from commingle.party_agent.private.rows import EncodedBatch
 from commingle.party_agent.private.table import (
@@ -66,18 +66,8 @@ class PartitionedTable:
         return (batch for _, batch in sorted(made, key=lambda one: one[0]))
 
     def present(self, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
-        """As `PrivateTable.present`, of one partition after the other, in this process: each subject has one row."""
-        met, seen = set[bytes](), 0
-
-        def told(rows: int) -> None:
-            progress(seen + rows)
-
-        for partition in self.partitions:
-            rows = 0
-            for batch in partition.present(told, before=met):
-                rows += len(batch.subjects)
-                yield batch
-            seen += rows
+        """As `PrivateTable.present`, in this process."""
+        return (batch for _, batch in IN_PROCESS.run(_presence, self.partitions, progress))
 
     def _read(
         self,
@@ -110,6 +100,10 @@ class ReadingCells:
 def reading_subjects(partition: PrivateTable, progress: Progress) -> Iterator[ReadSubjects]:
     """Its subjects."""
     return partition.read_subjects(progress)
+
+
+def _presence(partition: PrivateTable, progress: Progress) -> Iterator[EncodedBatch]:
+    return partition.present(progress)
 
 
 def encoding(partition: RankedPartition, progress: Progress) -> Iterator[EncodedBatch]:

@@ -1,4 +1,4 @@
-"""Rows of a party in the order of their places, in bounded memory: in windows of places, on disk under a key."""
+"""Rows of a party put in order in bounded memory: in windows, on disk under a key."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -11,7 +11,34 @@ from commingle.party_agent.private.scratch import SealedScratch
 from commingle.shared.mechanisms.interface import Accumulator, Names
 
 _WINDOW_ROWS = 1 << 17
+_WINDOWS = 64
+_ROWS_AT_ONCE = 1 << 14
 _ENTRY = np.dtype("<i4")
+_PSEUDONYM = "V32"
+
+
+class _Windows:
+    """Named rows, each in a window."""
+
+    def __init__(self) -> None:
+        self._scratch, self._pieces = SealedScratch(), defaultdict[int, list[tuple[int, int]]](list)
+        self._nobody: Names = np.empty(0, np.int64)
+
+    def add(self, windows: NDArray[np.integer], names: Names, rows: NDArray[np.integer]) -> None:
+        """Rows (m x d), entries of 32 bits, of the subjects with these names (m) and in these windows (m)."""
+        self._nobody = names[:0]
+        for window in np.unique(windows).tolist():
+            chosen = windows == window
+            number = self._scratch.append(names[chosen].tobytes() + rows[chosen].astype(_ENTRY).tobytes())
+            self._pieces[window].append((number, names[chosen].nbytes))
+
+    def of(self, window: int) -> Iterator[tuple[Names, NDArray[np.int32]]]:
+        """What is in one, in the order in which it came."""
+        for number, named in self._pieces[window]:
+            held = memoryview(self._scratch.read(number))
+            names = np.frombuffer(held[:named], self._nobody.dtype).reshape(-1, *self._nobody.shape[1:])
+            rows = np.frombuffer(held[named:], _ENTRY).reshape(len(names), -1)
+            yield cast("Names", names), rows
 
 
 class PlacedRows:
@@ -26,26 +53,43 @@ class PlacedRows:
     def __init__(
         self, count: int, places: Callable[[Names], NDArray[np.int64]], window: Callable[[range], Accumulator]
     ) -> None:
-        self._count, self._places, self._window = count, places, window
-        self._scratch, self._pieces = SealedScratch(), defaultdict[int, list[tuple[int, int]]](list)
-        self._nobody: Names = np.empty(0, np.int64)
+        self._count, self._places, self._window, self._windows = count, places, window, _Windows()
 
     def add(self, names: Names, rows: NDArray[np.integer]) -> None:
         """Rows (m x d) of the subjects with these names (m), entries of 32 bits."""
-        self._nobody = names[:0]
-        windows = self._places(names) // _WINDOW_ROWS
-        for window in np.unique(windows).tolist():
-            chosen = windows == window
-            number = self._scratch.append(names[chosen].tobytes() + rows[chosen].astype(_ENTRY).tobytes())
-            self._pieces[window].append((number, names[chosen].nbytes))
+        self._windows.add(self._places(names) // _WINDOW_ROWS, names, rows)
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         """All places, 2^17 at a time; zeros where there was no row."""
         for window, start in enumerate(range(0, self._count, _WINDOW_ROWS)):
             placed = self._window(range(start, min(start + _WINDOW_ROWS, self._count)))
-            for number, named in self._pieces[window]:
-                held = memoryview(self._scratch.read(number))
-                names = np.frombuffer(held[:named], self._nobody.dtype).reshape(-1, *self._nobody.shape[1:])
-                rows = np.frombuffer(held[named:], _ENTRY).reshape(len(names), -1)
-                placed.add(cast("Names", names), rows.astype(np.int64))
+            for names, rows in self._windows.of(window):
+                placed.add(names, rows.astype(np.int64))
             yield placed.total()
+
+
+class FirstRows:
+    """Takes rows of keyed subjects in the order of their source, and gives the first of each in that of pseudonyms.
+
+    Memory: a sixty-fourth of the rows at once, or 2^14 where that is more.
+    """
+
+    def __init__(self) -> None:
+        self._windows = _Windows()
+
+    def add(self, names: Names, rows: NDArray[np.integer]) -> None:
+        """Rows (m x d) of the subjects with these pseudonyms (m, 32), entries of 32 bits."""
+        self._windows.add(names[:, 0] // (256 // _WINDOWS), names, rows)
+
+    def __iter__(self) -> Iterator[tuple[Names, NDArray[np.int64]]]:
+        """Pseudonyms (b, 32) and rows (b x d), some at a time."""
+        held = list[tuple[Names, NDArray[np.int32]]]()
+        for window in range(_WINDOWS):
+            held += self._windows.of(window)
+            if held and (window == _WINDOWS - 1 or sum(len(rows) for _, rows in held) >= _ROWS_AT_ONCE):
+                names, rows = (np.concatenate(parts) for parts in zip(*held, strict=True))
+                _, first = np.unique(names.view(_PSEUDONYM).ravel(), return_index=True)
+                held = []
+                for start in range(0, len(first), _ROWS_AT_ONCE):
+                    some = first[start : start + _ROWS_AT_ONCE]
+                    yield cast("Names", names[some]), rows[some].astype(np.int64)

@@ -26,6 +26,7 @@ from commingle.shared.encoding import (
     SubjectIds,
     encode_attribute,
     encode_conforming,
+    id_lengths,
     length_prefixed,
     subject_ids,
 )
@@ -194,25 +195,15 @@ class PrivateTable:
         if subjects.digest() != expected:
             raise subjects_changed()
 
-    def present(
-        self, progress: Progress = lambda _: None, *, before: set[bytes] | None = None
-    ) -> Iterator[EncodedBatch]:
-        """Encoded batches of whoever is there now and was not `before`: the first row of each id that is one.
-
-        Privacy: nothing is refused and nothing compared with what was registered, as it would tell who was added or
-        removed (docs/proofs/keyed-subjects.md, 1.2). Memory: the ids, which `before` has afterwards.
-        """
-        met, seen = set[bytes]() if before is None else before, 0
+    def present(self, progress: Progress = lambda _: None) -> Iterator[EncodedBatch]:
+        """Encoded batches of whoever is there now: every row with an id."""
+        seen = 0
         for batch in self._read():
             ids = _Subjects(self.key).add_registered(batch).ids
-            new = np.zeros(batch.size, bool)
-            for row, identifier in enumerate(ids.to_pylist()):
-                if identifier and identifier not in met:
-                    met.add(identifier)
-                    new[row] = True
+            named = id_lengths(ids) > 0
             yield EncodedBatch(
-                ids.filter(pa.array(new)),
-                {a.name: encode_attribute(a, batch.columns[a.name]).columns[new] for a in self.attributes},
+                ids.filter(pa.array(named)),
+                {a.name: encode_attribute(a, batch.columns[a.name]).columns[named] for a in self.attributes},
             )
             seen += batch.size
             progress(seen)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from commingle.party_agent.errors import DataError, SourceError, SubjectsChangedError
 from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.engine import IN_PROCESS
+from commingle.party_agent.private.mixing import PresentRows
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.partitions import PartitionedTable
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
@@ -26,6 +27,7 @@ from commingle.party_agent.private.sources import Table, open_table
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake, write_partitions
@@ -298,7 +300,10 @@ def test_keyed_subject_has_one_row_whatever_partition_it_comes_up_in_again() -> 
     ids = [["a", "b", "b"], ["b", "c"], ["a"]]
     parts = [table_of({"id": column(i), "x": column([1.0] * len(i))}, NUMBER) for i in ids]
     told: list[int] = []
-    batches = list(PartitionedTable(parts, SubjectKey.of("id"), IN_PROCESS).present(told.append))
-    assert [batch.subjects.to_pylist() for batch in batches] == [[b"a", b"b"], [b"c"], []]
-    assert [len(batch.attributes["x"]) for batch in batches] == [2, 1, 0]
+    table, key, release = PartitionedTable(parts, SubjectKey.of("id"), IN_PROCESS), b"\x01" * 32, "0" * 64
+    batches = list(PresentRows(table, key, release).rows(told.append))
+    names = pseudonyms(key, [b"a", b"b", b"c"], spec_digest=release)
+    assert sorted(bytes(name) for batch, _ in batches for name in batch) == sorted(map(bytes, names))
+    assert sum(len(rows) for _, rows in batches) == 3
     assert told == sorted(told)
+    assert told[-1] == 6
