@@ -80,21 +80,25 @@ def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedReque
     return request
 
 
-def require_reader(coordinator: Coordinator, head: RequestHead) -> None:
-    """Refuse a caller who may not read.
+def require_reader(coordinator: Coordinator, head: RequestHead) -> str | None:
+    """Refuse a caller who may not read. The member that signed the request, where one did and it is no replay.
 
-    A signature is checked wherever there is one. Its nonce is used up only where reading is not public: elsewhere a
-    replay shows nothing that is not shown to everybody. No read writes to the database (`reads`).
+    A signature is checked wherever there is one. A replay is refused only where reading is not public: elsewhere it
+    shows nothing that is not shown to everybody. No read writes to the database (`reads`).
 
     Raises:
         UnauthenticatedError, ScopeError and what `require_party` raises.
     """
     if is_signed(head):
-        request, _ = _verify_signature(coordinator, head)
+        request, signer = _verify_signature(coordinator, head)
         if not coordinator.public_reads:
             _refuse_replay(coordinator, request)
-    elif not coordinator.public_reads:
+        elif signer is None or not coordinator.reads.remember(request, now=coordinator.clock()):
+            return None
+        return None if signer is None else signer.name
+    if not coordinator.public_reads:
         _require_token(coordinator, head, "read")
+    return None
 
 
 def create_token(coordinator: Coordinator, *, name: str, scope: CoordinatorScope, lifetime: timedelta | None) -> str:

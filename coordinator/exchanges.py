@@ -1,6 +1,6 @@
 """Relaying an exchange: encrypted columns and replies to them, neither of which the coordinator can read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -107,23 +107,18 @@ def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: Bin
     return True
 
 
-def open_message(coordinator: Coordinator, release: str, party: str, *, kind: Kind) -> BinaryIO:
-    """What a party sent, as a file the caller closes.
+def open_messages(coordinator: Coordinator, release: str, parties: Sequence[str], *, kind: Kind) -> Iterator[BinaryIO]:
+    """What each of some parties sent, as files the caller closes, opened one after the other.
 
     Raises:
         UnknownError: no such release or party.
         NotSentError: not there yet, or not any more.
-        StorageError: it cannot be read.
+        StorageError: it cannot be read; also from the iterator.
     """
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
-    share_of(spec_of(found), party)
-    sent = _sent(found.shares[party], kind)
-    if sent is None or found.state.final:
-        raise NotSentError(
-            f"the release is {found.state}; there is no {kind} by {party}", remedy="Follow the release's events."
-        )
-    return coordinator.blobs.open_running(release, sent.digest)
+    digests = [_require_sent(found, party, kind).digest for party in parties]
+    return (coordinator.blobs.open_running(release, digest) for digest in digests)
 
 
 def agreed_transcript(release: ReleaseRow) -> str | None:
@@ -144,6 +139,16 @@ def remove_messages(coordinator: Coordinator, release: str) -> None:
     coordinator.blobs.remove_running(release)
     faults.reach("coordinator.exchange.dropped")
     _log.info("exchange removed", release=release)
+
+
+def _require_sent(found: ReleaseRow, party: str, kind: Kind) -> Envelope:
+    share_of(spec_of(found), party)
+    sent = _sent(found.shares[party], kind)
+    if sent is None or found.state.final:
+        raise NotSentError(
+            f"the release is {found.state}; there is no {kind} by {party}", remedy="Follow the release's events."
+        )
+    return sent
 
 
 def _sent(share: ShareRow, kind: Kind) -> Envelope | None:

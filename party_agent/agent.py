@@ -4,7 +4,7 @@ Here it decides: budget is reserved before an approval is signed (docs/design/st
 once every party has approved is in `contribution`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,7 +44,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
-from commingle.shared.wire import ReleaseDetails
+from commingle.shared.wire import ReleaseDetails, ReleaseSteps
 
 _log = structlog.get_logger()
 
@@ -56,16 +56,14 @@ class Agent(Contributor):
     coordinator: PinnedCoordinator
     past: LookBack
 
-    def step(
-        self, attend: Callable[[str, Callable[[], None]], None], views: Sequence[ReleaseDetails] | None = None
-    ) -> None:
-        """Look at every release that concerns this party and do what is due, or at these only.
+    def step(self, attend: Callable[[str, Callable[[], None]], None], seen: ReleaseSteps | None = None) -> None:
+        """Look at every release that concerns this party and do what is due, or only at those that took a step.
 
         Releases that were over when the agent looked back, and were never seen to end here, are ended here too.
 
         Args:
             attend: runs the work on one release and decides what its failure means.
-            views: releases as the coordinator shows them now; where there are none it is asked for all.
+            seen: the steps as the coordinator shows them now; where there are none it is asked for all releases.
 
         Raises:
             RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.
@@ -77,18 +75,18 @@ class Agent(Contributor):
         if not self.membership.linkage_file.exists():
             self._receive_linkage_key()
         going_on = self.proposals.unfinished(own)
-        if views is None:
+        if seen is None:
             open_ones = self.client.releases(self.identity.name, over_too=False)
             unseen = frozenset(self.past.ended) - self.proposals.finished(own) if self.past.ended else frozenset[str]()
             for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
                 attend(release, partial(self._look, release))
-        for view in views or ():
+        for view in seen.items if seen else ():
             attend(view.id, partial(self.handle, view, view.id))
         for release in self.outbox.past_keeping(self.clock()):
             if release in self.proposals.finished(own):
                 self.outbox.clear(release)
         if not set(going_on) <= set(self.proposals.unfinished(own)):
-            self.witnesses.collect(own)  # a round is over: every member has gone on
+            self.witnesses.collect(own, seen.heads if seen else None)  # a round is over: every member has gone on
 
     def _receive_linkage_key(self) -> None:
         try:

@@ -1,6 +1,6 @@
 """The coordinator as an agent sees it: typed calls, nothing believed that is not signed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
@@ -196,6 +196,22 @@ class CoordinatorClient:
         """
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         return download(self.http, path, largest_bytes=size + _EXCESS_BYTES, patience_seconds=self.patience_seconds)
+
+    def messages(
+        self, release: str, parties: Sequence[str], *, kind: MessageKind, size: int
+    ) -> Generator[bytes, None, None]:
+        """What several parties sent, one after the other, in pieces; `size` bytes in all, and some more are read.
+
+        A coordinator of an earlier version answers 404.
+        """
+        path = f"/v1/releases/{release}/{_MESSAGES[kind]}"
+        return download(
+            self.http,
+            path,
+            params={"of": parties},
+            largest_bytes=size + _EXCESS_BYTES,
+            patience_seconds=self.patience_seconds,
+        )
 
     def newest_event(self) -> int:
         """The number of the last event."""

@@ -4,9 +4,10 @@ Everything that leaves is signed and on disk before it is sent, and is made once
 reply. Each call goes as far as what the coordinator shows allows, and can be repeated.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import numpy as np
 import structlog
@@ -38,6 +39,7 @@ from commingle.shared.mechanisms.moments.exchange.products import verify_bounds,
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
@@ -167,10 +169,7 @@ class Exchanges:
         with ExitStack() as held:
             evaluators = exchange.evaluators(name)
             sent = self._columns(held, exchange, view.signed("columns")) if exchange.proved and evaluators else {}
-            for evaluator in evaluators:
-                statement = open_reply_statement(exchange, view.signed("reply")[evaluator], evaluator).document
-                size = exchange.reply_size(evaluator)
-                whole = self._receive(held, exchange, "reply", evaluator, signed=statement.body_sha256, size=size)
+            for evaluator, whole in self._replies(held, exchange, view.signed("reply")).items():
                 reply = Reply(exchange, evaluator, whole)
                 if exchange.proved:
                     verify_reply(reply, sent)
@@ -187,30 +186,77 @@ class Exchanges:
 
     def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
         """The columns that this party works with, its own too, as files that stay open while they are held."""
-        name, found = self.identity.name, {}
-        for party in exchange.parties if exchange.proved else (*exchange.owners(name), name):
-            signed = open_columns(exchange, shown[party], party).document.body_sha256
-            size = exchange.columns_size(party)
-            found[party] = Columns(
-                exchange, party, self._receive(held, exchange, "columns", party, signed=signed, size=size)
-            )
-        return found
+        name = self.identity.name
+        senders = exchange.parties if exchange.proved else (*exchange.owners(name), name)
+        signed = {sender: open_columns(exchange, shown[sender], sender).document.body_sha256 for sender in senders}
+        found = self._receive(held, exchange, "columns", signed, exchange.columns_size)
+        return {sender: Columns(exchange, sender, whole) for sender, whole in found.items()}
+
+    def _replies(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Stored]:
+        """What those after this party replied, likewise."""
+        senders = exchange.evaluators(self.identity.name)
+        signed = {sender: open_reply_statement(exchange, shown[sender], sender).document for sender in senders}
+        digests = {sender: statement.body_sha256 for sender, statement in signed.items()}
+        return self._receive(held, exchange, "reply", digests, exchange.reply_size)
 
     def _receive(
-        self, held: ExitStack, exchange: Exchange, kind: MessageKind, sender: str, *, signed: str, size: int
-    ) -> Stored:
-        """A message as its sender signed it: fetched where it is not on the disk yet."""
-        release = exchange.spec.digest
-        place = kind if sender == self.identity.name else f"{kind}.{sender}"
-        if not self.files.has(release, place, signed):
-            if sender == self.identity.name:
-                raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the party's home.")
-            digest = self.files.put(release, place, self.client.message(release, sender, kind=kind, size=size))
-            if digest != signed:
-                self.files.file(release, place).unlink()
+        self,
+        held: ExitStack,
+        exchange: Exchange,
+        kind: MessageKind,
+        signed: Mapping[str, str],
+        size: Callable[[str], int],
+    ) -> Mapping[str, Stored]:
+        """Messages as their senders signed them, by digest: fetched where they are not on the disk yet."""
+        release, name = exchange.spec.digest, self.identity.name
+        missing = [one for one in signed if not self.files.has(release, self._place(kind, one), signed[one])]
+        if name in missing:
+            raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the party's home.")
+        fetched = self._fetch_together(release, kind, {one: signed[one] for one in missing}, size)
+        for sender in missing[fetched:]:
+            body = self.client.message(release, sender, kind=kind, size=size(sender))
+            if not self._keep(release, kind, sender, body, signed[sender]):
                 raise ExchangeError(f"what {sender} sent was altered", remedy="It is fetched again.")
-            faults.reach(f"party.{kind}.fetched")
-        return self.files.view(held, release, place, sender=sender, size=size)
+        return {
+            sender: self.files.view(held, release, self._place(kind, sender), sender=sender, size=size(sender))
+            for sender in signed
+        }
+
+    def _fetch_together(
+        self, release: str, kind: MessageKind, signed: Mapping[str, str], size: Callable[[str], int]
+    ) -> int:
+        """Several messages in one answer; how many, in their order, came as they were signed.
+
+        The rest is to be asked for one by one, which tells whose fault it is: of an earlier version of the coordinator,
+        which has no such answer, or of who signed what has another length.
+        """
+        if len(signed) <= 1:
+            return 0
+        kept, total = 0, sum(map(size, signed))
+        with closing(self.client.messages(release, tuple(signed), kind=kind, size=total)) as pieces:
+            stream = _Stream(pieces)
+            try:
+                for sender, digest in signed.items():
+                    if not self._keep(release, kind, sender, stream.take(size(sender)), digest):
+                        return kept
+                    kept += 1
+                next(pieces, None)  # its end, after which the connection serves again
+            except RemoteProblemError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+        return kept
+
+    def _keep(self, release: str, kind: MessageKind, sender: str, body: Iterable[bytes], signed: str) -> bool:
+        """Put a message on the disk, unless it is not the one that was signed."""
+        place = self._place(kind, sender)
+        if self.files.put(release, place, body) != signed:
+            self.files.file(release, place).unlink()
+            return False
+        faults.reach(f"party.{kind}.fetched")
+        return True
+
+    def _place(self, kind: MessageKind, sender: str) -> str:
+        return kind if sender == self.identity.name else f"{kind}.{sender}"
 
     def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit, kind: MessageKind) -> None:
         envelope = seal(statement, kind=kind, key=self.identity.signing_key)
@@ -234,3 +280,18 @@ class Exchanges:
             self.client.send_message(release, self.identity.name, envelope, file, kind=kind, digest=digest)
         faults.reach(f"party.{kind}.sent")
         _log.info("exchange message sent", release=release, kind=kind)
+
+
+class _Stream:
+    """Files that come one after the other, nothing in between."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def take(self, size: int) -> Iterator[bytes]:
+        """The next file, of that size, in pieces; less where the stream ends."""
+        while size and (piece := self._rest or next(self._pieces, b"")):
+            part, self._rest = piece[:size], piece[size:]
+            size -= len(part)
+            yield part

@@ -22,13 +22,14 @@ from commingle.party_agent.errors import AgentError, StaleLedgerError
 from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
-from commingle.shared.wire import ReleaseDetails
+from commingle.shared.wire import ReleaseSteps
 
 _log = structlog.get_logger()
 _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
 _LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
 _WAIT_SECONDS = 10
+_NO_STEPS = ReleaseSteps(items=(), last=0)
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class Loop:
     _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
     _releases: dict[str, Backoff] = field(default_factory=dict)
     _last: int | None = None
-    _views: tuple[ReleaseDetails, ...] = ()
+    _steps: ReleaseSteps = _NO_STEPS
     _whole_at: float = 0.0
 
     @property
@@ -111,7 +112,7 @@ class Loop:
         whole = time.monotonic() >= self._whole_at
         if self._last is None:
             self._last = self.agent.client.newest_event()
-        self.agent.step(self._attend, None if whole else self._views)
+        self.agent.step(self._attend, None if whole else self._steps)
         if self._return():
             return
         now = time.monotonic()
@@ -128,19 +129,19 @@ class Loop:
 
     def _wait(self, seconds: float) -> None:
         if seconds < 1:
-            self._views = ()
+            self._steps = _NO_STEPS
             self.stop.wait(seconds)
             return
         client, party = self.agent.client, self.agent.identity.name
         try:
-            steps = client.steps(party, after=self._last or 0, seconds=int(seconds))
+            self._steps = client.steps(party, after=self._last or 0, seconds=int(seconds))
         except RemoteProblemError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             # a coordinator of an earlier version tells that there are events, and not whose
-            self._last, self._views, self._whole_at = client.wait(self._last or 0, seconds=int(seconds)), (), 0.0
+            self._last, self._whole_at = client.wait(self._last or 0, seconds=int(seconds)), 0.0
         else:
-            self._last, self._views = steps.last, steps.items
+            self._last = self._steps.last
 
     def _return(self) -> bool:
         """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""

@@ -90,10 +90,17 @@ class Witnesses:
             if failure is not None and (own not in {None, *self._asked} or len(self._asked) < self._majority):
                 raise failure
 
-    def collect(self, own: str) -> None:
-        """See once more how far everybody has come, now that something has changed. Raises as `ask` does."""
+    def collect(self, own: str, heads: tuple[SignedDocument, ...] | None) -> None:
+        """See once more how far everybody has come, now that something has changed. Raises as `ask` does.
+
+        `heads` are those that this coordinator has just shown; where there are none it is asked.
+        """
         with self._guard:
-            self._asked.discard(own)
+            if heads is None or own not in self._asked:
+                self._asked.discard(own)
+            else:
+                self._require_going_on()
+                self._look(next(witness for witness in self.all if witness.coordinator == own), heads)
         self.ask(own)
 
     def lose(self, coordinator: str) -> None:
@@ -153,11 +160,11 @@ class Witnesses:
         except StaleLedgerError as error:
             raise self.halt(error) from None
         with self._guard:
-            self._look(witness)
+            self._look(witness, witness.client.ledger_heads())
 
-    def _look(self, witness: Witness) -> None:
+    def _look(self, witness: Witness, heads: tuple[SignedDocument, ...]) -> None:
         """See what it has of this party, and of the fellow members."""
-        shown = _opened(witness.client.ledger_heads())
+        shown = _opened(heads)
         own = self._own(shown.pop(self.identity.name, None))
         kept = self._kept(witness, self.identity.name)
         if (own and own[2]) != (kept and kept[2]):

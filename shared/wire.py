@@ -169,6 +169,10 @@ class ReleaseSteps(Answer):
 
     items: tuple[ReleaseDetails, ...]
     last: int
+    heads: tuple[SignedDocument, ...] | None = Field(
+        None,
+        description="each member's newest ledger head, where a release is over and that party itself asks",
+    )
 
 
 class ReleaseEvent(Answer):

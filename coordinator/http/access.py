@@ -33,6 +33,7 @@ class ExpectedUpload(Protocol):
 
 
 Upload = TypeVar("Upload", bound=ExpectedUpload)
+Stored = TypeVar("Stored")
 
 
 class Authenticator:
@@ -41,10 +42,11 @@ class Authenticator:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    async def reader(self, request: Request) -> None:
-        """Anyone who may read."""
+    async def reader(self, request: Request) -> str | None:
+        """Anyone who may read; the member that signed the request, if one did, and none where it is a replay."""
         if request.method in {"GET", "HEAD"}:
-            await run_in_threadpool(require_reader, self._coordinator, head_of(request))
+            return await run_in_threadpool(require_reader, self._coordinator, head_of(request))
+        return None
 
     async def party(self, request: Request, party: str) -> None:
         """A request without a body that is signed by the party in its path."""
@@ -79,28 +81,27 @@ class Authenticator:
         return await self._body(request, lambda: require_proposer(self._coordinator, head_of(request)))
 
     async def upload(
-        self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], bool]
-    ) -> tuple[bool, int]:
-        """Take what the party signed and sent: whether it is new, and how long it is.
+        self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], Stored]
+    ) -> Stored:
+        """Take what the party signed and sent: what `store` makes of it.
 
         `expect` checks what can be checked before the body is read, `store` the rest; both in a thread, and refuse by
         raising.
         """
         body = Body(request)
+
+        def admit() -> tuple[Upload, BinaryIO]:
+            body.digest = require_party(self._coordinator, head_of(request), party).body
+            return expect(), self._coordinator.blobs.scratch()
+
         try:
-            signed = await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
-            body.digest = signed.body
-            return await self._keep(body, await run_in_threadpool(expect), store)
+            expected, file = await run_in_threadpool(admit)
+            with file:
+                await body.copy(file, limit=expected.limit)
+                return await run_in_threadpool(store, expected, file)
         except CommingleError:
             await body.drain()
             raise
-
-    async def _keep(self, body: Body, expected: Upload, store: Callable[[Upload, BinaryIO], bool]) -> tuple[bool, int]:
-        try:
-            with await run_in_threadpool(self._coordinator.blobs.scratch) as file:
-                await body.copy(file, limit=expected.limit)
-                size = file.tell()
-                return await run_in_threadpool(store, expected, file), size
         except OSError as error:
             _log.error("upload not kept", error=type(error).__name__, errno=errorcode.get(error.errno or 0))
             raise StorageError(

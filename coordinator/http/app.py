@@ -104,12 +104,12 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     site.add_files(app)
     add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
     app.include_router(members_router(coordinator, auth))
-    app.include_router(releases_router(coordinator, auth, publisher), dependencies=readers)
+    app.include_router(releases_router(coordinator, auth), dependencies=readers)
     app.include_router(forecasts_router(coordinator, pool), dependencies=readers)
     app.include_router(exchanges_router(coordinator, auth))
     app.include_router(blocks_router(coordinator, auth, publisher, metrics))
     app.include_router(published_router(coordinator), dependencies=readers)
-    app.include_router(streams_router(coordinator, feed), dependencies=readers)
+    app.include_router(streams_router(coordinator, auth, feed))
     app.include_router(operations_router(coordinator, metrics))
     app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app

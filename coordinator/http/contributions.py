@@ -1,20 +1,23 @@
 """Endpoints of a party's contribution to a release: the exchange, where there is one, and its block."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.exchanges import Kind, expect_message, open_message, store_message
+from commingle.coordinator.errors import StorageError
+from commingle.coordinator.exchanges import Kind, expect_message, open_messages, store_message
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import pieces_of
 from commingle.coordinator.http.operations import CoordinatorMetrics
-from commingle.coordinator.http.views import release_summary
+from commingle.coordinator.http.views import SendersQuery, release_summary
 from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.uploads import expect_block, store_block
+from commingle.coordinator.uploads import ExpectedBlock, expect_block, store_block
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.runtime.problem import AGAIN
@@ -32,40 +35,54 @@ def _takes_binary(media_type: str) -> dict[str, Any]:
 
 
 def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/releases/{id}/columns/{party}` and `/replies/{party}`."""
+    """`/v1/releases/{id}/columns` and `/replies`, of several parties and of one."""
     router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
-
-    @router.get(
-        "/{release}/columns/{party}",
+    get = partial(
+        router.get,
         response_class=Response,
         responses={200: {"content": _binary(_OCTETS)}},
         dependencies=[Depends(auth.member)],
     )
+
+    @get("/{release}/columns")
+    def fetch_all_columns(release: str, query: Annotated[SendersQuery, Query()]) -> Response:
+        """Encrypted columns of several parties, one after the other as asked, for the parties of the release only."""
+        return _as_octets(open_messages(coordinator, release, query.of, kind="columns"))
+
+    @get("/{release}/columns/{party}")
     def fetch_columns(release: str, party: str) -> Response:
         """A party's encrypted columns, for the parties of the release only."""
-        return _as_octets(open_message(coordinator, release, party, kind="columns"))
+        return _as_octets(open_messages(coordinator, release, [party], kind="columns"))
 
-    @router.get(
-        "/{release}/replies/{party}",
-        response_class=Response,
-        responses={200: {"content": _binary(_OCTETS)}},
-        dependencies=[Depends(auth.member)],
-    )
+    @get("/{release}/replies")
+    def fetch_replies(release: str, query: Annotated[SendersQuery, Query()]) -> Response:
+        """Replies of several parties, one after the other as asked, for the parties of the release only."""
+        return _as_octets(open_messages(coordinator, release, query.of, kind="reply"))
+
+    @get("/{release}/replies/{party}")
     def fetch_reply(release: str, party: str) -> Response:
         """What a party replied to the columns of those before it, for the parties of the release only."""
-        return _as_octets(open_message(coordinator, release, party, kind="reply"))
+        return _as_octets(open_messages(coordinator, release, [party], kind="reply"))
 
     _add_uploads(router, coordinator, auth)
     return router
 
 
-def _as_octets(file: BinaryIO) -> Response:
-    return StreamingResponse(pieces_of(file), media_type=_OCTETS, headers={"Cache-Control": "no-store"})
+def _as_octets(files: Iterator[BinaryIO]) -> Response:
+    """What is in the files. Raises StorageError where the first cannot be read."""
+    pieces = _one_after_the_other(chain([next(files)], files))
+    return StreamingResponse(pieces, media_type=_OCTETS, headers={"Cache-Control": "no-store"})
+
+
+def _one_after_the_other(files: Iterator[BinaryIO]) -> Iterator[bytes]:
+    with suppress(StorageError):  # logged; who asks for the rest is told
+        for file in files:
+            yield from pieces_of(file)
 
 
 def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
     async def take(kind: Kind, release: str, party: str, request: Request, statement: str) -> tuple[Envelope, bool]:
-        new, _ = await auth.upload(
+        new = await auth.upload(
             request,
             party,
             expect=lambda: expect_message(coordinator, release, party, parse_envelope(statement.encode()), kind=kind),
@@ -106,9 +123,14 @@ def blocks_router(
     """`PUT /v1/releases/{id}/blocks/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
-    def summary(release: str) -> ReleaseSummary:
+    def store(expected: ExpectedBlock, file: BinaryIO) -> tuple[bool, ReleaseSummary]:
+        if new := store_block(coordinator, expected, file):
+            metrics.uploaded.inc(file.tell())
         with coordinator.store.read() as tx:
-            return release_summary(require_release(tx, release).summary)
+            answer = release_summary(require_release(tx, expected.release).summary)
+        if all(sender.uploaded for sender in answer.parties):
+            publisher.wake()
+        return new, answer
 
     @router.put(
         "/{release}/blocks/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(ARROW_STREAM)
@@ -121,16 +143,13 @@ def blocks_router(
         commingle_block: Annotated[str, Header(description="Envelope of the BlockStatement, JSON on one line")],
     ) -> ReleaseSummary:
         """A party's privatised block: an Arrow IPC stream, its signed statement in the header."""
-        new, size = await auth.upload(
+        new, answer = await auth.upload(
             request,
             party,
             expect=lambda: expect_block(coordinator, release, party, parse_envelope(commingle_block.encode())),
-            store=partial(store_block, coordinator),
+            store=store,
         )
-        if new:
-            metrics.uploaded.inc(size)
-            publisher.wake()
         response.status_code = 201 if new else 200
-        return await run_in_threadpool(summary, release)
+        return answer
 
     return router

@@ -17,7 +17,6 @@ from commingle.coordinator.http.views import (
     release_summary,
 )
 from commingle.coordinator.proposals import approve, propose, reject
-from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.rows import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
@@ -29,7 +28,7 @@ _IMMUTABLE = "public, max-age=31536000, immutable"
 _PARQUET = "application/vnd.apache.parquet"
 
 
-def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher) -> APIRouter:
+def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
     """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -61,7 +60,6 @@ def releases_router(coordinator: Coordinator, auth: Authenticator, publisher: Pu
     ) -> ReleaseDetails:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
-        publisher.wake()
         response.status_code = 201 if new else 200
         return release_answer(coordinator, release)
 

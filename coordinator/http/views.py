@@ -11,6 +11,7 @@ from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, Release
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.ledger_head import NO_HEAD
 from commingle.shared.documents.model import Digest, Name, decode
+from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.registry import mechanism_named
 from commingle.shared.release.rounds import State
@@ -66,6 +67,12 @@ class EventsQuery(QueryParameters):
 
     after: Annotated[int, Field(ge=0, lt=_HIGHEST)] = 0
     wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0
+
+
+class SendersQuery(QueryParameters):
+    """Whose messages of an exchange."""
+
+    of: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_PARTIES)]
 
 
 def encode_cursor(number: int | None) -> str | None:

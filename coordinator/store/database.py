@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,6 +47,7 @@ class Database:
         self._sqlite = parsed.get_backend_name() == "sqlite"
         self.serves_itself = not self._sqlite  # a server of its own, which may start after us
         self._engine = _sqlite_engine(parsed) if self._sqlite else _postgres_engine(parsed)
+        self._turn = Lock()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -60,12 +61,25 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction, alone in writing; committed at the end, undone on any exception. Raises StorageError."""
-        with _as_storage_error(), self._engine.connect() as connection:
+        with self._alone(), _as_storage_error(), self._engine.connect() as connection:
             connection.execution_options(commingle_writes=True)
             with connection.begin():
                 if not self._sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER})
                 yield connection
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Among the threads of this process, which SQLite would let sleep up to 0.1 s after each other's end."""
+        if not self._turn.acquire(timeout=_WAIT_SECONDS):
+            raise StorageError(
+                f"another transaction takes more than {_WAIT_SECONDS} seconds",
+                remedy="Nothing was recorded; the operator checks the database, then the call can be repeated.",
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def notify(self, connection: Connection) -> None:
         """Let whoever listens know of this transaction as soon as it is committed."""

@@ -127,7 +127,12 @@ class Events:
         )
         return {row[0]: row[1] for row in self._connection.execute(query)}
 
+    def newest(self) -> tuple[int, str]:
+        """Number and digest of the newest event about a release; 0 where there is none."""
+        about = select(events.c.seq, events.c.digest).where(events.c.release.is_not(None))
+        row = self._connection.execute(about.order_by(events.c.seq.desc()).limit(1)).one_or_none()
+        return (0, GENESIS) if row is None else (row.seq, row.digest)
+
     def last(self) -> int:
-        """The number of the newest event about a release; 0 where there is none."""
-        newest = select(events.c.seq).where(events.c.release.is_not(None)).order_by(events.c.seq.desc()).limit(1)
-        return self._connection.execute(newest).scalar() or 0
+        """That number."""
+        return self.newest()[0]

@@ -1,14 +1,14 @@
 """HTTP calls to another Commingle process, their failures as our errors. Nothing is sent or read without limits."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from time import monotonic
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeAlias, TypeVar
 
 import httpx
 import structlog
@@ -23,6 +23,7 @@ from commingle.shared.runtime.tls import trust
 from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
+Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 PROBLEM_TYPE = "urn:commingle:problem:"
 _CODE = re.compile(r"[a-z][a-z-]{0,40}")
@@ -99,7 +100,7 @@ def call(
     *,
     content: bytes | BinaryIO | None = None,
     headers: Mapping[str, str] | None = None,
-    params: Mapping[str, str | int] | None = None,
+    params: Params | None = None,
     timeout_seconds: float | None = None,
     largest_bytes: int = LARGEST_ANSWER_BYTES,
     patience_seconds: float = PATIENCE_SECONDS,
@@ -132,10 +133,17 @@ def call(
 
 
 def download(
-    client: httpx.Client, path: str, *, largest_bytes: int, patience_seconds: float = PATIENCE_SECONDS
-) -> Iterator[bytes]:
+    client: httpx.Client,
+    path: str,
+    *,
+    largest_bytes: int,
+    params: Params | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Generator[bytes, None, None]:
     """What a GET returns, piece by piece, for what is too large for memory. Limits and errors are those of `call`."""
-    with _asking(client, "GET", path, largest_bytes=largest_bytes, patience_seconds=patience_seconds) as answer:
+    with _asking(
+        client, "GET", path, params=params, largest_bytes=largest_bytes, patience_seconds=patience_seconds
+    ) as answer:
         if not answer.is_success:
             check(_whole(answer, LARGEST_ANSWER_BYTES, patience_seconds), str(client.base_url))
         yield from _pieces(answer, largest_bytes, patience_seconds)
@@ -244,7 +252,7 @@ def _asking(
     *,
     content: bytes | BinaryIO | None = None,
     headers: Mapping[str, str] | None = None,
-    params: Mapping[str, str | int] | None = None,
+    params: Params | None = None,
     timeout_seconds: float | None = None,
     largest_bytes: int,
     patience_seconds: float,

@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -17,6 +17,7 @@ from commingle.shared.runtime.errors import PortInUseError
 from commingle.shared.runtime.tls import ServerTls
 
 _GRACE_SECONDS = 10
+_TICK_SECONDS = 1.0  # how old the date in an answer's head can be
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
 
 
@@ -38,7 +39,25 @@ class Served:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run`, as one of them is for all servers of the process."""
+    """Leaves signals to `run`, as one of them is for all servers of the process, and sleeps where uvicorn looks."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """End, from a signal's handler."""
+        self.handle_exit(number, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._told.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,7 +122,7 @@ def run(
     def stop(number: int, frame: FrameType | None) -> None:
         on_stopping()
         for server in servers:
-            server.handle_exit(number, frame)
+            server.stop(number, frame)
 
     servers = [_Server(_configure(service)) for service in services]
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -95,10 +95,10 @@ def test_hundreds_of_waiters_share_a_few_looks_at_the_database(hub: Hub) -> None
     looks = 0
 
     class Counted(Feed):
-        def _look(self) -> int:
+        def _look(self) -> None:
             nonlocal looks
             looks += 1
-            return super()._look()
+            super()._look()
 
     async def wait() -> None:
         feed = Counted(hub.store)

@@ -27,7 +27,7 @@ from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime import faults
-from tests.world.coordinator import Block, Honest, Hub, problem
+from tests.world.coordinator import Block, Honest, Hub, key_of, problem
 from tests.world.exchange import (
     PATHS,
     Exchanging,
@@ -435,6 +435,42 @@ def test_replies_are_for_the_parties_of_their_release_only(hub: Hub, parties: Pa
     assert problem(hub.http.get(path, auth=hub.auth(hub.key))) == (403, "scope")
     assert problem(exchanging.get("replies", "registry", by="clinic")) == (409, "not-sent")
     assert problem(exchanging.get("replies", "nobody", by="clinic")) == (404, "unknown")
+
+
+@pytest.mark.parametrize(("kind", "senders"), [("columns", ["clinic", "lab"]), ("replies", ["registry", "lab"])])
+def test_messages_of_several_come_one_after_the_other_as_asked_or_not_at_all(
+    hub: Hub, parties: Parties, kind: str, senders: list[str]
+) -> None:
+    exchanging = of_three(hub, parties)
+    exchanging.send_all("columns")
+
+    def ask(*of: str) -> httpx.Response:
+        return hub.http.get(exchanging.path(kind), params={"of": of}, auth=hub.auth(key_of("clinic")))
+
+    if kind == "replies":
+        assert problem(ask(*senders)) == (409, "not-sent")
+        exchanging.send_of("reply", exchanging.parties[2])
+        assert problem(ask(*senders)) == (409, "not-sent"), "one of them"
+        exchanging.send_of("reply", exchanging.parties[1])
+    alone = {sender: exchanging.get(kind, sender, by="clinic").content for sender in senders}
+    assert len(set(alone.values())) == len(senders)
+    assert ask(*senders).content == b"".join(alone.values())
+    assert ask(*reversed(senders)).content == b"".join(reversed(alone.values()))
+    assert problem(ask("lab", "nobody")) == (404, "unknown")
+    assert problem(ask()) == problem(ask(*["lab"] * 65)) == (422, "request")
+    hub.coordinator.blobs.remove_running(exchanging.proposed.id)
+    assert problem(ask(*senders)) == (503, "storage")
+
+
+def test_answer_with_several_messages_ends_before_one_that_is_gone(hub: Hub, parties: Parties) -> None:
+    exchanging = of_three(hub, parties)
+    exchanging.send_all("columns")
+    whole = exchanging.get("columns", "clinic", by="lab").content
+    gone = exchanging.signed("columns")["registry"].digest
+    (hub.home / "blobs" / "running" / exchanging.proposed.id / gone).unlink()
+    params = {"of": ["clinic", "registry", "lab"]}
+    answer = hub.http.get(exchanging.path("columns"), params=params, auth=hub.auth(key_of("lab")))
+    assert (answer.status_code, answer.content) == (200, whole)
 
 
 def test_part_of_a_reply_opens_to_the_key_of_its_owner_only(hub: Hub, parties: Parties) -> None:

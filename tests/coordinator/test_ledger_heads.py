@@ -105,3 +105,29 @@ def test_only_the_newest_heads_of_a_member_are_kept(hub: Hub, parties: tuple[Hon
         kept = tx.heads.history(clinic, below=None, limit=2 * MOST_HEADS)
         assert [row.height for row in kept] == list(range(MOST_HEADS + 50, 50, -1))
         assert len(tx.heads.history(other, below=None, limit=2)) == 1
+
+
+def test_end_of_a_release_comes_with_the_newest_heads_where_its_party_itself_asks(
+    hub: Hub, parties: tuple[Honest, Honest]
+) -> None:
+    clinic, other = parties
+    put(hub, head(3))
+    proposed = hub.proposed(parties)
+    path = "/v1/parties/clinic/releases"
+    assert hub.http.get(path, auth=hub.auth(CLINIC)).json()["heads"] is None, "nothing is over"
+    hub.reject(proposed, "clinic", clinic.rejection(proposed))
+    signed = next(hub.auth(CLINIC).auth_flow(hub.http.build_request("GET", path)))
+    said = hub.http.send(signed).json()
+    assert said["heads"] == hub.http.get("/v1/ledger-heads", auth=hub.auth(CLINIC)).json()["items"]
+    put(hub, head(4), after=head(3))
+    later = hub.http.get(path, auth=hub.auth(CLINIC)).json()
+    assert [item["envelope"] for item in later["heads"]] == [
+        sign_head(head(4), CLINIC).envelope.model_dump(mode="json")
+    ]
+    repeated, by_another, by_nobody = (
+        hub.http.send(signed),
+        hub.http.get(path, auth=hub.auth(other.key)),
+        hub.http.get(path),
+    )
+    for answer in (repeated, by_another, by_nobody):
+        assert answer.json() == said | {"heads": None}

@@ -89,6 +89,29 @@ def test_moments_keep_instants_and_their_order_across_offsets() -> None:
     assert [column.process_result_value(value, sqlite) for value in stored] == [east, west]  # type: ignore[arg-type]
 
 
+def test_writer_that_waits_too_long_for_another_thread_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.coordinator.store.database._WAIT_SECONDS", 0.05)
+    store, refusals = open_store(f"sqlite:///{tmp_path / 'db'}"), list[StorageError]()
+
+    def write() -> None:
+        try:
+            with store.write():
+                pass
+        except StorageError as error:
+            refusals.append(error)
+
+    with store.write():
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    assert [str(error) for error in refusals] == ["another transaction takes more than 0.05 seconds"]
+    write()
+    assert len(refusals) == 1, "it goes on"
+    store.close()
+
+
 def test_failed_transaction_leaves_nothing(hub: Hub) -> None:
     invite = Invite("0" * 64, "clinic", START, START)
 

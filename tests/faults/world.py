@@ -38,7 +38,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.rounds import State
-from commingle.shared.wire import ReleaseDetails
+from commingle.shared.wire import ReleaseSteps
 from tests.faults.chaos import Chaos, CrashError
 from tests.faults.wire import Network, Wire
 from tests.faults.witness import Witness
@@ -318,7 +318,7 @@ class Party(Process):
         self.busy = False
         self._life = 0
         self._last: int | None = None
-        self._views: tuple[ReleaseDetails, ...] | None = None
+        self._steps: ReleaseSteps | None = None
         self._attending = ""
         self._resources = ExitStack()
 
@@ -406,16 +406,16 @@ class Party(Process):
             with self.world.as_process(self.name):
                 if self._last is None:
                     self._last = agent.client.newest_event()
-                agent.step(self._attend, self._views)
+                agent.step(self._attend, self._steps)
                 steps = agent.client.steps(self.name, after=self._last, seconds=0)
-                self._last, self._views = steps.last, steps.items or None  # at everything, after a while
+                self._last, self._steps = steps.last, steps if steps.items else None  # at everything, after a while
         except CrashError:
             self.die()
         except StaleLedgerError:
             raise
         except _TOLERATED:
             agent.witnesses.lose(agent.coordinator.key.fingerprint)
-            self._last = self._views = None
+            self._last = self._steps = None
             self.world.outcome.work["looks that failed"] += 1
         finally:
             self.busy = False

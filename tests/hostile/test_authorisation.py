@@ -73,7 +73,9 @@ FOR_MEMBERS = {
 CLOSED_READS = {
     "/v1/ledger-heads": FOR_MEMBERS,
     "/v1/parties/{party}/ledger-heads": FOR_MEMBERS,
+    "/v1/releases/{release}/columns": FOR_MEMBERS,  # of this release
     "/v1/releases/{release}/columns/{party}": FOR_MEMBERS,  # of this release
+    "/v1/releases/{release}/replies": FOR_MEMBERS,  # of this release
     "/v1/releases/{release}/replies/{party}": FOR_MEMBERS,  # of this release
 }
 """For members or the parties of the release, whatever the operator says."""
@@ -319,7 +321,8 @@ def test_what_passes_between_parties_is_for_whom_the_table_says(
     app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
     auth = authorised(hub, actor)
     with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
-        answer = http.get(path.format(release=exchanging.proposed.id, party="clinic"))
+        query = {"of": "clinic"} if path.endswith(("/columns", "/replies")) else None
+        answer = http.get(path.format(release=exchanging.proposed.id, party="clinic"), params=query)
     assert answer.status_code == CLOSED_READS[path][actor], answer.text
     assert answer.content
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from commingle.coordinator.ledger_heads import newest_heads
 from commingle.coordinator.members import invite
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.store.rows import ReleaseRow
@@ -225,6 +226,8 @@ class TamperedCoordinator:
                 if (shown := names.get(item["id"])) is not None:
                     item |= {"id": shown, "spec": self._disguises[shown][1].model_dump(mode="json")}
             said["items"] = [self.shown(item) for item in said["items"]]
+            if any(State(item["state"]).final for item in said["items"]):  # as it answers who has signed
+                said["heads"] = [head.model_dump(mode="json") for head in newest_heads(self.hub.coordinator)]
         if path == "/v1/releases":
             said["items"] = [item | {"id": names.get(item["id"], item["id"])} for item in said["items"]]
         if path.startswith("/v1/releases/") and not rest:
