@@ -25,6 +25,7 @@ _LONGEST_WAIT_SECONDS = 5.0  # for a database that is away
 _DOUBLINGS = 10
 _LOST_AFTER = 6  # looks at a block that is not there: a minute, in which a directory may settle
 _CLEANING_SECONDS = 3600.0
+_LOOKING_SECONDS = 60.0
 LEAST_AGE = timedelta(days=1)  # also the time to notice that a database was restored which does not know newer files
 _FILES_AT_ONCE = 100
 _log = structlog.get_logger()
@@ -67,7 +68,8 @@ class Publisher:
         self._interval_seconds = interval_seconds
         self._timer = timer
         self._troubles: dict[tuple[Step, str], _Trouble] = {}
-        self._clean_at = timer()
+        self._clean_at = self._look_at = timer()
+        self._newest = 0
         self._stopping = Event()
         self._woken = Event()
         self._thread: Thread | None = None
@@ -93,10 +95,10 @@ class Publisher:
     def run_once(self) -> None:
         """Do everything there is to do now. One release's fault delays that release alone."""
         self._coordinator.store.prepare()
-        exchanging = self._coordinator.blobs.running_releases()
         with self._coordinator.store.read() as tx:
             overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete()
-            ended = tx.releases.over(exchanging)
+            newest = tx.events.last()
+        ended = self._exchanges_over(newest)
         for release in overdue:
             self._attempt(expire, release)
         for release in complete:
@@ -108,6 +110,19 @@ class Publisher:
             self._clean_at = self._timer() + _CLEANING_SECONDS
             prune(self._coordinator)
             clean(self._coordinator)
+
+    def _exchanges_over(self, newest: int) -> tuple[str, ...]:
+        """Releases that are over and of which messages may be there.
+
+        Looked for after events, as buckets charge for every look; and each minute, as a message may have come too late.
+        """
+        if newest == self._newest and self._timer() < self._look_at:
+            return ()
+        exchanging = self._coordinator.blobs.running_releases()
+        with self._coordinator.store.read() as tx:
+            ended = tx.releases.over(exchanging)
+        self._newest, self._look_at = newest, self._timer() + _LOOKING_SECONDS
+        return ended
 
     def _run(self) -> None:
         failures = 0

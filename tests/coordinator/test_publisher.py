@@ -29,6 +29,7 @@ class CountingBlobs(BlobDirectory):
         self.puts_before_crash: int | None = None
         self.broken: set[str] = set()
         self.opened = 0
+        self.looks = 0
 
     def put(self, data: bytes) -> str:
         if self.puts_before_crash == 0:
@@ -36,6 +37,10 @@ class CountingBlobs(BlobDirectory):
         if self.puts_before_crash is not None:
             self.puts_before_crash -= 1
         return super().put(data)
+
+    def running_releases(self) -> tuple[str, ...]:
+        self.looks += 1
+        return super().running_releases()
 
     def open(self, digest: str) -> BinaryIO:
         self.opened += 1
@@ -239,6 +244,22 @@ def test_background_thread_publishes_when_woken_and_survives_faults(hub: Hub, pa
         assert hub.state(second) == "published"
     finally:
         publisher.stop()
+
+
+def test_messages_of_exchanges_are_looked_for_after_events_and_each_minute(hub: Hub, parties: Parties) -> None:
+    blobs, seconds = CountingBlobs(hub.home / "blobs"), 0.0
+    publisher = Publisher(on(hub, blobs), timer=lambda: seconds)
+    for _ in range(5):
+        publisher.run_once()
+    assert blobs.looks == 1
+    hub.proposed(parties)
+    for _ in range(5):
+        publisher.run_once()
+    assert blobs.looks == 2
+    seconds = 60.0
+    for _ in range(5):
+        publisher.run_once()
+    assert blobs.looks == 3
 
 
 def test_incomplete_rounds_are_left_alone(hub: Hub, parties: Parties) -> None:
