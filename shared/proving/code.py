@@ -6,7 +6,6 @@ All of it is linear, so that combinations of rows are computed on rows, and are 
 """
 
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from commingle.shared.proving.parameters import OPENED, Sizes
 from commingle.shared.ring import residues as ring
 from commingle.shared.ring.residues import Residues
 
+_PIECE = 512  # columns whose squares stay in a core's cache
+
 
 @cache
-def kernels() -> Any:  # noqa: ANN401 - a module; importing it for its type would import numba
-    """The compiled loops, loaded when something is first computed; KernelsError where there are none."""
-    ring.kernels()
-    return import_module("commingle.shared.proving.kernels")
+def kernels() -> Any:  # noqa: ANN401 - each loop has arguments of its own
+    """Those of `kernels.py`, compiled, loaded when something is first computed; KernelsError where there are none."""
+    return ring.loops("commingle.shared.proving.kernels")
 
 
 def combinations(weights: Residues, rows: Residues, prime: int) -> Residues:
@@ -36,7 +36,8 @@ def squares(weights: Residues, rows: Residues, prime: int) -> Residues:
     sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
     raised = (weights.astype(np.uint64) << np.uint64(32)) % prime  # Montgomery's square lacks a factor of 2^32
     inverse = -pow(prime, -1, 1 << 32) % (1 << 32)
-    kernels().add_squares(sums, raised.astype(np.uint32), np.ascontiguousarray(rows), prime, inverse)
+    squared = np.empty(_PIECE, np.uint32)
+    kernels().add_squares(sums, raised.astype(np.uint32), np.ascontiguousarray(rows), squared, prime, inverse)
     return reduced(sums, prime)
 
 
@@ -73,14 +74,14 @@ def values(coefficients: Residues, count: int, prime: int) -> Residues:
     copies = 1 << (count // size).bit_length() - 1
     found = np.zeros((len(coefficients), copies, count // copies), np.uint32)
     found[:, :, : coefficients.shape[1]] = coefficients[:, None]
-    ring.kernels().forward(flat := found.reshape(-1, count), *ring.roots(count, prime).forward, prime, copies)
+    ring.forward(flat := found.reshape(-1, count), prime, copies=copies)
     return np.asarray(flat)
 
 
 def interpolated(points: Residues, prime: int) -> Residues:
     """The polynomials of degree below n that have these values at the roots of x^n + 1: (m, n)."""
     degree, found = points.shape[1], np.array(points, np.uint32, order="C")
-    ring.kernels().backward(found, *ring.roots(degree, prime).backward, prime)
+    ring.backward(found, prime)
     factor = pow(degree, -1, prime)
     kernels().scale(found, factor, (factor << 32) // prime, prime)
     return found

@@ -1,6 +1,6 @@
 """Loops over rows of residues, compiled by numba, as those of `shared/ring/kernels.py`.
 
-Nothing imports this module before something is computed (`code.kernels`).
+Only what compiles this module imports it: its loops are called through `code.kernels`.
 """
 
 import numpy as np
@@ -47,18 +47,23 @@ def add_combinations(sums: NDArray[np.uint64], weights: Residues, rows: Residues
                     total[j] = min(word, word - full)
 
 
-@compiled("void(u8[:,::1], u4[:,::1], u4[:,::1], u4, u4)")
+@compiled("void(u8[:,::1], u4[:,::1], u4[:,::1], u4[::1], u4, u4)")
 def add_squares(
-    sums: NDArray[np.uint64], weights: Residues, rows: Residues, prime: np.uint32, inverse: np.uint32
+    sums: NDArray[np.uint64],
+    weights: Residues,
+    rows: Residues,
+    squares: Residues,
+    prime: np.uint32,
+    inverse: np.uint32,
 ) -> None:
     """sums[a] += sum over i of weights[a, i] rows[i]^2 / 2^32; sums stay below prime 2^32.
 
-    Squares are reduced after Montgomery, inverse = -1 / prime modulo 2^32: below 2 prime, and over 2^32.
+    Squares are reduced after Montgomery, inverse = -1 / prime modulo 2^32: below 2 prime, and over 2^32. Their array is
+    overwritten: as many columns as stay in a core's cache.
     """
     full = uint64(prime) << uint64(32)
-    squares = np.empty(PIECE, np.uint32)
-    for start in range(0, rows.shape[1], PIECE):
-        stop = min(start + PIECE, rows.shape[1])
+    for start in range(0, rows.shape[1], squares.size):
+        stop = min(start + squares.size, rows.shape[1])
         for i in range(rows.shape[0]):
             row = rows[i, start:stop]
             for j in range(stop - start):

@@ -1,7 +1,7 @@
 """Loops over residues, compiled by numba: what NumPy has no fast words for.
 
-Residues are 32-bit words below a prime below 2^31. Nothing imports this module before something is computed
-(`residues.kernels`).
+Residues are 32-bit words below a prime below 2^31. Only what compiles this module imports it: its loops are called
+through `residues.kernels`.
 """
 
 import numpy as np
@@ -22,11 +22,10 @@ def scaled(x: np.uint32, root: np.uint32, quotient: np.uint32, prime: np.uint32)
     return min(product, uint32(product - prime))  # a negative difference wraps around, and is no minimum
 
 
-@compiled("void(u4[::1], u4[::1], u4[::1], u4)")
-def forward_tail(row: Residues, roots: Residues, quotients: Residues, prime: np.uint32) -> None:
-    """The last three stages, on eight rows of N/8: there neighbours do the same, and processors take many at a time."""
+@compiled("void(u4[::1], u4[::1], u4[::1], u4[:,::1], u4)")
+def forward_tail(row: Residues, roots: Residues, quotients: Residues, turned: Residues, prime: np.uint32) -> None:
+    """The last three stages, on eight rows of N/8, `turned`: neighbours do the same there, many at a time."""
     eighth, half = row.size >> 3, TAIL
-    turned = np.empty((8, eighth), np.uint32)
     for j in range(eighth):
         for k in range(8):
             turned[k, j] = row[8 * j + k]
@@ -48,12 +47,15 @@ def forward_tail(row: Residues, roots: Residues, quotients: Residues, prime: np.
             row[8 * j + k] = turned[k, j]
 
 
-@compiled("void(u4[:,::1], u4[::1], u4[::1], u4, i8)")
-def forward(rows: Residues, roots: Residues, quotients: Residues, prime: np.uint32, copies: int) -> None:
+@compiled("void(u4[:,::1], u4[::1], u4[::1], u4[:,::1], u4, i8)")
+def forward(
+    rows: Residues, roots: Residues, quotients: Residues, turned: Residues, prime: np.uint32, copies: int
+) -> None:
     """Each row's values at the odd powers of psi, in bit-reversed order, in its place (Cooley, Tukey), N >= 8.
 
     (x, y) to (x + root y, x - root y), roots[k] = psi^bitreversed(k), quotients = floor(roots 2^32 / prime). What has
     N / copies coefficients, a power of two and at least 8, is given that often: the first stages would only repeat it.
+    `turned`, (8, N / 8), is overwritten.
     """
     for r in range(rows.shape[0]):
         row, groups, half = rows[r], copies, rows.shape[1] // (2 * copies)
@@ -67,14 +69,13 @@ def forward(rows: Residues, roots: Residues, quotients: Residues, prime: np.uint
                     low[j] = min(above, uint32(above - prime))
                     high[j] = min(below, uint32(below + prime))
             groups, half = 2 * groups, half >> 1
-        forward_tail(row, roots, quotients, prime)
+        forward_tail(row, roots, quotients, turned, prime)
 
 
-@compiled("void(u4[::1], u4[::1], u4[::1], u4)")
-def backward_head(row: Residues, roots: Residues, quotients: Residues, prime: np.uint32) -> None:
+@compiled("void(u4[::1], u4[::1], u4[::1], u4[:,::1], u4)")
+def backward_head(row: Residues, roots: Residues, quotients: Residues, turned: Residues, prime: np.uint32) -> None:
     """The first three stages, as `forward_tail`."""
     eighth, half = row.size >> 3, 1
-    turned = np.empty((8, eighth), np.uint32)
     for j in range(eighth):
         for k in range(8):
             turned[k, j] = row[8 * j + k]
@@ -95,15 +96,15 @@ def backward_head(row: Residues, roots: Residues, quotients: Residues, prime: np
             row[8 * j + k] = turned[k, j]
 
 
-@compiled("void(u4[:,::1], u4[::1], u4[::1], u4)")
-def backward(rows: Residues, roots: Residues, quotients: Residues, prime: np.uint32) -> None:
+@compiled("void(u4[:,::1], u4[::1], u4[::1], u4[:,::1], u4)")
+def backward(rows: Residues, roots: Residues, quotients: Residues, turned: Residues, prime: np.uint32) -> None:
     """The inverse of `forward` but for a factor of N, in place (Gentleman, Sande).
 
     (x, y) to (x + y, root (x - y)), roots[k] = psi^-bitreversed(k).
     """
     for r in range(rows.shape[0]):
         row, groups, half = rows[r], rows.shape[1] >> 4, 2 * TAIL
-        backward_head(row, roots, quotients, prime)
+        backward_head(row, roots, quotients, turned, prime)
         while groups:
             for i in range(groups):
                 root, quotient, k = roots[groups + i], quotients[groups + i], 2 * i * half

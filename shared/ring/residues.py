@@ -21,15 +21,20 @@ Residues: TypeAlias = NDArray[np.uint32]
 
 
 @cache
-def kernels() -> Any:  # noqa: ANN401 - a module; importing it for its type would import numba
-    """The compiled loops, loaded when something is first computed.
+def kernels() -> Any:  # noqa: ANN401 - each loop has arguments of its own
+    """Those of `kernels.py`, compiled, loaded when something is first computed; KernelsError where there are none."""
+    return loops("commingle.shared.ring.kernels")
+
+
+def loops(module: str) -> Any:  # noqa: ANN401 - as above
+    """Those of any module.
 
     Raises:
-        KernelsError: numba cannot be imported, or compiles nothing here.
+        KernelsError: numba is not installed, or compiles nothing here.
     """
     try:
-        return import_module("commingle.shared.ring.kernels")
-    except Exception as error:  # numba and LLVM raise what they like
+        return import_module("commingle.shared.machine_code").loops(module)
+    except Exception as error:  # numba, LLVM and processes raise what they like
         raise KernelsError(
             f"compiled arithmetic is not available: {type(error).__name__}",
             remedy="Install numba for this Python and processor: pip install numba",
@@ -63,11 +68,25 @@ def _powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]:
     return np.array(ordered, np.uint32), np.array([(power << 32) // prime for power in ordered], np.uint32)
 
 
+def forward(rows: Residues, prime: int, *, copies: int = 1) -> None:
+    """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`."""
+    kernels().forward(rows, *roots(rows.shape[1], prime).forward, _scratch(rows), prime, copies)
+
+
+def backward(rows: Residues, prime: int) -> None:
+    """The inverse of `forward` but for a factor of N, in place."""
+    kernels().backward(rows, *roots(rows.shape[1], prime).backward, _scratch(rows), prime)
+
+
+def _scratch(rows: Residues) -> Residues:
+    return np.empty((8, rows.shape[1] // 8), np.uint32)
+
+
 def to_slots(coefficients: Residues, primes: Sequence[int]) -> Residues:
     """The same polynomials in slots; the argument is overwritten."""
     degree = coefficients.shape[-1]
     for rows, prime in zip(coefficients, primes, strict=True):
-        kernels().forward(rows.reshape(-1, degree), *roots(degree, prime).forward, prime, 1)
+        forward(rows.reshape(-1, degree), prime)
     return coefficients
 
 
@@ -75,7 +94,7 @@ def to_coefficients(slots: Residues, primes: Sequence[int]) -> Residues:
     """The same polynomials by their coefficients; the argument is overwritten."""
     degree = slots.shape[-1]
     for rows, prime in zip(slots, primes, strict=True):
-        kernels().backward(rows.reshape(-1, degree), *roots(degree, prime).backward, prime)
+        backward(rows.reshape(-1, degree), prime)
         rows[...] = rows.astype(np.uint64) * pow(degree, -1, prime) % prime
     return slots
 

@@ -1,6 +1,7 @@
 """A process loads only its own package and `shared` (ADR 1), and a command no library that it does not need."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,7 @@ DATABASE = {"alembic", "sqlalchemy"}
 NEVER = {
     "charset_normalizer",
     "matplotlib",
+    "llvmlite",
     "numba",
     "numpy.f2py.crackfortran",
     "pandas",
@@ -75,3 +77,15 @@ def test_command_loads_no_library_that_it_does_not_need(arguments: list[str], un
     loaded = set(json.loads(run.stdout.splitlines()[-1]))
     assert "commingle.shared.runtime.cli" in loaded
     assert not loaded & (unneeded | NEVER)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Arrow has that allocator on Linux only, everywhere")
+def test_command_has_arrow_return_memory() -> None:
+    script = "from commingle.__main__ import leave_out_unused; leave_out_unused()\nimport pyarrow as pa\n"
+    script += "print(pa.default_memory_pool().backend_name)"
+    own = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    for chosen, found in ({}, "jemalloc"), ({"ARROW_DEFAULT_MEMORY_POOL": "system"}, "system"):
+        run = subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=own | chosen
+        )
+        assert run.stdout.strip() == found

@@ -1,8 +1,8 @@
 """The dense projection by the method of the four Russians (Arlazarov, Dinic, Kronrod, Faradzhev 1970), by numba.
 
 Eight subjects have 256 sums of +-q; the byte that holds their signs for one row of S says which of these to add. All
-sums are integers: of eight at most 2^18 in magnitude, of four such at most 2^20. Nothing imports this module before
-something is computed.
+sums are integers: of eight at most 2^18 in magnitude, of four such at most 2^20. Only what compiles this module imports
+it: its loops are called by `compiled_projection`.
 """
 
 from typing import Any
@@ -14,10 +14,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from commingle.shared.compiling import compiled
+from commingle.shared.mechanisms.rows.compiled_projection import LANES, TABLES
 
-LANES = 8  # columns that one instruction adds
-TABLES = 4  # looked up together: 32 KB, which stay in a core's nearest cache
-SUBJECTS = 8 * TABLES
 _SUMS = ir.VectorType(ir.IntType(64), LANES)
 _LOOKED_UP = ir.VectorType(ir.IntType(32), LANES)
 
@@ -52,7 +50,8 @@ add_looked_up: Any = intrinsic(_add_looked_up)  # called without the first argum
 def transpose(streams: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
     """Bit s of each byte of stream i becomes bit i of that byte of bits s, for eight streams (8, words)."""
     for i in range(8):
-        bits[i] = streams[i]
+        for w in range(streams.shape[1]):
+            bits[i, w] = streams[i, w]
     for stage in range(3):
         step = 1 << stage  # keeps the bits whose number lacks it: 0x55.., 0x33.., 0x0F..
         mask = uint64(0xFFFFFFFFFFFFFFFF) // uint64((1 << step) + 1)
@@ -65,32 +64,38 @@ def transpose(streams: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
                     low[w] ^= swapped << uint64(step)
 
 
-@compiled("void(i4[:,::1], i4[:,::1])")
+@compiled("void(i4[:,::1], i4[::1])")
 def fill_table(q: NDArray[np.int32], table: NDArray[np.int32]) -> None:
-    """table[c] = sum over eight subjects i of +-q[i], minus where bit i of c is 1; q (8, LANES), table (256, LANES)."""
+    """table[c] = sum over eight subjects i of +-q[i], minus where bit i of c is 1; q (8, LANES), table 256 LANES."""
     for j in range(LANES):
         total = int32(0)
         for i in range(8):
             total += q[i, j]
-        table[0, j] = total
+        table[j] = total
     for i in range(8):
         size = 1 << i
         for c in range(size):
             for j in range(LANES):
-                table[size + c, j] = table[c, j] - 2 * q[i, j]
+                table[(size + c) * LANES + j] = table[c * LANES + j] - 2 * q[i, j]
 
 
-@compiled("void(u8[:,:,::1], i4[:,:,::1], i8[:,:,:,::1], i8)")
-def add_block(streams: NDArray[np.uint64], q: NDArray[np.int32], sums: NDArray[np.int64], first: int) -> None:
+@compiled("void(u8[:,:,::1], i4[:,:,::1], i8[:,:,::1], u8[:,:,::1], i4[::1], i8)")
+def add_block(
+    streams: NDArray[np.uint64],
+    q: NDArray[np.int32],
+    sums: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    table: NDArray[np.int32],
+    first: int,
+) -> None:
     """Adds the products of a block of subjects and of rows of S.
 
-    streams (m / 8, 8, words): of each subject the signs of 64 words rows. q (panels, m, LANES). sums (panels, 8, k / 8,
-    LANES): row 8 p + 7 - s of Y is at [:, s, p], and the block's first row is 8 first. m is a multiple of SUBJECTS.
+    streams (m / 8, 8, words): of each subject the signs of 64 words rows. q (panels, m, LANES). sums (panels, 8, k / 8
+    LANES): row 8 p + 7 - s of Y is at [:, s, p LANES :], and the block's first row is 8 first. m is a multiple of 8
+    TABLES. bits (TABLES, 8, words) and table, TABLES 256 LANES, are overwritten.
     """
     words = streams.shape[2]
-    bits = np.empty((TABLES, 8, words), np.uint64)
-    table = np.empty((TABLES, 256, LANES), np.int32)
-    flat, stretch = table.reshape(-1), uint64(256 * LANES)
+    stretch = 256 * LANES
     for group in range(0, streams.shape[0], TABLES):
         for t in range(TABLES):
             transpose(streams[group + t], bits[t])
@@ -98,15 +103,15 @@ def add_block(streams: NDArray[np.uint64], q: NDArray[np.int32], sums: NDArray[n
         for panel in range(q.shape[0]):
             for t in range(TABLES):
                 start = 8 * (group + t)
-                fill_table(q[panel, start : start + 8], table[t])
+                fill_table(q[panel, start : start + 8], table[t * stretch : (t + 1) * stretch])
             for s in range(8):
-                row = sums[panel, s].reshape(-1)
+                row = sums[panel, s]
                 c0, c1, c2, c3 = codes[0, s], codes[1, s], codes[2, s], codes[3, s]
                 for p in range(uint64(8 * words)):
                     places = (
                         uint64(c0[p]) * uint64(LANES),
-                        uint64(c1[p]) * uint64(LANES) + stretch,
-                        uint64(c2[p]) * uint64(LANES) + uint64(2) * stretch,
-                        uint64(c3[p]) * uint64(LANES) + uint64(3) * stretch,
+                        uint64(c1[p]) * uint64(LANES) + uint64(stretch),
+                        uint64(c2[p]) * uint64(LANES) + uint64(2 * stretch),
+                        uint64(c3[p]) * uint64(LANES) + uint64(3 * stretch),
                     )
-                    add_looked_up(row, (uint64(first) + p) * uint64(LANES), flat, places)
+                    add_looked_up(row, (uint64(first) + p) * uint64(LANES), table, places)

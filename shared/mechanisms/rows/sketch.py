@@ -14,7 +14,7 @@ from commingle.shared.mechanisms.rows.mixed_rows import MixedRows
 from commingle.shared.mechanisms.rows.projection import Projection
 from commingle.shared.mechanisms.rows.sparse import SparseProjection
 
-_WORTH_COMPILING = 1 << 33  # products: from there on NumPy takes longer than importing numba
+_WORTH_COMPILING = 1 << 33  # products: from there on NumPy takes longer than loading compiled loops
 
 
 class Sketch(ABC):
@@ -66,7 +66,8 @@ def _compiled() -> Callable[[bytes, int, int], MixedRows]:
     """The compiled projection, or NumPy's where numba is not installed or compiles nothing here."""
     try:
         module = import_module("commingle.shared.mechanisms.rows.compiled_projection")
-    except Exception:  # noqa: BLE001 - numba and LLVM raise what they like
+        module.kernels()
+    except Exception:  # noqa: BLE001 - numba, LLVM and processes raise what they like
         return Projection
     found: Callable[[bytes, int, int], MixedRows] = module.CompiledProjection
     return found

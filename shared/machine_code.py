@@ -1,0 +1,117 @@
+"""Calls loops that numba has compiled, without numba.
+
+A process of its own compiles the loops of a module, once for a machine (`compiling.py`). What it makes is kept in a
+folder, under a name that changes with sources, numba and processor, and LLVM's loader puts it into this process.
+The folder is what NUMBA_CACHE_DIR names, else `__pycache__` beside the module, else the user's cache; where none can be
+written each process has them compiled for itself. It holds machine code: nobody else may write there.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from llvmlite import binding
+
+_DIGEST = 32
+_SCALARS: dict[str, Any] = {"uint32": ctypes.c_uint32, "int64": ctypes.c_int64}
+Call = Callable[..., None]
+
+
+@cache
+def loops(module: str) -> SimpleNamespace:
+    """The loops of a module by their names, compiled if they are not yet; raises what processes and LLVM raise."""
+    described, _, code = (_kept(module) or _compiled(module)).partition(b"\n")
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target())
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    symbols = json.loads(described).items()
+    found = {name: _call(engine.get_function_address(symbol), types) for name, (symbol, types) in symbols}
+    return SimpleNamespace(**found, engine=engine)  # which has the code in its memory
+
+
+def target() -> binding.TargetMachine:
+    """This processor."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    kind = binding.Target.from_default_triple()
+    return kind.create_target_machine(cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True)
+
+
+def _call(address: int, types: list[tuple[str, int]]) -> Call:
+    """As numba calls it: addresses for a result and an error, then an array by its parts or an integer, each.
+
+    Raises:
+        TypeError: an array of another type or layout than the loop was compiled for.
+    """
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(address)  # releases Python's lock for as long as it runs
+
+    def call(*arguments: Any) -> None:  # noqa: ANN401 - arrays and integers, as `types` says
+        words: list[Any] = [ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_void_p())]
+        for argument, (kind, dimensions) in zip(arguments, types, strict=True):
+            words += _array(argument, kind, dimensions) if dimensions else [_SCALARS[kind](int(argument))]
+        if status := function(*words):
+            raise RuntimeError(f"a compiled loop ended with the status {status}")
+
+    return call
+
+
+def _array(array: Any, kind: str, dimensions: int) -> Iterator[ctypes.c_void_p | ctypes.c_ssize_t]:  # noqa: ANN401
+    """Its owner and parent, which a loop that allocates nothing never reads; then size, place, shape and strides."""
+    if array.dtype != kind or array.ndim != dimensions or not array.flags.carray:
+        raise TypeError(f"a compiled loop takes {dimensions} dimensions of {kind}, writable and C-contiguous")
+    yield from (ctypes.c_void_p(), ctypes.c_void_p())
+    yield from map(ctypes.c_ssize_t, (array.size, array.itemsize))
+    yield ctypes.c_void_p(array.ctypes.data)
+    yield from map(ctypes.c_ssize_t, array.shape + array.strides)
+
+
+def _kept(module: str) -> bytes | None:
+    for folder in _folders(module):
+        with suppress(OSError):
+            kept = (folder / _name(module)).read_bytes()
+            if sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:  # else a power cut came between
+                return kept[_DIGEST:]
+    return None
+
+
+def _compiled(module: str) -> bytes:
+    """By a process of its own; kept in the first folder that can be written."""
+    command = (sys.executable, "-P", "-m", "commingle.shared.compiling", module)
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    for folder in _folders(module):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as own:
+                written = Path(own) / "code"
+                written.write_bytes(sha256(made).digest() + made)
+                written.replace(folder / _name(module))
+            break
+    return made
+
+
+def _folders(module: str) -> list[Path]:
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(named)]
+    beside = Path(__file__).parent.joinpath(*module.split(".")[2:-1]) / "__pycache__"
+    return [beside, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "commingle"]
+
+
+@cache
+def _name(module: str) -> str:
+    made_of = [binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), version("numba")]
+    hashed = sha256("\n".join(made_of).encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):  # loops use constants and loops of other modules
+        hashed.update(path.read_bytes())
+    return f"{module.removeprefix('commingle.shared.')}-{hashed.hexdigest()[:32]}.o"

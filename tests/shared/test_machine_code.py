@@ -1,0 +1,91 @@
+"""Loops are compiled elsewhere, kept, and called without numba."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from commingle.shared.ring.residues import kernels
+
+USE = (
+    "import sys\n"
+    "import numpy as np\n"
+    "from commingle.shared.errors import CommingleError\n"
+    "from commingle.shared.ring.residues import forward\n"
+    "rows = np.arange(16, dtype=np.uint32).reshape(1, 16)\n"
+    "try:\n"
+    "    forward(rows, 97)\n"
+    "except CommingleError as error:\n"
+    "    sys.exit(f'{error.code}: {error.remedy}')\n"
+    "print('numba' in sys.modules, rows.sum())\n"
+)
+
+
+def use(cache: Path, *, path: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """A process that calls a loop: a folder for what is compiled, and one where modules are looked for first."""
+    paths = [str(each) for each in (path, os.environ.get("PYTHONPATH")) if each]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run([sys.executable, "-c", USE], check=False, capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture
+def without_numba(tmp_path: Path) -> Path:
+    """A folder whose `numba` cannot be imported."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    (folder / "numba.py").write_text("raise ImportError")
+    return folder
+
+
+@pytest.mark.slow
+def test_what_was_compiled_once_is_called_without_numba(tmp_path: Path, without_numba: Path) -> None:
+    first = use(tmp_path / "cache")
+    assert first.stdout.startswith("False ")
+    assert use(tmp_path / "cache", path=without_numba).stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_file_that_is_cut_short_is_compiled_again(tmp_path: Path) -> None:
+    first = use(tmp_path)
+    (kept,) = tmp_path.iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:1000])
+    assert use(tmp_path).stdout == first.stdout
+    assert kept.read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_without_a_folder_that_can_be_written_it_is_compiled_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert use(tmp_path / "file" / "below").stdout.startswith("False ")
+
+
+@pytest.mark.slow
+def test_missing_numba_is_a_fault_with_a_remedy(tmp_path: Path, without_numba: Path) -> None:
+    refused = use(tmp_path / "cache", path=without_numba)
+    assert refused.stderr.splitlines()[-1].startswith("kernels: Install numba")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((2, 3, 4), np.uint32),
+        np.zeros((2, 4), np.uint64),
+        np.zeros((4, 2), np.uint32).T,
+        np.broadcast_to(np.zeros(4, np.uint32), (2, 4)),
+    ],
+    ids=["dimensions", "type", "layout", "read only"],
+)
+def test_array_that_a_loop_was_not_compiled_for_is_refused(rows: NDArray[np.unsignedinteger]) -> None:
+    row = np.zeros(4, np.uint32)
+    with pytest.raises(TypeError, match="2 dimensions of uint32"):
+        kernels().backward(rows, row, row, np.zeros((8, 1), np.uint32), 97)
+
+
+def test_number_of_arguments_is_checked() -> None:
+    with pytest.raises(ValueError, match="argument"):
+        kernels().backward(np.zeros((2, 8), np.uint32))
