@@ -1,6 +1,7 @@
 """Seconds and memory of what a party computes from its rows, by the number of rows, which are made and never stored.
 
-OPENBLAS_NUM_THREADS=1 python -m benchmarks.scale [--quick] [--largest N] [--no-agents] [--json FILE]
+OPENBLAS_NUM_THREADS=1 python -m benchmarks.scale [--quick] [--largest N] [--no-agents] [--json FILE] [--picture FILE]
+OPENBLAS_NUM_THREADS=1 python -m benchmarks.scale --measured FILE --picture FILE
 
 Each size is a process of its own. Ten numeric columns come as Arrow batches, as from a file, and are encoded, bounded
 and added up by the product's own code: `sparse`, the block of rmgm sparsely mixed, k = 10,000; `moments`, a party's own
@@ -10,7 +11,8 @@ the same table in scikit-learn's `partial_fit` of a linear model, a batch at a t
 pandas frame, importing included; and the products of three parties' columns, three each, exchanged by us in one process
 (`exchange`, bounds trusted) and by MPyC in three. CPU seconds are without those of making the rows and those of all
 processes; peak memory is the kernel's (VmHWM) of the largest, beside that of the process before it began. The slope is
-that of log seconds over log n. Then the same sizes in whole agents (`benchmarks.whole_agent`).
+that of log seconds over log n. Then the same sizes in whole agents (`benchmarks.whole_agent`). The picture shows
+both by the number of rows, also of what an earlier run has measured (--measured, its --json).
 """
 
 import json
@@ -199,12 +201,35 @@ def markdown(results: list[Result]) -> str:
 @click.option("--work", type=click.Choice(list(WORKS)), help="Only this, in this process, as JSON.")
 @click.option("--n", type=int, default=100_000, help="Rows of --work.")
 @click.option("--agents/--no-agents", default=True, help="Whole agents, too.")
+@click.option("--measured", type=click.Path(path_type=Path, exists=True), help="Measure nothing: figures of --json.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, quick: bool, largest: int, work: str | None, n: int, agents: bool, json_file: Path | None) -> None:
-    """Print the table, and write the figures where asked."""
+@click.option("--picture", type=click.Path(path_type=Path))
+def main(
+    *,
+    quick: bool,
+    largest: int,
+    work: str | None,
+    n: int,
+    agents: bool,
+    measured: Path | None,
+    json_file: Path | None,
+    picture: Path | None,
+) -> None:
+    """Print the table, and write figures and picture where asked."""
     if work is not None:
         click.echo(json.dumps(asdict(measure(work, n))))
         return
+    report = json.loads(measured.read_text()) if measured is not None else _report(quick, largest, agents=agents)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    if picture is not None:
+        from benchmarks.scale_picture import draw  # noqa: PLC0415 - its memory is not to be measured
+
+        draw(report, picture)
+
+
+def _report(quick: bool, largest: int, *, agents: bool) -> dict[str, Any]:
+    """Measured now, and printed."""
     sizes = (2_000, 40_000) if quick else tuple(size for size in SIZES if size <= largest)
     results = [in_a_process(name, size) for name in WORKS for size in sizes if size <= _MOST.get(name, size)]
     click.echo(markdown(results))
@@ -212,10 +237,8 @@ def main(*, quick: bool, largest: int, work: str | None, n: int, agents: bool, j
     whole = [whole_agent.measure(name, size) for name in whole_agent.WORKS for size in wanted]
     if whole:
         click.echo(whole_agent.markdown(whole))
-    if json_file is not None:
-        report = {"benchmark": "scale", "k": K, "columns": COLUMNS, "results": [asdict(r) for r in results]}
-        report["agents"] = [asdict(one) for one in whole]
-        json_file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    report = {"benchmark": "scale", "k": K, "columns": COLUMNS, "results": [asdict(r) for r in results]}
+    return report | {"agents": [asdict(one) for one in whole]}
 
 
 if __name__ == "__main__":

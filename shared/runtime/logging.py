@@ -48,6 +48,7 @@ def configure_logging(*, service: str, level: str = "info", **facts: str) -> Non
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("%(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)  # a library may have set another level for its own loggers, as Dask does
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

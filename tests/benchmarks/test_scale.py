@@ -15,12 +15,15 @@ def test_slope_is_that_of_logarithms_within_one_work() -> None:
 
 @pytest.mark.slow
 def test_quick_run_prints_a_line_for_each_process(tmp_path: Path) -> None:
-    asked = ["--quick", "--no-agents", "--json", str(tmp_path / "out.json")]
+    asked = ["--quick", "--no-agents", "--json", str(tmp_path / "out.json"), "--picture", str(tmp_path / "out.png")]
     printed = CliRunner().invoke(main, asked, catch_exceptions=False).output
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert len(printed.splitlines()) == 2 + len(results) == 16
     assert all(r["peak_megabytes"] >= r["before_megabytes"] > 10 for r in results)
     assert sum(r["cpu_seconds"] for r in results) > 0  # of so few rows a clock's tick may be more than one work
+    again = ["--measured", str(tmp_path / "out.json"), "--picture", str(tmp_path / "again.png")]
+    assert CliRunner().invoke(main, again, catch_exceptions=False).output == ""
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "out.png").read_bytes()
 
 
 @pytest.mark.slow
