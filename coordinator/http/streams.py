@@ -112,8 +112,8 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
 def _look(store: Store, release: str, seq: int) -> tuple[tuple[EventRow, ...], bool]:
     """The release's events after `seq`, and whether no more will come."""
     with store.read() as tx:
+        state = require_release(tx, release).state
         found = tx.events.after(seq, limit=_PAGE, release=release)
-        state = found[-1].state if found else require_release(tx, release).state
     return found, state.final and len(found) < _PAGE
 
 
