@@ -14,10 +14,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,19 +27,49 @@ from llvmlite import binding
 
 _DIGEST = 32
 _SCALARS: dict[str, Any] = {"uint32": ctypes.c_uint32, "int64": ctypes.c_int64}
-Call = Callable[..., None]
+_LOADING = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Called as numba calls it: addresses for a result and an error, then an array by its parts or an integer, each.
+
+    Attributes:
+        function: releases Python's lock for as long as it runs.
+        types: of its arguments, and their dimensions.
+        engine: has the code in its memory, for as long as anybody has the loop.
+    """
+
+    function: Callable[..., int]
+    types: list[tuple[str, int]]
+    engine: binding.ExecutionEngine
+
+    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - arrays and integers, as `types` says
+        """Raises TypeError: an array of another type or layout than the loop was compiled for."""
+        words: list[Any] = [ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_void_p())]
+        for argument, (kind, dimensions) in zip(arguments, self.types, strict=True):
+            words += _array(argument, kind, dimensions) if dimensions else [_SCALARS[kind](int(argument))]
+        if status := self.function(*words):
+            raise RuntimeError(f"a compiled loop ended with the status {status}")
+
+
+def loops(module: str) -> SimpleNamespace:
+    """The loops of a module by their names, compiled if they are not yet; raises what processes and LLVM raise."""
+    with _LOADING:  # threads that ask at the same time would each load them
+        return _loaded(module)
 
 
 @cache
-def loops(module: str) -> SimpleNamespace:
-    """The loops of a module by their names, compiled if they are not yet; raises what processes and LLVM raise."""
+def _loaded(module: str) -> SimpleNamespace:
     described, _, code = (_kept(module) or _compiled(module)).partition(b"\n")
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target())
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
+    kind = ctypes.CFUNCTYPE(ctypes.c_int)
     symbols = json.loads(described).items()
-    found = {name: _call(engine.get_function_address(symbol), types) for name, (symbol, types) in symbols}
-    return SimpleNamespace(**found, engine=engine)  # which has the code in its memory
+    return SimpleNamespace(
+        **{name: Loop(kind(engine.get_function_address(symbol)), types, engine) for name, (symbol, types) in symbols}
+    )
 
 
 def target() -> binding.TargetMachine:
@@ -47,24 +79,6 @@ def target() -> binding.TargetMachine:
     cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
     kind = binding.Target.from_default_triple()
     return kind.create_target_machine(cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True)
-
-
-def _call(address: int, types: list[tuple[str, int]]) -> Call:
-    """As numba calls it: addresses for a result and an error, then an array by its parts or an integer, each.
-
-    Raises:
-        TypeError: an array of another type or layout than the loop was compiled for.
-    """
-    function = ctypes.CFUNCTYPE(ctypes.c_int)(address)  # releases Python's lock for as long as it runs
-
-    def call(*arguments: Any) -> None:  # noqa: ANN401 - arrays and integers, as `types` says
-        words: list[Any] = [ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_void_p())]
-        for argument, (kind, dimensions) in zip(arguments, types, strict=True):
-            words += _array(argument, kind, dimensions) if dimensions else [_SCALARS[kind](int(argument))]
-        if status := function(*words):
-            raise RuntimeError(f"a compiled loop ended with the status {status}")
-
-    return call
 
 
 def _array(array: Any, kind: str, dimensions: int) -> Iterator[ctypes.c_void_p | ctypes.c_ssize_t]:  # noqa: ANN401

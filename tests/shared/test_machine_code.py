@@ -25,11 +25,31 @@ USE = (
 )
 
 
+AT_ONCE = (
+    "from concurrent.futures import ThreadPoolExecutor\n"
+    "import numpy as np\n"
+    "from commingle.shared.machine_code import loops\n"
+    "def use(number):\n"
+    "    for _ in range(200):\n"
+    "        row, turned = np.zeros(8, np.uint32), np.zeros((8, 1), np.uint32)\n"
+    "        loops('commingle.shared.ring.kernels').backward(row[None], row, row, turned, 97)\n"
+    "    return id(loops('commingle.shared.ring.kernels'))\n"
+    "with ThreadPoolExecutor(16) as pool:\n"
+    "    print(len(set(pool.map(use, range(16)))))\n"
+)
+"""Threads that have nothing loaded yet."""
+
+
 def use(cache: Path, *, path: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """A process that calls a loop: a folder for what is compiled, and one where modules are looked for first."""
     paths = [str(each) for each in (path, os.environ.get("PYTHONPATH")) if each]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run([sys.executable, "-c", USE], check=False, capture_output=True, text=True, env=environment)
+    environment = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(paths)}
+    return run(USE, environment)
+
+
+def run(program: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    command, environment = [sys.executable, "-c", program], {**os.environ, **environment}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
 @pytest.fixture
@@ -46,6 +66,13 @@ def test_what_was_compiled_once_is_called_without_numba(tmp_path: Path, without_
     first = use(tmp_path / "cache")
     assert first.stdout.startswith("False ")
     assert use(tmp_path / "cache", path=without_numba).stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_threads_that_ask_at_the_same_time_share_what_is_loaded() -> None:
+    for _ in range(5):
+        found = run(AT_ONCE, {})
+        assert (found.returncode, found.stdout) == (0, "1\n"), found.stderr
 
 
 @pytest.mark.slow
