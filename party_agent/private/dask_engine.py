@@ -25,6 +25,7 @@ _CONNECT_SECONDS = 20
 _LOOK_SECONDS = 5.0
 _LOOKS_WITHOUT_WORKERS = 12
 _READ_AGAIN = "Start them; what was paid for is then read again, at no further cost."
+_CERTIFICATE = "Start it with the variables DASK_DISTRIBUTED__COMM__TLS__… that the scheduler has (docs/scale.md)."
 _SAME_VERSIONS = "Install one version of commingle, Python and Dask at agent, scheduler and workers."
 
 
@@ -70,10 +71,13 @@ class Dask:
     @contextmanager
     def _client(self) -> "Iterator[Client]":
         try:
-            from distributed import Client  # noqa: PLC0415 - an extra
+            from distributed import Client, Security  # noqa: PLC0415 - an extra
             from distributed.scheduler import KilledWorker  # noqa: PLC0415
         except ModuleNotFoundError:
             raise MissingExtraError("distributed", extra="dask") from None
+        by_tls = self.scheduler is not None and self.scheduler.startswith("tls://")
+        if by_tls and Security().get_connection_args("client").get("ssl_context") is None:
+            raise _fault("this process has no certificate for the scheduler", _CERTIFICATE)
         try:
             where = self.scheduler or _processes(self.workers)
             with Client(where, timeout=_CONNECT_SECONDS, set_as_default=False) as client:

@@ -76,6 +76,12 @@ def test_scheduler_that_is_not_there_is_an_error_with_a_remedy(monkeypatch: pyte
         list(Dask(address).run(reading_the_rows, [1], lambda _: None))
 
 
+def test_scheduler_with_tls_and_no_certificate_here_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(SourceError, match="no certificate") as refused:
+        Dask("tls://127.0.0.1:9").describe()
+    assert "DASK_DISTRIBUTED__COMM__TLS__" in refused.value.remedy
+
+
 def test_scheduler_that_vanishes_while_partitions_are_read_is_an_error() -> None:
     quickly = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
     with quickly, LocalCluster(1, processes=False, dashboard_address="127.0.0.1:0") as short:
