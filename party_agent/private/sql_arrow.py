@@ -79,7 +79,7 @@ def refused(error: Exception) -> SourceError:
 
 @contextmanager
 def _from_postgresql(engine: "Engine", statement: str) -> Iterator[pa.RecordBatchReader]:
-    from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - an extra, as all drivers
+    import psycopg  # noqa: PLC0415 - an extra, as all drivers
 
     try:
         from adbc_driver_manager import Error  # noqa: PLC0415
@@ -90,13 +90,13 @@ def _from_postgresql(engine: "Engine", statement: str) -> Iterator[pa.RecordBatc
     arguments.pop("context", None)  # SQLAlchemy's, for psycopg
     try:
         with (
-            connect(make_conninfo(**{**arguments, "client_encoding": "utf8"})) as connection,
+            connect(psycopg.conninfo.make_conninfo(**{**arguments, "client_encoding": "utf8"})) as connection,
             connection.cursor() as rows,
         ):
             rows.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             rows.execute(statement)
             yield rows.fetch_record_batch()
-    except (Error, pa.ArrowException, OSError) as error:
+    except (Error, psycopg.Error, pa.ArrowException, OSError) as error:
         raise refused(error) from None
 
 

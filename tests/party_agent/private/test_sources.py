@@ -222,7 +222,13 @@ def test_sql_that_fails_says_so_without_quoting_rows(sql: Callable[..., SqlSourc
 
 @pytest.mark.parametrize(
     "url",
-    ["nonsense", "nosuch://host/db", "postgresql+psycopg://user:hunter/2@host/db", "sqlite:////absent/folder/x.db"],
+    [
+        "nonsense",
+        "nosuch://host/db",
+        "postgresql+psycopg://user:hunter/2@host/db",
+        "postgresql://user:hunter2@127.0.0.1/db?nosuch=1",
+        "sqlite:////absent/folder/x.db",
+    ],
 )
 def test_sql_url_that_cannot_be_used_is_a_source_error_without_the_url(url: str) -> None:
     source = SqlSource(url=url, query="SELECT 1", order_by="id")
