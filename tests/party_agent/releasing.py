@@ -11,7 +11,7 @@ from commingle.shared.documents.statements import Rejection
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.world.consortium import Consortium, CrashError, rows_of, write_csv
+from tests.world.consortium import Consortium, CrashError, Noise, rows_of, write_csv
 from tests.world.transport import no_fault, unreachable
 
 
@@ -83,3 +83,15 @@ def dying_at(point: str, *, nth: int = 1) -> Iterator[None]:
             yield
     finally:
         faults.arm(lambda _: None)
+
+
+def blocks_before_and_after_the_file(pair: Consortium) -> tuple[bytes, bytes]:
+    """The clinic's block of the table that is registered, and that of its file, which is registered then."""
+    bodies = []
+    for title in ("of the table", "of the file"):
+        release = approved_by_all(pair, mechanism="dgm", title=title)
+        pair.step("clinic", draw=Noise())
+        bodies.append(pair.coordinator.found(release).body("clinic"))
+        with pair.agent("clinic") as agent:
+            pair.register(agent, replace=True)
+    return bodies[0], bodies[1]

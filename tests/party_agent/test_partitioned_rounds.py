@@ -14,7 +14,7 @@ from commingle.party_agent.private import dask_engine
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from tests.party_agent.private.lake import write_partitions
 from tests.party_agent.private.tables import column
-from tests.party_agent.releasing import approved_by_all, spent, state_of
+from tests.party_agent.releasing import approved_by_all, blocks_before_and_after_the_file, spent, state_of
 from tests.world.consortium import SCHEMAS, Consortium, Noise, rows_of
 
 
@@ -38,14 +38,8 @@ def folder(pair: Consortium, tmp_path: Path) -> Path:
 
 def test_release_of_partitions_is_that_of_the_file(pair: Consortium, folder: Path) -> None:
     assert folder.is_dir()
-    bodies = []
-    for title in ("of partitions", "of the file"):
-        release = approved_by_all(pair, mechanism="dgm", title=title)
-        pair.step("clinic", draw=Noise())
-        bodies.append(pair.coordinator.found(release).body("clinic"))
-        with pair.agent("clinic") as agent:
-            pair.register(agent, replace=True)
-    assert bodies[0] == bodies[1]
+    parts, whole = blocks_before_and_after_the_file(pair)
+    assert parts == whole
 
 
 def test_partition_that_cannot_be_read_costs_nothing_more_and_releases_nothing(pair: Consortium, folder: Path) -> None:

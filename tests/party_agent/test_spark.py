@@ -21,8 +21,8 @@ from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake
 from tests.party_agent.private.test_partitions import Release, before_noise
 from tests.party_agent.private.test_privatise import request_of
-from tests.party_agent.releasing import approved_by_all
-from tests.world.consortium import SCHEMAS, Consortium, Noise, rows_of
+from tests.party_agent.releasing import blocks_before_and_after_the_file
+from tests.world.consortium import SCHEMAS, Consortium, rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -102,11 +102,5 @@ def test_release_of_what_spark_wrote_is_that_of_the_partys_file(spark: Any, pair
     )
     with pair.agent("clinic") as agent:
         agent.datasets.register(request, replace=True)
-    bodies = []
-    for title in ("of Spark's files", "of the file"):
-        release = approved_by_all(pair, mechanism="dgm", title=title)
-        pair.step("clinic", draw=Noise())
-        bodies.append(pair.coordinator.found(release).body("clinic"))
-        with pair.agent("clinic") as agent:
-            pair.register(agent, replace=True)
-    assert bodies[0] == bodies[1]
+    parts, whole = blocks_before_and_after_the_file(pair)
+    assert parts == whole

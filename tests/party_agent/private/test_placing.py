@@ -75,17 +75,9 @@ def test_first_row_of_each_subject_is_given_once(
     assert found == sorted(expected)
 
 
-def test_no_cell_reaches_the_disk_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[bytes] = []
-    keep = scratch.Scratch.write
-
-    def note(self: scratch.Scratch, data: bytes, place: int | None = None) -> int:
-        written.append(bytes(data))
-        return keep(self, data, place)
-
-    monkeypatch.setattr(scratch.Scratch, "write", note)
+def test_no_cell_reaches_the_disk_in_the_clear(to_disk: list[bytes]) -> None:
     placed = by_rank(4, 1)
     placed.add(np.arange(4), np.full((4, 1), 0x53454E54))  # "TNES"
-    assert written
-    assert b"TNES" not in b"".join(written)
+    assert to_disk
+    assert b"TNES" not in b"".join(to_disk)
     assert np.array_equal(np.concatenate(list(placed)), np.full((4, 1), 0x53454E54))

@@ -57,16 +57,8 @@ def test_parts_of_ranks_are_slices_and_travel_as_arrays() -> None:
 
 
 @pytest.mark.usefixtures("sizes")
-def test_no_id_reaches_the_disk_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[bytes] = []
-    keep = scratch.Scratch.write
-
-    def note(self: scratch.Scratch, data: bytes, place: int | None = None) -> int:
-        written.append(bytes(data))
-        return keep(self, data, place)
-
-    monkeypatch.setattr(scratch.Scratch, "write", note)
+def test_no_id_reaches_the_disk_in_the_clear(to_disk: list[bytes]) -> None:
     found = sorted_ids([[b"patient-%d" % number for number in range(20)]])
     assert len(ids_of(found)) == 20
-    assert written
-    assert b"patient" not in b"".join(written)
+    assert to_disk
+    assert b"patient" not in b"".join(to_disk)
