@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
 from commingle.coordinator.reads import Reads
-from commingle.coordinator.store.rows import Files, ReleaseRow
+from commingle.coordinator.store.rows import Files, ReleaseRow, Summary
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
@@ -50,8 +51,20 @@ def require_release(tx: Transaction, release: str) -> ReleaseRow:
     # an id that cannot be one never reaches the database
     found = tx.releases.get(release) if _RELEASE.fullmatch(release) else None
     if found is None:
-        raise UnknownError("there is no such release", remedy="Check the id; GET /v1/releases lists them.")
+        raise _unknown()
     return found
+
+
+def require_summary(tx: Transaction, release: str) -> Summary:
+    """The release of that id as listed. Raises UnknownError."""
+    found = tx.releases.summary(release) if _RELEASE.fullmatch(release) else None
+    if found is None:
+        raise _unknown()
+    return found
+
+
+def _unknown() -> UnknownError:
+    return UnknownError("there is no such release", remedy="Check the id; GET /v1/releases lists them.")
 
 
 def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
@@ -60,7 +73,12 @@ def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
         raise StateError(
             f"the release is {release.state} since long, and its spec is not kept", remedy="Propose a new one."
         )
-    return open_spec(release.spec, [VerifyingKey.from_hex(release.proposer_key)])
+    return _open_spec(release.spec, release.proposer_key)
+
+
+@lru_cache(maxsize=8)  # every step of a release asks for it, and it never changes
+def _open_spec(spec: Envelope, proposer_key: str) -> Verified[ReleaseSpec]:
+    return open_spec(spec, [VerifyingKey.from_hex(proposer_key)])
 
 
 def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:

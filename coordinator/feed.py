@@ -39,6 +39,7 @@ class Feed:
         # the newest event with which a release of a party took a step; of who is not in it that may be `_unknown`
         self._steps: dict[str, int] = {}
         self._unknown = 0
+        self._life = 0
         self.stopping = False
         store.on_event = self._committed
 
@@ -52,6 +53,10 @@ class Feed:
             if monotonic() - self._looked >= _POLL_SECONDS:
                 await asyncio.to_thread(self._look)
         return self._known(party)
+
+    def state(self, party: str) -> tuple[int, int, int]:
+        """What is known: how often the database was set back, and the two numbers of `last`."""
+        return self._life, self._known(None), self._known(party)
 
     async def wait(self, seq: int, *, timeout_seconds: float, party: str | None = None) -> None:
         """Return as soon as there is an event after `seq`, or after the time-out, or when the process ends.
@@ -91,7 +96,7 @@ class Feed:
             with self._store.read() as tx:
                 last = tx.events.last()
                 if self._last is None or last < self._last:  # or the database was set back
-                    self._steps, self._unknown = {}, last
+                    self._steps, self._unknown, self._life = {}, last, self._life + 1
                 elif last > self._last:
                     self._steps |= tx.events.newest_steps(self._last)
             self._last = last

@@ -6,7 +6,7 @@ once every party has approved is in `contribution`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import structlog
 
@@ -28,6 +28,7 @@ from commingle.party_agent.proposals import Decision, Proposal
 from commingle.party_agent.rulings import Ruling, require_another, require_person
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
+from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -221,14 +222,13 @@ class Agent(Contributor):
             )
         if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
             keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
-        spec = open_spec(view.spec, keys)
+        spec = _open_spec(view.spec, tuple(keys))
         if spec.digest != release:
             raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
         own = spec.document.party(self.identity.name)
         over = view.state.final  # what ended under a former key is still wound up
         if own.verifying_key not in (self.identity.keys if over else self.identity.keys[:1]):
             raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
-        plan_blocks(spec.document)  # raises where no noise level serves it
         return spec
 
     def _require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
@@ -459,3 +459,10 @@ class Agent(Contributor):
 
     def _seal(self, document: Approval | FirstApproval | AlignmentStatement | Rejection, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.identity.signing_key)
+
+
+@lru_cache(maxsize=8)  # every look at a release asks for it, and it never changes
+def _open_spec(spec: Envelope, keys: tuple[VerifyingKey, ...]) -> Verified[ReleaseSpec]:
+    opened = open_spec(spec, keys)
+    plan_blocks(opened.document)  # raises where no noise level serves it
+    return opened

@@ -13,7 +13,16 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
 from commingle.shared.release.block import ARROW_STREAM
-from commingle.shared.runtime.remote import MOST_PAGES, PATIENCE_SECONDS, call, download, model_of, pages
+from commingle.shared.runtime.remote import (
+    MOST_PAGES,
+    PATIENCE_SECONDS,
+    call,
+    download,
+    listen,
+    model_in,
+    model_of,
+    pages,
+)
 from commingle.shared.runtime.request_signing import body_digest
 from commingle.shared.wire import (
     CoordinatorIdentity,
@@ -138,13 +147,22 @@ class CoordinatorClient:
         for page in self._pages(ReleasePage, "/v1/releases", which):
             yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
 
-    def steps(self, party: str, *, after: int, seconds: int) -> ReleaseSteps:
-        """Releases that name this party and took a step after event `after`, waiting for the first."""
-        params = {"after": after, "wait_seconds": seconds}
+    def steps(
+        self, party: str, *, after: int, seconds: int, streamed: bool = True
+    ) -> Generator[ReleaseSteps, None, None]:
+        """Releases that name this party and took a step after event `after`, as soon as there are any, without end.
+
+        After `seconds` without any there is an empty one. Where they are not `streamed`, as by a coordinator of an
+        earlier version, each is a request of its own.
+        """
         path, timeout = f"/v1/parties/{party}/releases", seconds + _LONG_POLL_MARGIN_SECONDS
-        found = model_of(ReleaseSteps, call(self.http, "GET", path, params=params, timeout_seconds=timeout))
-        items = tuple(item for item in found.items if any(p.name == party for p in item.parties))
-        return found.model_copy(update={"items": items})
+        while True:
+            params = {"after": after, "wait_seconds": seconds}
+            for answer in listen(self.http, path, params=params, timeout_seconds=timeout, streamed=streamed):
+                found = model_in(ReleaseSteps, answer, path)
+                after = found.last
+                items = tuple(item for item in found.items if any(p.name == party for p in item.parties))
+                yield found.model_copy(update={"items": items})
 
     def release(self, release: str) -> ReleaseDetails:
         """One release."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from errno import errorcode
 from functools import partial
-from http import HTTPStatus
 from threading import Event, Thread
 
 import structlog
@@ -19,6 +18,7 @@ import structlog
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.party_agent.listening import Listener
 from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
@@ -68,9 +68,12 @@ class Loop:
     last_contact: float = 0.0
     _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
     _releases: dict[str, Backoff] = field(default_factory=dict)
-    _last: int | None = None
     _steps: ReleaseSteps = _NO_STEPS
     _whole_at: float = 0.0
+    _listener: Listener = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(self.agent.client, self.agent.identity.name)
 
     @property
     def postponed(self) -> int:
@@ -101,7 +104,8 @@ class Loop:
             thread.join(0.05)
 
     def _pause(self, error: CommingleError, what: str) -> None:
-        self.trouble, self._last, self._whole_at = error, None, 0.0
+        self.trouble, self._whole_at = error, 0.0
+        self._listener.lose()
         delay = self._coordinator.fail(time.monotonic())
         _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
         self.stop.wait(delay)
@@ -110,8 +114,7 @@ class Loop:
         """One look and one wait: at all releases every few seconds, in between at those that took a step."""
         self._finish_regressions()
         whole = time.monotonic() >= self._whole_at
-        if self._last is None:
-            self._last = self.agent.client.newest_event()
+        self._listener.begin()
         self.agent.step(self._attend, None if whole else self._steps)
         if self._return():
             return
@@ -128,20 +131,15 @@ class Loop:
             self.idle = False
 
     def _wait(self, seconds: float) -> None:
+        self._steps = _NO_STEPS
         if seconds < 1:
-            self._steps = _NO_STEPS
             self.stop.wait(seconds)
             return
-        client, party = self.agent.client, self.agent.identity.name
-        try:
-            self._steps = client.steps(party, after=self._last or 0, seconds=int(seconds))
-        except RemoteProblemError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            # a coordinator of an earlier version tells that there are events, and not whose
-            self._last, self._whole_at = client.wait(self._last or 0, seconds=int(seconds)), 0.0
+        steps = self._listener.next(int(seconds), alone=bool(self._releases))
+        if steps is None:
+            self._whole_at = 0.0
         else:
-            self._last = self._steps.last
+            self._steps = steps
 
     def _return(self) -> bool:
         """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""

@@ -9,13 +9,14 @@ from typing import Annotated, Any, BinaryIO
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.exchanges import Kind, expect_message, open_messages, store_message
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import pieces_of
 from commingle.coordinator.http.operations import CoordinatorMetrics
-from commingle.coordinator.http.views import SendersQuery, release_summary
+from commingle.coordinator.http.releases import summary_answer
+from commingle.coordinator.http.views import SendersQuery
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.uploads import ExpectedBlock, expect_block, store_block
 from commingle.shared.documents.dsse import Envelope, parse_envelope
@@ -126,8 +127,7 @@ def blocks_router(
     def store(expected: ExpectedBlock, file: BinaryIO) -> tuple[bool, ReleaseSummary]:
         if new := store_block(coordinator, expected, file):
             metrics.uploaded.inc(file.tell())
-        with coordinator.store.read() as tx:
-            answer = release_summary(require_release(tx, expected.release).summary)
+        answer = summary_answer(coordinator, expected.release)
         if all(sender.uploaded for sender in answer.parties):
             publisher.wake()
         return new, answer

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.coordinator import Coordinator, require_release, require_summary
 from commingle.coordinator.errors import NotPublishedError
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.bodies import pieces_of, takes
@@ -22,7 +22,7 @@ from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import ApprovalRequest
 from commingle.shared.runtime.problem import AGAIN
-from commingle.shared.wire import ReleaseDetails, ReleasePage
+from commingle.shared.wire import ReleaseDetails, ReleasePage, ReleaseSummary
 
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _PARQUET = "application/vnd.apache.parquet"
@@ -52,33 +52,34 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
     @router.get("/{release}")
     def show_release(release: str) -> ReleaseDetails:
         """One release with every signed document about it."""
-        return release_answer(coordinator, release)
+        with coordinator.store.read() as tx:
+            return release_details(require_release(tx, release))
 
     @router.put("/{release}/approvals/{party}", status_code=201, responses=AGAIN, openapi_extra=takes(ApprovalRequest))
     def approve_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
-    ) -> ReleaseDetails:
+    ) -> ReleaseSummary:
         """A party's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
         response.status_code = 201 if new else 200
-        return release_answer(coordinator, release)
+        return summary_answer(coordinator, release)
 
     @router.put("/{release}/rejections/{party}", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope))
     def reject_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
-    ) -> ReleaseDetails:
+    ) -> ReleaseSummary:
         """A party's signed rejection, or its withdrawal after an approval."""
         new = reject(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return release_answer(coordinator, release)
+        return summary_answer(coordinator, release)
 
     return router
 
 
-def release_answer(coordinator: Coordinator, release: str) -> ReleaseDetails:
-    """A release as answered. Raises UnknownError."""
+def summary_answer(coordinator: Coordinator, release: str) -> ReleaseSummary:
+    """A release as listed. Raises UnknownError."""
     with coordinator.store.read() as tx:
-        return release_details(require_release(tx, release))
+        return release_summary(require_summary(tx, release))
 
 
 def published_router(coordinator: Coordinator) -> APIRouter:

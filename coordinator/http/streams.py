@@ -1,31 +1,37 @@
-"""Endpoints that wait: the history of one release as server-sent events, of all and of a party's by long polling."""
+"""Endpoints that wait: for all events by long polling, for one release's and a party's steps as server-sent events."""
 
-from collections.abc import AsyncIterator, Iterable
-from functools import lru_cache
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.coordinator import Coordinator, require_summary
 from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.views import EventsQuery, release_details, release_event
+from commingle.coordinator.http.steps import Steps
+from commingle.coordinator.http.views import EventsQuery, release_event
 from commingle.coordinator.members import require_party
 from commingle.coordinator.store.rows import EventRow
 from commingle.coordinator.store.store import Store
-from commingle.shared.text import ascii_json
 from commingle.shared.wire import EventPage, ReleaseEvent, ReleaseSteps
 
 _PAGE = 500
-_RELEASES_AT_ONCE = 4  # in full, each up to megabytes where it has many parties
 _KEEP_ALIVE_SECONDS = 15.0
+_EVENTS = "text/event-stream"
+_UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # by no proxy on the way
 
 
 def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) -> APIRouter:
     """`/v1/events`, `/v1/parties/{party}/releases` and `/v1/releases/{id}/events`."""
     router = APIRouter(prefix="/v1", tags=["events"], dependencies=[Depends(auth.reader)])
+
+    steps = Steps(coordinator.store, feed)
+
+    def member(party: str) -> None:
+        with coordinator.store.read() as tx:
+            require_party(tx, party)
 
     def page(query: EventsQuery) -> EventPage:
         with coordinator.store.read() as tx:
@@ -40,41 +46,27 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
         await feed.wait(query.after, timeout_seconds=query.wait_seconds)
         return await run_in_threadpool(page, query)
 
-    @lru_cache(maxsize=_RELEASES_AT_ONCE)  # its parties ask for the same at the same time
-    def shown(release: str, _: str) -> tuple[bytes, bool]:
-        """A release in full, as it is after the event of that digest or later, and whether it is over."""
-        with coordinator.store.read() as tx:
-            found = release_details(require_release(tx, release))
-        return ascii_json(found.model_dump(mode="json")), found.state.final
-
-    def steps(party: str, after: int, *, by_itself: bool) -> bytes:
-        with coordinator.store.read() as tx:
-            require_party(tx, party)
-            newest, digest = tx.events.newest()
-            last = min(after + _PAGE, newest)
-            found = tx.events.steps_of(party, after=after, last=last, limit=_RELEASES_AT_ONCE)
-            if len(found) == _RELEASES_AT_ONCE:
-                last = found[-1][1]
-        items = [shown(release, digest) for release, _ in found]
-        heads = None
-        if by_itself and any(over for _, over in items):
-            with coordinator.store.read() as tx:
-                heads = [row.document.encode() for row in tx.heads.newest_of_each()]
-        return b'{"items":%b,"last":%d,"heads":%b}' % (_list(text for text, _ in items), last, _list(heads))
-
-    @router.get("/parties/{party}/releases", response_model=ReleaseSteps)
+    @router.get("/parties/{party}/releases", response_model=ReleaseSteps, responses={200: {"content": {_EVENTS: {}}}})
     async def wait_for_steps(
-        party: str, query: Annotated[EventsQuery, Query()], signer: Annotated[str | None, Depends(auth.reader)]
+        party: str,
+        query: Annotated[EventsQuery, Query()],
+        signer: Annotated[str | None, Depends(auth.reader)],
+        accept: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Response:
         """Releases of a member in full that took a step after an event, waiting up to 30 seconds for the first.
 
         A proposal is one, the last approval, the last message of an exchange, and the end: after each of them something
         can be due of every party. What one party did while others are waited for is none. With an end come the members'
-        newest ledger heads, where the request is signed by that member.
+        newest ledger heads, where the request is signed by that member. Who accepts `text/event-stream` is given such
+        answers one after the other for some minutes, an empty one after every `wait_seconds` (at least 1) without any.
         """
-        await feed.wait(query.after, timeout_seconds=query.wait_seconds, party=party)
-        body = await run_in_threadpool(steps, party, query.after, by_itself=signer == party)
-        return Response(body, media_type="application/json")
+        await run_in_threadpool(member, party)  # refuses an unknown one before a stream begins
+        by_itself = signer == party
+        if accept == _EVENTS:
+            told = steps.stream(party, query.after, query.wait_seconds, by_itself=by_itself)
+            return StreamingResponse(told, media_type=_EVENTS, headers=_UNKEPT)
+        _, answer = await steps.next(party, query.after, query.wait_seconds, by_itself=by_itself)
+        return Response(answer, media_type="application/json")
 
     @router.get("/releases/{release}/events", response_class=StreamingResponse)
     async def follow_release(
@@ -84,15 +76,11 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
         await run_in_threadpool(_look, coordinator.store, release, 0)  # refuses an unknown one before the stream begins
         return StreamingResponse(
             _follow(coordinator.store, feed, release, last_event_id),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type=_EVENTS,
+            headers=_UNKEPT,
         )
 
     return router
-
-
-def _list(items: Iterable[bytes] | None) -> bytes:
-    return b"null" if items is None else b"[%b]" % b",".join(items)
 
 
 async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIterator[str]:
@@ -112,7 +100,7 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
 def _look(store: Store, release: str, seq: int) -> tuple[tuple[EventRow, ...], bool]:
     """The release's events after `seq`, and whether no more will come."""
     with store.read() as tx:
-        state = require_release(tx, release).state
+        state = require_summary(tx, release).state
         found = tx.events.after(seq, limit=_PAGE, release=release)
     return found, state.final and len(found) < _PAGE
 

@@ -1,8 +1,9 @@
 """The history of all releases and memberships in the database, each event chained to the one before."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select
 
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.store.rows import EventRow
@@ -28,6 +29,31 @@ _IS_STEP = or_(
 )
 """After it something can be due of every party, not of those only that have not done yet what others did."""
 
+_NEWEST = select(events.c.seq, events.c.digest).order_by(events.c.seq.desc()).limit(1)
+_NEWEST_ABOUT_ONE = _NEWEST.where(events.c.release.is_not(None))
+_STEP = (
+    select(events.c.release, func.max(events.c.seq).label("seq"))
+    .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("last"), _IS_STEP)
+    .group_by(events.c.release)
+    .subquery()
+)
+_STEPS = select(_STEP, shares.c.party).join(shares, shares.c.release == _STEP.c.release).order_by(_STEP.c.seq)
+_NEWEST_STEPS = (
+    select(shares.c.party, func.max(events.c.seq))
+    .join(events, shares.c.release == events.c.release)
+    .where(events.c.seq > bindparam("after"), _IS_STEP)
+    .group_by(shares.c.party)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A release's event after which something can be due of every party, and who they are."""
+
+    release: str
+    seq: int
+    parties: frozenset[str]
+
 
 class Events:
     """Events, within one transaction.
@@ -51,14 +77,14 @@ class Events:
         document: str | None,
     ) -> None:
         """Append an event; `document` is the digest of what was recorded with it. There is one writer at a time."""
-        newest = select(events.c.digest).order_by(events.c.seq.desc()).limit(1)
-        previous = self._connection.execute(newest).scalar() or GENESIS
+        newest = self._connection.execute(_NEWEST).one_or_none()
+        previous = GENESIS if newest is None else newest.digest
         body = event_body(
             previous=previous, release=release, at=at, kind=kind, party=party, state=state, document=document
         )
         self.added = True
         values = {"release": release, "at": at, "kind": kind, "party": party, "state": state, "document": document}
-        self._connection.execute(insert(events).values(values | {"digest": link_digest(body)}))
+        self._connection.execute(insert(events), values | {"digest": link_digest(body)})
 
     def add_membership(self, *, at: datetime, kind: str, party: str, key: str) -> None:
         """Append that a membership began, changed its key or ended, with the key's fingerprint."""
@@ -106,31 +132,20 @@ class Events:
             for row in self._connection.execute(query.order_by(events.c.seq).limit(limit))
         )
 
-    def steps_of(self, party: str, *, after: int, last: int, limit: int) -> tuple[tuple[str, int], ...]:
-        """Releases of a party that took a step after an event, up to another, each with the newest such event."""
-        newest = func.max(events.c.seq)
-        query = (
-            select(events.c.release, newest)
-            .join(shares, shares.c.release == events.c.release)
-            .where(events.c.seq > after, events.c.seq <= last, shares.c.party == party, _IS_STEP)
-            .group_by(events.c.release)
-        )
-        return tuple((row[0], row[1]) for row in self._connection.execute(query.order_by(newest).limit(limit)))
+    def steps(self, *, after: int, last: int) -> tuple[Step, ...]:
+        """Of releases that took one after an event, up to another, the newest of each; the oldest first."""
+        rows = self._connection.execute(_STEPS, {"after": after, "last": last}).all()
+        newest = dict.fromkeys((row.release, row.seq) for row in rows)
+        parties = {release: frozenset(row.party for row in rows if row.release == release) for release, _ in newest}
+        return tuple(Step(release, seq, parties[release]) for release, seq in newest)
 
     def newest_steps(self, after: int) -> dict[str, int]:
         """The newest event after one with which a release of a party took a step, by party."""
-        query = (
-            select(shares.c.party, func.max(events.c.seq))
-            .join(events, shares.c.release == events.c.release)
-            .where(events.c.seq > after, _IS_STEP)
-            .group_by(shares.c.party)
-        )
-        return {row[0]: row[1] for row in self._connection.execute(query)}
+        return {row[0]: row[1] for row in self._connection.execute(_NEWEST_STEPS, {"after": after})}
 
     def newest(self) -> tuple[int, str]:
         """Number and digest of the newest event about a release; 0 where there is none."""
-        about = select(events.c.seq, events.c.digest).where(events.c.release.is_not(None))
-        row = self._connection.execute(about.order_by(events.c.seq.desc()).limit(1)).one_or_none()
+        row = self._connection.execute(_NEWEST_ABOUT_ONE).one_or_none()
         return (0, GENESIS) if row is None else (row.seq, row.digest)
 
     def last(self) -> int:

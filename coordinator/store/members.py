@@ -4,12 +4,18 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from commingle.coordinator.store.rows import HeadRow, Invite, KeyRow, Page, PartyRow, SealedKeyRow, TokenRow
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
 
 _PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
+# what every signed request asks for
+_BY_NAME = select(*_PARTY).where(parties.c.name == bindparam("is"))
+_BY_KEY = select(*_PARTY).where(parties.c.fingerprint == bindparam("is"))
+_KEYS = select(keys).where(keys.c.party == bindparam("is")).order_by(keys.c.since)
+_DUE_NONCES = delete(nonces).where(nonces.c.forget < bindparam("now"))
+_NONCE = select(nonces.c.nonce).where(nonces.c.signer == bindparam("by"), nonces.c.nonce == bindparam("is"))
 _SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
 
 
@@ -61,17 +67,15 @@ class Members:
 
     def keys(self, party: str) -> tuple[KeyRow, ...]:
         """All signing keys of a party, the oldest first."""
-        query = select(keys).where(keys.c.party == party).order_by(keys.c.since)
-        return tuple(KeyRow(*row) for row in self._connection.execute(query))
+        return tuple(KeyRow(*row) for row in self._connection.execute(_KEYS, {"is": party}))
 
     def get(self, name: str) -> PartyRow | None:
         """The party of that name."""
-        return _party(self._connection.execute(select(*_PARTY).where(parties.c.name == name)).one_or_none())
+        return _party(self._connection.execute(_BY_NAME, {"is": name}).one_or_none())
 
     def by_key(self, fingerprint: str) -> PartyRow | None:
         """The party whose signing key has that fingerprint."""
-        query = select(*_PARTY).where(parties.c.fingerprint == fingerprint)
-        return _party(self._connection.execute(query).one_or_none())
+        return _party(self._connection.execute(_BY_KEY, {"is": fingerprint}).one_or_none())
 
     def by_invite(self, digest: str) -> PartyRow | None:
         """The party that has used the invite with this digest."""
@@ -118,6 +122,20 @@ class LinkageKeys:
 MOST_HEADS = 1000
 """Of one member: enough for what a backup of months ago and the newest ledger have in common."""
 
+_HEADS = select(ledger_heads).where(ledger_heads.c.party == bindparam("of")).order_by(ledger_heads.c.height.desc())
+_NEWEST_HEAD = _HEADS.limit(1)
+_LAST_KEPT = _HEADS.with_only_columns(ledger_heads.c.height).offset(MOST_HEADS - 1).limit(1)
+_TOP = select(ledger_heads.c.party, func.max(ledger_heads.c.height).label("height"))
+_TOP_OF_EACH = _TOP.group_by(ledger_heads.c.party).subquery()
+_NEWEST_HEADS = (
+    select(ledger_heads)
+    .join(
+        _TOP_OF_EACH,
+        (ledger_heads.c.party == _TOP_OF_EACH.c.party) & (ledger_heads.c.height == _TOP_OF_EACH.c.height),
+    )
+    .order_by(ledger_heads.c.party)
+)
+
 
 class WitnessedHeads:
     """How far members' ledgers have come, within one transaction."""
@@ -127,32 +145,25 @@ class WitnessedHeads:
 
     def add(self, head: HeadRow) -> None:
         """Keep one more, and no more of those before it than `MOST_HEADS` in all."""
-        self._connection.execute(insert(ledger_heads).values(asdict(head)))
-        own = ledger_heads.c.party == head.party
-        ranked = select(ledger_heads.c.height).where(own).order_by(ledger_heads.c.height.desc())
-        last = self._connection.execute(ranked.offset(MOST_HEADS - 1).limit(1)).scalar()
+        self._connection.execute(insert(ledger_heads), asdict(head))
+        last = self._connection.execute(_LAST_KEPT, {"of": head.party}).scalar()
         if last is not None:
+            own = ledger_heads.c.party == head.party
             self._connection.execute(delete(ledger_heads).where(own, ledger_heads.c.height < last))
 
     def newest(self, party: str) -> HeadRow | None:
         """The one that goes furthest."""
-        return next(iter(self.history(party, below=None, limit=1)), None)
+        row = self._connection.execute(_NEWEST_HEAD, {"of": party}).one_or_none()
+        return None if row is None else HeadRow(*row)
 
     def history(self, party: str, *, below: int | None, limit: int) -> tuple[HeadRow, ...]:
         """Those of less than a height, the furthest first."""
-        query = select(ledger_heads).where(ledger_heads.c.party == party)
-        if below is not None:
-            query = query.where(ledger_heads.c.height < below)
-        query = query.order_by(ledger_heads.c.height.desc()).limit(limit)
-        return tuple(HeadRow(*row) for row in self._connection.execute(query))
+        query = _HEADS if below is None else _HEADS.where(ledger_heads.c.height < below)
+        return tuple(HeadRow(*row) for row in self._connection.execute(query.limit(limit), {"of": party}))
 
     def newest_of_each(self) -> tuple[HeadRow, ...]:
         """The furthest of each member, in order of names."""
-        furthest = select(ledger_heads.c.party, func.max(ledger_heads.c.height).label("height"))
-        top = furthest.group_by(ledger_heads.c.party).subquery()
-        same = (ledger_heads.c.party == top.c.party) & (ledger_heads.c.height == top.c.height)
-        query = select(ledger_heads).join(top, same).order_by(ledger_heads.c.party)
-        return tuple(HeadRow(*row) for row in self._connection.execute(query))
+        return tuple(HeadRow(*row) for row in self._connection.execute(_NEWEST_HEADS))
 
 
 class Access:
@@ -164,15 +175,14 @@ class Access:
     def remember(self, signer: str, nonce: str, *, forget: datetime, now: datetime) -> bool:
         """Remember a nonce until `forget`; False if it is remembered already. Forgets what is due."""
         self.forget(now)
-        known = select(nonces.c.nonce).where(nonces.c.signer == signer, nonces.c.nonce == nonce)
-        if self._connection.execute(known).one_or_none() is not None:
+        if self._connection.execute(_NONCE, {"by": signer, "is": nonce}).one_or_none() is not None:
             return False
-        self._connection.execute(insert(nonces).values(signer=signer, nonce=nonce, forget=forget))
+        self._connection.execute(insert(nonces), {"signer": signer, "nonce": nonce, "forget": forget})
         return True
 
     def forget(self, now: datetime) -> None:
         """Forget the nonces that are due."""
-        self._connection.execute(delete(nonces).where(nonces.c.forget < now))
+        self._connection.execute(_DUE_NONCES, {"now": now})
 
     def add_token(self, token: TokenRow) -> None:
         """Remember a token."""

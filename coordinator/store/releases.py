@@ -1,11 +1,12 @@
 """Releases with their parties' documents in the database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, func, insert, not_, select, update
 
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
 from commingle.coordinator.store.tables import events, releases, shares
@@ -16,6 +17,17 @@ _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
 _OPEN = tuple(state for state in State if not state.final)
 _TO_NOTHING = tuple(state for state in State if state.final and state is not State.PUBLISHED)
 _DROPPED = ""  # in place of a spec
+# what every step of a release asks for: to put a statement together costs twice as much as to run it
+_RELEASE = select(releases).where(releases.c.id == bindparam("of"))
+_SHARES = select(shares).where(shares.c.release == bindparam("of")).order_by(shares.c.position)
+_SAVE_RELEASE = update(releases).where(releases.c.id == bindparam("of"))
+_SAVE_SHARE = update(shares).where(shares.c.release == bindparam("of"), shares.c.party == bindparam("by"))
+_SUMMARY = select(releases.c.state, releases.c.reason, *_FACTS).where(releases.c.id == bindparam("of"))
+_PROGRESS = (
+    select(shares.c.release, shares.c.party, shares.c.approval.is_not(None), shares.c.body.is_not(None))
+    .where(shares.c.release.in_(bindparam("of", expanding=True)))
+    .order_by(shares.c.position)
+)
 
 
 class Releases:
@@ -35,20 +47,24 @@ class Releases:
 
     def get(self, release: str) -> ReleaseRow | None:
         """One release."""
-        row = self._connection.execute(select(releases).where(releases.c.id == release)).one_or_none()
+        row = self._connection.execute(_RELEASE, {"of": release}).one_or_none()
         if row is None:
             return None
-        query = select(shares).where(shares.c.release == release).order_by(shares.c.position)
-        parties = {share.party: _share(share) for share in self._connection.execute(query)}
+        parties = {share.party: _share(share) for share in self._connection.execute(_SHARES, {"of": release})}
         return ReleaseRow(
             facts=_facts(row),
-            spec=_envelope(row.spec or None),
+            spec=_spec(row.spec),
             proposer_key=row.proposer_key,
             shares=parties,
             state=State(row.state),
             reason=row.reason,
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
         )
+
+    def summary(self, release: str) -> Summary | None:
+        """One release as listed, without the documents in it."""
+        row = self._connection.execute(_SUMMARY, {"of": release}).one_or_none()
+        return None if row is None else _summary(row, self._progress([release]))
 
     def page(
         self,
@@ -71,8 +87,8 @@ class Releases:
             query = query.where(releases.c.seq < before)
         found = self._connection.execute(query.limit(limit + 1)).all()
         progress = self._progress([row.id for row in found[:limit]])
-        items = (Summary(_facts(row), State(row.state), row.reason, progress[row.id]) for row in found[:limit])
-        return Page(tuple(items), found[limit - 1].seq if len(found) > limit else None)
+        items = tuple(_summary(row, progress) for row in found[:limit])
+        return Page(items, found[limit - 1].seq if len(found) > limit else None)
 
     def overdue(self, now: datetime) -> tuple[str, ...]:
         """Ids of releases that have expired without it being recorded."""
@@ -143,7 +159,7 @@ class Releases:
         values: dict[str, object] = {"state": advanced.state, "reason": advanced.reason}
         if files is not None:
             values |= asdict(files)
-        self._connection.execute(update(releases).where(releases.c.id == release).values(values))
+        self._connection.execute(_SAVE_RELEASE, {"of": release, **values})
 
     def save_approval(
         self, release: str, party: str, approval: Envelope, alignment: Envelope | None, to: Alignment
@@ -180,20 +196,26 @@ class Releases:
         return tuple(self._connection.execute(query).scalars())
 
     def _save_share(self, release: str, party: str, **values: object) -> None:
-        where = (shares.c.release == release, shares.c.party == party)
-        self._connection.execute(update(shares).where(*where).values(values))
+        self._connection.execute(_SAVE_SHARE, {"of": release, "by": party, **values})
 
     def _progress(self, ids: Sequence[str]) -> dict[str, tuple[Progress, ...]]:
-        approved, uploaded = shares.c.approval.is_not(None), shares.c.body.is_not(None)
-        query = select(shares.c.release, shares.c.party, approved, uploaded).where(shares.c.release.in_(ids))
         found: dict[str, tuple[Progress, ...]] = dict.fromkeys(ids, ())
-        for release, party, has_approved, has_uploaded in self._connection.execute(query.order_by(shares.c.position)):
-            found[release] += (Progress(party, bool(has_approved), bool(has_uploaded)),)
+        for release, party, approved, uploaded in self._connection.execute(_PROGRESS, {"of": ids}):
+            found[release] += (Progress(party, bool(approved), bool(uploaded)),)
         return found
 
 
 def _facts(row: Row[*tuple[Any, ...]]) -> Facts:
     return Facts(**{field.name: getattr(row, field.name) for field in fields(Facts)})
+
+
+def _summary(row: Row[*tuple[Any, ...]], progress: Mapping[str, tuple[Progress, ...]]) -> Summary:
+    return Summary(_facts(row), State(row.state), row.reason, progress[row.id])
+
+
+@lru_cache(maxsize=8)  # up to megabytes each
+def _spec(text: str) -> Envelope | None:
+    return parse_envelope(text.encode()) if text != _DROPPED else None
 
 
 def _share(row: Row[*tuple[Any, ...]]) -> ShareRow:
@@ -214,5 +236,6 @@ def _text(envelope: Envelope) -> str:
     return envelope.to_json().decode()
 
 
+@lru_cache(maxsize=512)  # those of an open release are read at each of its steps
 def _envelope(text: str | None) -> Envelope | None:
     return None if text is None else parse_envelope(text.encode())

@@ -4,6 +4,7 @@ A witness takes a statement only if it goes further than the newest it has and n
 copies of one ledger cannot both go on before the same witness: the second would have to name a head it does not have.
 """
 
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, StringConstraints
@@ -49,7 +50,12 @@ def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[Ledg
     Raises:
         SignatureError, DocumentError: it does not verify, or is another party's.
     """
-    head = signed.open(LedgerHead, kind=KIND).document
+    head = _open(signed)
     if party not in {None, head.party}:
         raise DocumentError("the ledger head is another party's", remedy="Send it under its party's name.")
     return head, VerifyingKey.from_hex(signed.signing_key)
+
+
+@lru_cache(maxsize=512)  # what is kept of a member is looked at again with each release
+def _open(signed: SignedDocument) -> LedgerHead:
+    return signed.open(LedgerHead, kind=KIND).document

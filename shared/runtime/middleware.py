@@ -32,7 +32,10 @@ class RequestMetrics:
             f"commingle_{service}_request_seconds", "Time to answer.", ["route"], registry=self.registry
         )
         self.waits = Histogram(
-            f"commingle_{service}_wait_seconds", "Time that long polls waited.", ["route"], registry=self.registry
+            f"commingle_{service}_wait_seconds",
+            "Time that long polls waited and streams were open.",
+            ["route"],
+            registry=self.registry,
         )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,6 +26,7 @@ from commingle.shared.text import quoted
 Kind = TypeVar("Kind", bound=BaseModel)
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
+EVENTS = "text/event-stream"
 PROBLEM_TYPE = "urn:commingle:problem:"
 _CODE = re.compile(r"[a-z][a-z-]{0,40}")
 LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document at its longest is below 40 MiB
@@ -149,6 +151,41 @@ def download(
         yield from _pieces(answer, largest_bytes, patience_seconds)
 
 
+def listen(
+    client: httpx.Client,
+    path: str,
+    *,
+    params: Params | None = None,
+    timeout_seconds: float,
+    patience_seconds: float = PATIENCE_SECONDS,
+    streamed: bool = True,
+) -> Generator[bytes, None, None]:
+    """The data of server-sent events that a GET returns, or the whole of an answer of another kind, as the only one.
+
+    Each begins within `timeout_seconds` from the one before. Limits of each, and errors, are those of `call`; a stream
+    without any is an UnreachableError. Where they are not `streamed`, another kind is asked for.
+    """
+    most, where = LARGEST_ANSWER_BYTES, str(client.base_url)
+    with _asking(
+        client,
+        "GET",
+        path,
+        headers={"Accept": EVENTS if streamed else "application/json"},
+        params=params,
+        timeout_seconds=timeout_seconds,
+        largest_bytes=most,
+        patience_seconds=patience_seconds,
+    ) as answer:
+        if not answer.headers.get("content-type", "").startswith(EVENTS):
+            yield check(_whole(answer, most, patience_seconds), where).content
+            return
+        events = _events(answer, most, patience_seconds)
+        if (first := next(events, None)) is None:
+            raise UnreachableError(f"{where} ended without an answer", remedy="Try again later.")
+        yield first
+        yield from events
+
+
 class Paged(Protocol):
     """One page of a list; `next` is the cursor of the page that follows."""
 
@@ -235,11 +272,16 @@ def json_of(response: httpx.Response) -> object:
 
 def model_of(kind: type[Kind], response: httpx.Response) -> Kind:
     """The response's JSON as its model. Raises NonsenseError where it is something else."""
+    return model_in(kind, response.content, str(response.url))
+
+
+def model_in(kind: type[Kind], answer: bytes, where: str) -> Kind:
+    """What was answered there, JSON, as its model. Raises NonsenseError where it is something else."""
     try:
-        return kind.model_validate_json(response.content)
+        return kind.model_validate_json(answer)
     except ValidationError as error:
         raise NonsenseError(
-            f"{response.url} answered with something else than expected: {explain(error)}",
+            f"{where} answered with something else than expected: {explain(error)}",
             remedy="Check that the address is a Commingle coordinator of this version.",
         ) from None
 
@@ -296,20 +338,58 @@ def _pieces(answer: httpx.Response, largest_bytes: int, patience_seconds: float)
             f"{where} answered with compressed data, which was not asked for",
             remedy="Keep the proxy in front of the service from compressing its answers.",
         )
-    size, begun = 0, monotonic()
+    taken = _Taken(where, largest_bytes, patience_seconds)
     for piece in answer.iter_bytes():
-        size += len(piece)
-        if size > largest_bytes:
+        taken.add(piece)
+        yield piece
+
+
+def _events(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
+    """The data of each server-sent event that has come to its end and has some."""
+    came = bytearray()
+    taken = _Taken(answer.request.url, largest_bytes, patience_seconds)
+    for piece in answer.iter_bytes():
+        if not came:
+            taken.restart()
+        taken.add(piece)
+        searched = max(len(came) - 1, 0)
+        came += piece
+        while (end := came.find(b"\n\n", searched)) >= 0:
+            lines = bytes(came[:end]).split(b"\n")
+            del came[: end + 2]
+            searched = 0
+            taken.restart()
+            if data := b"\n".join(line[6:] for line in lines if line.startswith(b"data: ")):
+                yield data
+
+
+@dataclass(slots=True)
+class _Taken:
+    """How much has come of one message, and since when: neither too much nor too slowly."""
+
+    where: httpx.URL
+    largest_bytes: int
+    patience_seconds: float
+    size: int = 0
+    begun: float = field(default_factory=monotonic)
+
+    def restart(self) -> None:
+        """Another message begins."""
+        self.size, self.begun = 0, monotonic()
+
+    def add(self, piece: bytes) -> None:
+        """Raises NonsenseError for too much, UnreachableError for too slowly."""
+        self.size += len(piece)
+        if self.size > self.largest_bytes:
             raise NonsenseError(
-                f"{where} answers with more than the {largest_bytes} bytes an honest answer has here",
+                f"{self.where} answers with more than the {self.largest_bytes} bytes an honest answer has here",
                 remedy="Check what answers at this address; report it to its operator.",
             )
-        if monotonic() - begun > patience_seconds + size / _SLOWEST:
+        if monotonic() - self.begun > self.patience_seconds + self.size / _SLOWEST:
             raise UnreachableError(
-                f"{where} answers too slowly: {size} bytes in {monotonic() - begun:.0f} seconds",
+                f"{self.where} answers too slowly: {self.size} bytes in {monotonic() - self.begun:.0f} seconds",
                 remedy="Check the network; the call is safe to repeat.",
             )
-        yield piece
 
 
 def _problem_of(response: httpx.Response, where: str, *, own: bool) -> Exception:

@@ -51,25 +51,20 @@ def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest
     return party
 
 
+def study_of(parties: list[Honest], folder: Path, **more: object) -> Path:
+    """A file that asks for a column or two of each."""
+    asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
+    terms = {"study": "real", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
+    study = folder / "study.json"
+    study.write_text(json.dumps(terms | more))
+    return study
+
+
 @pytest.mark.slow
 def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, tmp_path: Path) -> None:
     with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
-        study = tmp_path / "study.json"
-        asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
-        study.write_text(
-            json.dumps(
-                {
-                    "study": "real",
-                    "subjects": "listed",
-                    "epsilon": 1.0,
-                    "delta": 1e-5,
-                    "n": ROWS,
-                    "k": 16,
-                    "parties": asked,
-                }
-            )
-        )
+        study = study_of(parties, tmp_path, k=16)
         code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--json")
         assert (code, err.splitlines()[0].startswith("Not useful with n = ")) == (0, True)
         assert json.loads(out)["forecast"]["sentences"][0] == err.splitlines()[0]
@@ -104,12 +99,8 @@ def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
 ) -> None:
     with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
-    study = tmp_path / "study.json"
-    asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
     target = ATTRIBUTES[parties[0].name][0]["name"]
-    said = {"purpose": "Who stays longer?", "target": target}
-    terms = {"study": "s", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
-    study.write_text(json.dumps(terms | asked_of_study | said))
+    study = study_of(parties, tmp_path, purpose="Who stays longer?", target=target, **asked_of_study)
     protocol = tmp_path / "protocol.pdf"
     protocol.write_bytes(b"what was agreed")
     code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--attach", protocol)
@@ -121,6 +112,22 @@ def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
         assert "Purpose: “Who stays longer?”" in printed
         assert f"To explain {target} by all others" in printed
         assert f"Attachment: “protocol.pdf”, SHA-256 {sha256(b'what was agreed').hexdigest()}" in printed
+
+
+@pytest.mark.slow
+def test_member_is_told_of_steps_by_a_stream_and_a_stranger_refused(
+    command: Command, home: Path, url: str, tmp_path: Path
+) -> None:
+    headers = {"Accept": "text/event-stream"}
+    with httpx.Client(base_url=url, timeout=60, headers=headers) as http:
+        assert problem(http.get("/v1/parties/nobody/releases")) == (404, "unknown")
+        parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
+        with http.stream("GET", "/v1/parties/clinic/releases?wait_seconds=30", auth=auth_of(http, parties[0])) as told:
+            assert told.headers["content-type"].startswith("text/event-stream")
+            lines = told.iter_lines()
+            proposed = command("propose", study_of(parties, tmp_path, k=16), "--home", home, "--coordinator", url)[1]
+            assert next(lines) == "event: steps"
+            assert [item["id"] for item in json.loads(next(lines)[6:])["items"]] == [proposed[:64]]
 
 
 def proposed_from(shown: dict[str, Any]) -> Proposed:

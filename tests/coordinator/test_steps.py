@@ -1,11 +1,19 @@
 """What a party is told to look at: releases of its own that took a step, and nothing in between."""
 
+import asyncio
+import json
 import threading
 import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 import pytest
 
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.http import steps as http_steps
+from commingle.coordinator.http.steps import Steps
+from commingle.coordinator.store.releases import Releases
 from commingle.coordinator.store.store import open_store
 from tests.conftest import PostgresServer
 from tests.world.coordinator import Honest, Hub, Proposed, problem
@@ -122,6 +130,78 @@ def test_unknown_member_and_malformed_questions_are_refused(hub: Hub) -> None:
     hub.enrolled("clinic")
     for query in ("after=-1", "wait_seconds=31", "since=1"):
         assert problem(hub.http.get(f"/v1/parties/clinic/releases?{query}")) == (422, "request"), query
+
+
+def streamed(hub: Hub, follow: Callable[[AsyncIterator[bytes], Feed], Any]) -> Any:
+    """What is made of a member's stream, on an event loop of its own."""
+
+    async def run() -> Any:
+        feed = Feed(hub.store)
+        return await follow(Steps(hub.store, feed).stream("clinic", 0, 0, by_itself=False), feed)
+
+    return asyncio.run(run())
+
+
+def data(event: bytes) -> tuple[list[str], int]:
+    said = json.loads(event.decode().split("data: ")[1])
+    return [item["id"] for item in said["items"]], said["last"]
+
+
+def test_stream_tells_of_each_step_once_and_says_so_where_there_is_none(hub: Hub, parties: Parties) -> None:
+    first = hub.proposed(parties)
+
+    async def follow(stream: AsyncIterator[bytes], _: Feed) -> list[tuple[list[str], int]]:
+        told = [data(await anext(stream)), data(await anext(stream))]
+        hub.reject(first, "clinic", parties[0].rejection(first))
+        return [*told, data(await anext(stream))]
+
+    (begun, at), nothing, (ended, later) = streamed(hub, follow)
+    assert (begun, nothing, ended) == ([first.id], ([], at), [first.id])
+    assert later > at
+
+
+def test_stream_ends_with_the_process_and_with_the_database_and_after_some_minutes(
+    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.proposed(parties)
+
+    async def until_the_process_ends(stream: AsyncIterator[bytes], feed: Feed) -> int:
+        await anext(stream)
+        feed.stop()
+        return len([event async for event in stream])
+
+    async def to_the_end(stream: AsyncIterator[bytes], _: Feed) -> int:
+        return len([event async for event in stream])
+
+    assert streamed(hub, until_the_process_ends) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(http_steps, "_STREAM_SECONDS", 0.5)
+        assert streamed(hub, to_the_end) == 2, "the proposal, and that there was nothing for a second"
+    hub.store.close()
+    hub.store._prepared = False  # as where the database is not reached
+    assert streamed(hub, to_the_end) == 0
+
+
+def test_parties_of_a_release_are_shown_a_step_that_was_looked_up_once(
+    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.proposed(parties)
+    looked: list[str] = []
+    get = Releases.get
+
+    def counted(self: Releases, release: str) -> Any:
+        looked.append(release)
+        return get(self, release)
+
+    monkeypatch.setattr(Releases, "get", counted)
+
+    async def ask() -> list[tuple[int, bytes]]:
+        told = Steps(hub.store, Feed(hub.store))
+        return await asyncio.gather(*(told.next(party.name, 0, 0, by_itself=False) for party in parties))
+
+    one, other = asyncio.run(ask())
+    assert one == other
+    assert len(looked) == 1
 
 
 @pytest.mark.slow

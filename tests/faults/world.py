@@ -407,7 +407,7 @@ class Party(Process):
                 if self._last is None:
                     self._last = agent.client.newest_event()
                 agent.step(self._attend, self._steps)
-                steps = agent.client.steps(self.name, after=self._last, seconds=0)
+                steps = next(agent.client.steps(self.name, after=self._last, seconds=0, streamed=False))
                 self._last, self._steps = steps.last, steps if steps.items else None  # at everything, after a while
         except CrashError:
             self.die()

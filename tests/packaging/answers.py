@@ -168,7 +168,7 @@ def _between_members(consortium: Consortium) -> None:
         send_linkage_key(home, home.consortium(), clinic, coordinator=pinned, now=consortium.clock_shows)
         insurer.linkage_keys("insurer")
         list(clinic.head_history("clinic"))
-        clinic.steps("clinic", after=0, seconds=0)
+        next(clinic.steps("clinic", after=0, seconds=0, streamed=False))
     auth = RequestSigner(key, audience=hub.key.fingerprint, clock=hub.clock)
     with hub.client(auth) as http:
         request = rotation(key, new, created=consortium.clock_shows, party="registry")

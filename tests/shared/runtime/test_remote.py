@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
-from commingle.shared.runtime.remote import call, check, download, json_of, pages
+from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, check, download, json_of, listen, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -373,3 +373,34 @@ def test_hostile_pages_end_with_our_error(following: Callable[[int], str], most:
     with pytest.raises(NonsenseError, match="without end"):
         list(pages("there", ask, most=7))
     assert len(asked) == most
+
+
+def events(*pieces: bytes) -> Iterator[bytes]:
+    """What is heard of a stream that comes in these pieces."""
+    headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+    hub = client(lambda _: httpx.Response(200, content=iter(pieces), headers=headers))
+    return listen(hub, "/", timeout_seconds=1)
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_events_are_heard_however_their_stream_is_cut(cut: int) -> None:
+    whole = b": waiting\n\nevent: a\ndata: one\n\ndata: two\ndata: lines\n\nid: 7\n\ndata: not ended"
+    assert list(events(whole[:cut], whole[cut:])) == [b"one", b"two\nlines"]
+
+
+def test_stream_without_an_event_is_unreachable() -> None:
+    with pytest.raises(UnreachableError, match="ended without an answer"):
+        next(events(b": waiting\n\n"))
+
+
+def test_event_larger_than_any_answer_is_nonsense_and_a_long_stream_of_small_ones_is_not() -> None:
+    large = b"x" * (LARGEST_ANSWER_BYTES // 4)
+    assert sum(1 for _ in events(*[b"data: " + large + b"\n\n"] * 8)) == 8
+    with pytest.raises(NonsenseError, match="more than"):
+        next(events(b"data: ", *[large] * 5))
+
+
+def test_answer_of_another_kind_is_heard_as_one_and_a_refusal_is_a_problem() -> None:
+    assert list(listen(answering(200, json={"a": 1}), "/", timeout_seconds=1)) == [b'{"a":1}']
+    with pytest.raises(RemoteProblemError):
+        next(listen(answering(409, json=PROBLEM), "/", timeout_seconds=1))
