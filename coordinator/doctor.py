@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 
@@ -9,12 +10,17 @@ from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.coordinator.store.database import Database, check_url
-from commingle.coordinator.store.rows import ReleaseRow, ShareRow
-from commingle.coordinator.store.store import Store, pending_migration
+from commingle.coordinator.store.rows import Facts, ReleaseRow, ShareRow, as_recorded
+from commingle.coordinator.store.store import Store, Transaction, pending_migration
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.linkage import open_identity
+from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import AlignmentStatement, BlockStatement, SignedDocument
 from commingle.shared.release.audit import EventEntry
-from commingle.shared.release.rounds import State
+from commingle.shared.release.rounds import Alignment, State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, connect, json_of
@@ -22,6 +28,7 @@ from commingle.shared.runtime.settings import load_settings
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 200
+_CHANGED = "Somebody has changed the database. Restore its backup and compare it with earlier exports."
 
 
 def examine_home(
@@ -94,33 +101,78 @@ def _documents(_: Database, store: Store) -> str:
             told.setdefault(entry.release or f"member {entry.party}", []).append(entry)
         for what, events in told.items():
             if events[0].release is None:
-                member = tx.members.get(events[0].party or "")
-                agrees = member is not None and member.fingerprint == events[-1].document
+                agrees = _member_agrees(tx, events[0].party or "", events)
             else:
                 found = tx.releases.get(what)
                 agrees = found is not None and _agrees(found, events)
             if not agrees:
                 raise StorageError(
                     f"what is recorded of {what[:30]} is not what the events tell",
-                    remedy="Somebody has changed the database. Restore its backup and compare it with earlier exports.",
+                    remedy=_CHANGED,
                 )
     return f"what is recorded of {len(told)} releases and members is what the events tell"
 
 
+@as_recorded()
+def _member_agrees(tx: Transaction, name: str, events: Sequence[EventEntry]) -> bool:
+    member, keys = tx.members.get(name), tx.members.keys(name)
+    if member is None:
+        return False
+    signing = VerifyingKey.from_hex(member.signing_key)
+    if member.identity is not None:
+        identity = open_identity(parse_envelope(member.identity.encode()), signing, name=name).document
+        if identity.sealing_key != member.sealing_key:
+            return False
+    had = {event.document for event in events if event.kind != "revocation"}
+    return (
+        had == {key.fingerprint for key in keys} == {VerifyingKey.from_hex(k.signing_key).fingerprint for k in keys}
+        and member.fingerprint == events[-1].document
+        and (member.revoked is not None) == (events[-1].kind == "revocation")
+    )
+
+
+@as_recorded()
 def _agrees(found: ReleaseRow, events: Sequence[EventEntry]) -> bool:
     recorded = {
         *((kind, share.party, envelope) for share in found.shares.values() for kind, envelope in _signed(share)),
         ("published", None, found.files and found.files.manifest),
     }
-    bodies = all(
-        share.statement is not None and decode(BlockStatement, share.statement.payload_bytes).body_sha256 == share.body
-        for share in found.shares.values()
-        if share.body is not None
+    kinds = {kind for kind, _, _ in recorded}
+    told = {(event.kind, event.party, event.document) for event in events if event.kind in kinds}
+    whole = {one for one in recorded if one[2] is not None} == told
+    shares = all(_follows(share) for share in found.shares.values())
+    return whole and shares and _as_specified(found) and found.state == events[-1].state
+
+
+def _follows(share: ShareRow) -> bool:
+    """Whether what is kept beside signed documents is what they say."""
+    if share.body is not None and (
+        share.statement is None or decode(BlockStatement, share.statement.payload_bytes).body_sha256 != share.body
+    ):
+        return False
+    if share.approval is None:
+        return share.aligned is None
+    if share.alignment is None:
+        return True
+    stated = decode(AlignmentStatement, share.alignment.payload_bytes)
+    return share.aligned == Alignment(stated.subjects, stated.digest)
+
+
+def _as_specified(found: ReleaseRow) -> bool:
+    """Whether what is listed of a release is what its spec says; of a spec that was dropped nothing is left to ask."""
+    if found.spec is None:
+        return True
+    spec = decode(ReleaseSpec, found.spec.payload_bytes)
+    listed = (
+        getattr(spec, each.name) == getattr(found.facts, each.name) for each in fields(Facts) if each.name != "id"
     )
-    told = {(event.kind, event.party, event.document) for event in events}
-    whole = {one for one in recorded if one[2] is not None} <= told
-    same_spec = found.spec is None or found.spec.digest == found.facts.id
-    return whole and bodies and same_spec and found.state == events[-1].state
+    signers = {signature.keyid for signature in found.spec.signatures}
+    return (
+        found.spec.digest == found.facts.id
+        and all(listed)
+        and [party.name for party in spec.parties] == [*found.shares]
+        and VerifyingKey.from_hex(found.proposer_key).fingerprint in signers
+    )
 
 
 def _signed(share: ShareRow) -> Iterator[tuple[str, str | None]]:
@@ -152,10 +204,17 @@ def _published(store: Store, blobs: Blobs) -> str:
             page = tx.releases.page(state=State.PUBLISHED, before=before, limit=_PAGE)
             found = [tx.releases.get(summary.facts.id) for summary in page.items]
         for release in found:
-            if release is not None and release.files is not None:
-                for digest in (release.files.manifest, release.files.matrix, release.files.moments):
-                    blobs.open(digest).close()
-                count += 1
+            if release is None or release.files is None:
+                continue
+            with blobs.open(release.files.manifest) as file:
+                manifest = decode(SignedDocument, file.read()).open(Manifest, kind="manifest").document
+            if (manifest.matrix_sha256, manifest.moments_sha256) != (release.files.matrix, release.files.moments):
+                raise StorageError(
+                    f"the files of {release.facts.id[:30]} are not those of its manifest", remedy=_CHANGED
+                )
+            for digest in (release.files.matrix, release.files.moments):
+                blobs.open(digest).close()
+            count += 1
         if (before := page.next) is None:
             return f"files of {count} published releases are there and as they were published"
 

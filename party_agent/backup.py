@@ -4,6 +4,7 @@ What an exchange keeps stays out of every backup: a backup outlives its release,
 rows beside it and the ciphertexts that were sent (docs/proofs/linear-encryption.md, 4.5).
 """
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from commingle.party_agent.compose import home_option
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger_verification import verify_ledger
-from commingle.party_agent.store import VERSION, open_to_read
+from commingle.party_agent.store import open_to_read, upgraded
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -63,13 +64,11 @@ def restore_backup(file: Path, home: Home) -> str:
         restored.identity()
         if not restored.database.exists():
             raise SettingsError(f"{file} is no backup of a party", remedy="It has no ledger in it.")
-        with closing(open_to_read(restored.database)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version > VERSION:
-                raise LedgerError(f"the ledger in it has version {version}", remedy="Upgrade this program first.")
-            if version < VERSION:
-                return f"a ledger of version {version}, which the agent upgrades"
-            return verify_ledger(db, population=population)
+        try:
+            with closing(open_to_read(restored.database)) as found, upgraded(found) as db:
+                return verify_ledger(db, population=population)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger in {file} is damaged ({error})", remedy="Restore another backup.") from None
 
 
 def _files(home: Home) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from commingle.party_agent.ledger_verification import verified_entries, verify_l
 from commingle.party_agent.local_socket import reaching_agent
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.release_files import Outbox
-from commingle.party_agent.store import VERSION, open_to_read
+from commingle.party_agent.store import VERSION, open_to_read, steps_to_take, upgraded
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import GENESIS
@@ -90,21 +90,17 @@ def _integrity(home: Home) -> str:
     with _ledger(home) as db:
         (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
-    if found != "ok" or not version:
-        raise LedgerError(f"{home.database} is damaged: {found if version else 'it is empty'}", remedy=_RESTORE)
-    if version != VERSION:
-        which = f"it has version {version}, and this program writes version {VERSION}"
-        if version > VERSION:
-            raise LedgerError(f"{home.database} is a newer program's: {which}", remedy="Upgrade this one.")
-        return f"migration pending: {which}; back up first, then start the agent, which upgrades it"
-    return "SQLite finds no damage"
+        if found != "ok" or not version:
+            raise LedgerError(f"{home.database} is damaged: {found if version else 'it is empty'}", remedy=_RESTORE)
+        pending = steps_to_take(db)
+    if not pending:
+        return "SQLite finds no damage"
+    which = f"it has version {version}, and this program writes version {VERSION}"
+    return f"migration pending: {which}; back up first, then start the agent, which upgrades it"
 
 
 def _chain(home: Home) -> str:
-    with _ledger(home) as db:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version != VERSION:
-            return f"{len(verified_entries(db))} entries; charges are held against them after the migration"
+    with _ledger(home) as found, upgraded(found) as db:
         said = verify_ledger(db, population=home.settings().population)
         entries = verified_entries(db)
     return f"{said} agree, head {entries[-1]['digest'] if entries else GENESIS}"

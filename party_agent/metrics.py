@@ -57,7 +57,6 @@ class _Readings(Collector):
     def _contact(self) -> Iterator[Metric]:
         if self._loops is None:
             return
-        yield _one("halted", "Whether it signs nothing any more.", self._loops.halted is not None)
         contact = GaugeMetricFamily(
             "commingle_agent_last_contact_timestamp_seconds", "When a look last went well.", labels=["consortium"]
         )

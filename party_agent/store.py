@@ -7,7 +7,7 @@ could both pass a cap that holds one debit.
 import fcntl
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
 
@@ -146,22 +146,51 @@ class AgentStore:
             "busy_timeout=5000",
         ):
             self._connection.execute(f"PRAGMA {pragma}")
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in {0, *_UPGRADES, VERSION}:
-            raise LedgerError(
-                f"the ledger has version {version}, this agent knows {VERSION}",
-                remedy="Upgrade the agent." if version > VERSION else "Upgrade by way of the version in between.",
-            )
+        steps = [SCHEMA] if new else steps_to_take(self._connection)
         prepare_to_check(self._connection)
-        if version < VERSION:
-            steps = [_UPGRADES[number] for number in range(version, VERSION)] if version else [SCHEMA]
+        if steps:
             with self.transaction() as db:
-                for statement in "".join(steps).split(";"):
-                    db.execute(statement)
-                check_rows_there_are(db)
-                db.execute(f"PRAGMA user_version={VERSION}")
+                _take(db, steps)
         self._connection.executescript(_INDEXES)
         check_rows_to_come(self._connection)
+
+
+def steps_to_take(db: sqlite3.Connection) -> list[str]:
+    """What brings a ledger to this version; nothing where it has it. Raises LedgerError where no way leads to it."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in {*_UPGRADES, VERSION}:
+        raise LedgerError(
+            f"the ledger has version {version}, this agent knows {VERSION}",
+            remedy="Upgrade the agent." if version > VERSION else "Upgrade by way of the version in between.",
+        )
+    return [_UPGRADES[number] for number in range(version, VERSION)]
+
+
+@contextmanager
+def upgraded(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """A ledger as this version has it: itself, or an upgraded copy in memory, so that it can be held against its chain.
+
+    Raises:
+        LedgerError: of a version that cannot be upgraded.
+        sqlite3.Error: the file is not as its version has it.
+    """
+    steps = steps_to_take(db)
+    if not steps:
+        yield db
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+        db.backup(copy)
+        copy.row_factory = sqlite3.Row
+        prepare_to_check(copy)
+        _take(copy, steps)
+        yield copy
+
+
+def _take(db: sqlite3.Connection, steps: list[str]) -> None:
+    for statement in "".join(steps).split(";"):
+        db.execute(statement)
+    check_rows_there_are(db)
+    db.execute(f"PRAGMA user_version={VERSION}")
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

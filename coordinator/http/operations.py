@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.errors import StorageError
 from commingle.coordinator.store.store import Store
 from commingle.shared.runtime.middleware import RequestMetrics
 
@@ -25,7 +26,7 @@ class CoordinatorMetrics(RequestMetrics):
         self.registry.register(_Rounds(store))
 
     def text(self) -> bytes:
-        """The exposition format. Raises StorageError."""
+        """The exposition format."""
         return generate_latest(self.registry)
 
 
@@ -35,15 +36,22 @@ class _Rounds(Collector):
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Known without asking the database."""
-        return [self._family()]
+        return [self._works(), self._family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Rounds by state, read when asked for."""
+        """Rounds by state, read when asked for. A database that is away is said: the rest is wanted then above all."""
         family = self._family()
-        with self._store.read() as tx:
-            for state, count in tx.releases.counts().items():
-                family.add_metric([state], count)
-        yield family
+        try:
+            with self._store.read() as tx:
+                for state, count in tx.releases.counts().items():
+                    family.add_metric([state], count)
+        except StorageError:
+            yield self._works(0)
+        else:
+            yield from (self._works(1), family)
+
+    def _works(self, value: float | None = None) -> GaugeMetricFamily:
+        return GaugeMetricFamily("commingle_coordinator_database_up", "Whether the database answers.", value=value)
 
     def _family(self) -> GaugeMetricFamily:
         return GaugeMetricFamily("commingle_coordinator_rounds", "Releases, by state.", labels=["state"])

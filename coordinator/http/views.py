@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from commingle.coordinator.errors import CursorError
-from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary
+from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary, as_recorded
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.ledger_head import NO_HEAD
 from commingle.shared.documents.model import Digest, Name, decode
@@ -94,6 +94,7 @@ def decode_cursor(text: str | None) -> int | None:
     return value
 
 
+@as_recorded()
 def party_record(party: PartyRow) -> PartyRecord:
     """A member as answered."""
     return PartyRecord(
@@ -107,6 +108,7 @@ def party_record(party: PartyRow) -> PartyRecord:
     )
 
 
+@as_recorded()
 def party_key(key: KeyRow) -> PartyKey:
     """A key as answered."""
     return PartyKey(
@@ -117,11 +119,13 @@ def party_key(key: KeyRow) -> PartyKey:
     )
 
 
+@as_recorded()
 def release_summary(summary: Summary) -> ReleaseSummary:
     """A release as listed."""
     return ReleaseSummary(**_summary(summary))
 
 
+@as_recorded()
 def release_details(release: ReleaseRow) -> ReleaseDetails:
     """A release in full."""
     shares = release.shares.items()
@@ -135,6 +139,7 @@ def release_details(release: ReleaseRow) -> ReleaseDetails:
     )
 
 
+@as_recorded()
 def release_event(event: EventRow) -> ReleaseEvent:
     """An event as answered."""
     return ReleaseEvent(

@@ -6,8 +6,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from commingle.coordinator.store.rows import HeadRow, Invite, KeyRow, Page, PartyRow, SealedKeyRow, TokenRow
+from commingle.coordinator.store.rows import (
+    HeadRow,
+    Invite,
+    KeyRow,
+    Page,
+    PartyRow,
+    SealedKeyRow,
+    TokenRow,
+    as_recorded,
+)
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
+from commingle.shared.documents.keys import VerifyingKey
 
 _PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
 # what every signed request asks for
@@ -81,11 +91,12 @@ class Members:
         """The party that has used the invite with this digest."""
         return _party(self._connection.execute(select(*_PARTY).where(parties.c.invite == digest)).one_or_none())
 
+    @as_recorded()
     def page(self, *, after: int | None, limit: int) -> Page[PartyRow]:
         """Parties in the order they enrolled."""
         query = select(parties.c.seq, *_PARTY).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
         found = self._connection.execute(query.limit(limit + 1)).all()
-        items = tuple(PartyRow(*row[1:]) for row in found[:limit])
+        items = tuple(_recorded_party(PartyRow(*row[1:])) for row in found[:limit])
         return Page(items, found[limit - 1].seq if len(found) > limit else None)
 
     def _add_key(self, key: KeyRow) -> None:
@@ -204,5 +215,13 @@ class Access:
         self._connection.execute(update(tokens).where(tokens.c.name == name).values(revoked=at))
 
 
+@as_recorded()
 def _party(row: Row[*tuple[Any, ...]] | None) -> PartyRow | None:
-    return None if row is None else PartyRow(*row)
+    return None if row is None else _recorded_party(PartyRow(*row))
+
+
+def _recorded_party(party: PartyRow) -> PartyRow:
+    """With the key that its fingerprint names. Raises ValueError, DocumentError."""
+    if VerifyingKey.from_hex(party.signing_key).fingerprint != party.fingerprint:
+        raise ValueError(party.fingerprint)
+    return party

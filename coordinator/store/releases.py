@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, func, insert, not_, select, update
 
-from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary
+from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary, as_recorded
 from commingle.coordinator.store.tables import events, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.rounds import Alignment, Round, State
@@ -45,6 +45,7 @@ class Releases:
             [{"release": facts.id, "party": name, "position": place} for place, name in enumerate(parties)],
         )
 
+    @as_recorded()
     def get(self, release: str) -> ReleaseRow | None:
         """One release."""
         row = self._connection.execute(_RELEASE, {"of": release}).one_or_none()
@@ -61,11 +62,13 @@ class Releases:
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
         )
 
+    @as_recorded()
     def summary(self, release: str) -> Summary | None:
         """One release as listed, without the documents in it."""
         row = self._connection.execute(_SUMMARY, {"of": release}).one_or_none()
         return None if row is None else _summary(row, self._progress([release]))
 
+    @as_recorded()
     def page(
         self,
         *,

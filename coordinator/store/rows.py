@@ -1,14 +1,32 @@
 """What is read from the database: neither wire models nor SQLAlchemy rows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from commingle.coordinator.errors import StorageError
 from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.release.rounds import Alignment, Round, State
 
 Item = TypeVar("Item")
+
+
+@contextmanager
+def as_recorded() -> Iterator[None]:
+    """A row that makes no sense is nobody's request: something else than a coordinator has written it.
+
+    Raises:
+        StorageError: instead of whatever parsing raised.
+    """
+    try:
+        yield
+    except (DocumentError, ValueError, TypeError, ArithmeticError):
+        raise StorageError(
+            "what the database holds was altered", remedy="Its operator runs: commingle coordinator doctor"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

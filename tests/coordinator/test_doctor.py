@@ -14,7 +14,7 @@ from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
-from tests.world.coordinator import Honest, Hub, Proposed, key_of
+from tests.world.coordinator import Honest, Hub, Proposed, key_of, problem
 
 
 def failed(home: Path) -> dict[str, str]:
@@ -81,15 +81,29 @@ BREAKAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     ),
     "rewritten events": (rewrite, {"event chain", "recorded documents"}),
     **{
-        statement.partition(" =")[0]: (partial(edit, statement=statement), {"recorded documents"})
+        statement: (partial(edit, statement=statement), {"recorded documents"})
         for statement in (
             "UPDATE shares SET approval = statement",
             "UPDATE releases SET state = 'expired'",
             "UPDATE shares SET body = '" + "0" * 64 + "' WHERE party = 'clinic'",
             "UPDATE parties SET fingerprint = '" + "0" * 64 + "' WHERE name = 'clinic'",
             "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)",
+            "UPDATE shares SET approval = NULL",
+            "UPDATE shares SET alignment_digest = '" + "0" * 64 + "'",
+            "DELETE FROM shares WHERE party = 'clinic'",
+            "UPDATE releases SET delta = delta * 2",
+            "UPDATE releases SET proposer_key = '" + "0" * 64 + "'",
+            "UPDATE releases SET manifest = NULL",
+            "UPDATE parties SET signing_key = '" + "0" * 64 + "'",
+            "UPDATE parties SET revoked = enrolled",
+            "UPDATE party_keys SET signing_key = '" + "0" * 64 + "'",
+            "DELETE FROM party_keys",
         )
     },
+    "matrix of another release": (
+        partial(edit, statement="UPDATE releases SET matrix = moments"),
+        {"published files"},
+    ),
     "lost blobs": (lose_blob, {"published files"}),
     "flipped bit of a published file": (flip_blob, {"published files"}),
 }  # fmt: skip
@@ -102,6 +116,24 @@ def test_what_is_broken_is_found_and_nothing_else(home: Path, what: str) -> None
     breaks(home)
     assert set(failed(home)) == expected
     assert what != "no database" or not (home / "coordinator.sqlite").exists()  # looking makes none
+
+
+@pytest.mark.parametrize(
+    ("statement", "path"),
+    [
+        ("UPDATE parties SET signing_key = sealing_key", "/v1/parties"),
+        ("UPDATE parties SET sealing_key = 'none'", "/v1/parties/clinic"),
+        ("UPDATE party_keys SET signing_key = 'none'", "/v1/parties/clinic/keys"),
+        ("UPDATE releases SET state = 'none'", "/v1/releases"),
+        ("UPDATE shares SET approval = '{}'", "/v1/releases/{release}"),
+        ("UPDATE releases SET created = 1 << 62", "/v1/releases/{release}/manifest"),
+    ],
+)
+def test_altered_row_is_a_storage_fault_of_whoever_reads_it(home: Path, statement: str, path: str) -> None:
+    hub, proposed = publish(home)
+    edit(home, statement=statement)
+    assert problem(hub.http.get(path.format(release=proposed.id))) == (503, "storage")
+    hub.close()
 
 
 def test_migration_that_is_pending_is_said_and_not_done(home: Path) -> None:

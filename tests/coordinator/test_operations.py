@@ -21,6 +21,17 @@ def test_database_that_does_not_work_is_503_everywhere_but_healthz(hub: Hub) -> 
     assert hub.http.get("/healthz").status_code == 200
 
 
+def test_metrics_say_that_the_database_is_away_and_still_count_what_is_refused(hub: Hub) -> None:
+    assert "commingle_coordinator_database_up 1.0" in hub.http.get("/metrics").text
+    with hub.store._database.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE releases RENAME TO away")
+    hub.http.get("/v1/releases")
+    lines = hub.http.get("/metrics").text.splitlines()
+    assert "commingle_coordinator_database_up 0.0" in lines
+    assert 'commingle_coordinator_requests_total{method="GET",route="/v1/releases",status="503"} 1.0' in lines
+    assert not [line for line in lines if line.startswith("commingle_coordinator_rounds{")]
+
+
 def test_metrics_count_requests_rounds_and_bytes(hub: Hub) -> None:
     parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
     proposed = hub.approved(parties)

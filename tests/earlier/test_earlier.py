@@ -8,7 +8,7 @@ import pytest
 
 from commingle.coordinator.store.store import _MIGRATIONS
 from commingle.party_agent.home import Home
-from commingle.party_agent.store import AgentStore
+from commingle.party_agent.store import _UPGRADES, AgentStore
 from commingle.shared.release.verification import verify_release
 from tests.world.consortium import Consortium, rows_of, write_csv
 
@@ -17,6 +17,12 @@ MIGRATIONS = {
     "exchange.py": "a75fa7ab8181a7d1661022e37ff8f6f52dca01081f272bd2c14be00655a6661e",
     "first.py": "126ee90edf7acf6cc07ab7ab2f8398dd4a4a34d1611b3995f4a2cb4844dca8a1",
     "ledger_heads.py": "8b1f2dcb7a57d4dba115a8bd62fe7ebb5f16e5a1e4fab2665b495f8f16422de6",
+}
+
+UPGRADES = {
+    3: "cfe02c565b7366c754505a383e7090554033ba944d302edaa1f98858724f18c8",
+    4: "1de535d2041b5ae892a2cb93ecd90baaaf4e50e9cb807e5d13b1697174d17d5e",
+    5: "d04b8fbfe9557ca88ad6047c4e911d3af79a0c4e66b48834b87bc013b8bf2187",
 }
 
 
@@ -78,3 +84,4 @@ def test_migrations_that_databases_have_been_through_are_not_edited() -> None:
     """A database that was upgraded by the former text would differ from one upgraded by the new one: add another."""
     found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (_MIGRATIONS / "versions").glob("*.py")}
     assert found == MIGRATIONS
+    assert {version: sha256(text.encode()).hexdigest() for version, text in _UPGRADES.items()} == UPGRADES

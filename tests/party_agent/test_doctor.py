@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -76,6 +77,12 @@ def rewrite(home: Home) -> None:
     db.close()
 
 
+def misread(home: Home, *, version: int) -> None:
+    with sqlite3.connect(home.database) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+
+
 def leave(home: Home) -> None:
     (home.exchanges / ("ab" * 32)).mkdir(parents=True)
 
@@ -99,6 +106,10 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
     "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
     "rewritten ledger": (rewrite, {"ledger chain"}),
+    "version that no upgrade leads from": (partial(misread, version=2), {"ledger file", "ledger chain"}),
+    "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
+    "newer version": (partial(misread, version=7), {"ledger file", "ledger chain"}),
+    "version that the tables are not of": (partial(misread, version=5), {"ledger chain"}),
     "leftover": (leave, {"outbox"}),
     "table away": (lose_table, {"data sets"}),
     "socket of a killed agent": (lambda home: listen(home.socket).close(), {"agent"}),
