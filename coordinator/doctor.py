@@ -76,7 +76,8 @@ def _open_store(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterato
 
 def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
     with _open_store(home, settings) as (database, store):
-        if check is not _database and pending_migration(database) is not None:
+        pending = pending_migration(database, has_files=lambda: home.has_files(settings))
+        if check is not _database and pending is not None:
             return "looked at once the pending migration is done"
         return check(database, store)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -78,6 +78,10 @@ class CoordinatorHome:
 
         return BlobBucket(settings.blob_bucket)
 
+    def has_files(self, settings: CoordinatorSettings) -> bool:
+        """Whether there are files that a database names. Raises SettingsError, StorageError."""
+        return any(True for _ in self.blobs(settings).old(datetime.max.replace(tzinfo=UTC)))
+
     def database_url(self, settings: CoordinatorSettings) -> str:
         """The database's URL.
 
@@ -108,7 +112,7 @@ def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinat
     settings = load_settings(CoordinatorSettings, home.settings)
     key = load_signing_key(home.signing_key)
     home.secure(settings)
-    store = open_store(home.database_url(settings), patient=patient)
+    store = open_store(home.database_url(settings), patient=patient, has_files=lambda: home.has_files(settings))
     try:
         yield Coordinator(
             settings.name,

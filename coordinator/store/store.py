@@ -42,6 +42,11 @@ def _nobody_waits() -> None:
     """A process that serves nobody."""
 
 
+def _no_files() -> bool:
+    """A database without a blob directory."""
+    return False
+
+
 class Store:
     """The memory over one database. Use `open_store`.
 
@@ -49,15 +54,16 @@ class Store:
         on_event: called after every transaction that recorded an event, on the thread that wrote.
     """
 
-    def __init__(self, database: Database, *, prepared: bool = True) -> None:
+    def __init__(self, database: Database, *, prepared: bool = True, has_files: Callable[[], bool] = _no_files) -> None:
         self._database = database
         self._prepared = prepared
+        self._has_files = has_files
         self.on_event: Callable[[], None] = _nobody_waits
 
     def prepare(self) -> None:
         """Bring the tables up to date, unless that was done. Raises StorageError."""
         if not self._prepared:
-            migrate(self._database)
+            migrate(self._database, has_files=self._has_files)
             self._prepared = True
 
     @contextmanager
@@ -113,18 +119,20 @@ class Store:
             )
 
 
-def open_store(url: str, *, patient: bool = False) -> Store:
+def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool] = _no_files) -> Store:
     """Connect, and bring the tables up to date.
+
+    Where it `has_files`, an empty database is not the one that they belong to: as a new one it would have them removed.
 
     Where `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
     reached it.
 
     Raises:
         SettingsError: not a URL this coordinator knows.
-        StorageError: the database cannot be reached, or was written by a newer version.
+        StorageError: the database cannot be reached, was written by a newer version, or was emptied.
     """
     database = Database(url)
-    store = Store(database, prepared=False)
+    store = Store(database, prepared=False, has_files=has_files)
     try:
         store.prepare()
     except UnreachableDatabaseError as error:
@@ -138,21 +146,24 @@ def open_store(url: str, *, patient: bool = False) -> Store:
     return store
 
 
-def migrate(database: Database) -> None:
+def migrate(database: Database, *, has_files: Callable[[], bool] = _no_files) -> None:
     """Upgrade to the newest revision in one transaction. Replicas that start together take turns: there is one writer.
 
     Raises:
         UnreachableDatabaseError: the database cannot be reached.
-        StorageError: it was written by a newer version.
+        StorageError: it was written by a newer version, or was emptied.
     """
     config = _config()
     try:
         with database.writing() as connection:
+            _require_not_emptied(MigrationContext.configure(connection).get_current_revision(), has_files)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     except CommandError:
         raise _foreign() from None
     except StorageError as error:
+        if error.__cause__ is None:  # the database answered
+            raise
         cause = getattr(error.__cause__, "orig", None) or error.__cause__
         said = (str(cause).splitlines() or [""])[0]
         raise UnreachableDatabaseError(
@@ -160,21 +171,30 @@ def migrate(database: Database) -> None:
         ) from None
 
 
-def pending_migration(database: Database) -> str | None:
+def pending_migration(database: Database, *, has_files: Callable[[], bool] = _no_files) -> str | None:
     """From which to which revision the tables have still to be brought, or None. Nothing is changed.
 
     Raises:
-        StorageError: the database does not work, or was written by another version.
+        StorageError: the database does not work, was written by another version, or was emptied.
     """
     script = ScriptDirectory.from_config(_config())
     with database.reading() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
+    _require_not_emptied(current, has_files)
     newest = script.get_current_head()
     if current == newest:
         return None
     if current not in {None, *(revision.revision for revision in script.walk_revisions())}:
         raise _foreign()
     return f"the tables have revision {current}, and this version brings them to {newest} when it starts"
+
+
+def _require_not_emptied(revision: str | None, has_files: Callable[[], bool]) -> None:
+    if revision is None and has_files():
+        raise StorageError(
+            "the database is empty, and there are files of releases beside it",
+            remedy="Restore its backup (docs/operations.md), or correct its URL. A new coordinator takes a new home.",
+        )
 
 
 def _config() -> Config:

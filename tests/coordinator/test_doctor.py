@@ -118,6 +118,22 @@ def test_what_is_broken_is_found_and_nothing_else(home: Path, what: str) -> None
     assert what != "no database" or not (home / "coordinator.sqlite").exists()  # looking makes none
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["empty", "gone"])
+def test_database_that_was_emptied_is_no_new_one_where_files_are_beside_it(
+    command: Command, home: Path, gone: bool
+) -> None:
+    publish(home)[0].close()
+    files = sorted((home / "blobs").glob("*/*"))
+    for path in home.glob("coordinator.sqlite*"):
+        path.unlink()
+    if not gone:
+        (home / "coordinator.sqlite").touch()
+    assert {"database", "event chain", "recorded documents", "published files"} <= set(failed(home))
+    code, _, err = command("invite", "--home", home, "--party", "registry")
+    assert (code, "Restore its backup" in err) == (1, True)
+    assert sorted((home / "blobs").glob("*/*")) == files
+
+
 @pytest.mark.parametrize(
     ("statement", "path"),
     [

@@ -41,8 +41,9 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
             try:
                 with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=60) as http:
                     assert http.get("/healthz").status_code == 200
-                    for path in ("/readyz", "/v1/parties", "/metrics"):
+                    for path in ("/readyz", "/v1/parties"):
                         assert problem(http.get(path)) == (503, "storage")
+                    assert "commingle_coordinator_database_up 0.0" in http.get("/metrics").text
                     code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
                     assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
                     postgres.start()
