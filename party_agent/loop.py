@@ -29,6 +29,7 @@ _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
 _LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
 _WAIT_SECONDS = 10
+_WHOLE_SECONDS = 60.0  # seldom: what is told of steps says all, and what was sent meanwhile would be sent once more
 _NO_STEPS = ReleaseSteps(items=(), last=0)
 
 
@@ -111,7 +112,7 @@ class Loop:
         self.stop.wait(delay)
 
     def turn(self) -> None:
-        """One look and one wait: at all releases every few seconds, in between at those that took a step."""
+        """One look and one wait: at all releases once a minute, in between at those that took a step."""
         self._finish_regressions()
         whole = time.monotonic() >= self._whole_at
         self._listener.begin()
@@ -120,13 +121,13 @@ class Loop:
             return
         now = time.monotonic()
         if whole:
-            self._whole_at = now + _WAIT_SECONDS
+            self._whole_at = now + _WHOLE_SECONDS
         # what is due and was not tried just now is not listed any more: nothing to hurry for
         soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
         self._whole_at = min(self._whole_at, soonest)
         self.idle = True
         try:
-            self._wait(max(self._whole_at - now, 0.0))
+            self._wait(min(max(self._whole_at - now, 0.0), _WAIT_SECONDS))
         finally:
             self.idle = False
 

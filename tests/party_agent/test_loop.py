@@ -74,13 +74,13 @@ def test_turns_bring_a_release_to_publication(pair: Consortium) -> None:
 def test_release_takes_each_member_three_requests_beside_its_waits(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch, *, shown: bool
 ) -> None:
-    """However many members there are: nobody asks for what others do, but to be sure every few seconds.
+    """However many members there are: nobody asks for what others do, but to be sure once a minute.
 
     A coordinator that does not show the members' heads with the end of a release is asked for them.
     """
     if not shown:
         pair.coordinator.rewrite = lambda _, said: {name: said[name] for name in said if name != "heads"}
-    monkeypatch.setattr("commingle.party_agent.loop._WAIT_SECONDS", 3600)
+    monkeypatch.setattr("commingle.party_agent.loop._WHOLE_SECONDS", 3600)
     with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
         loops = Loop(clinic), Loop(insurer)
         for title in ("first", "second"):
