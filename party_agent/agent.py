@@ -265,7 +265,7 @@ class Agent(Contributor):
             self.reject(release, final)
         elif not findings and self._approves_itself(spec.document, party):
             self.approve(release, None)
-        elif self.jobs.get(release) is None:
+        elif (job := self.jobs.get(release)) is None or job.error is not None:  # of an earlier look, which failed
             self.jobs.end(release, Stage.WAITING)
             _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
 

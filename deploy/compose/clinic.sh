@@ -10,7 +10,7 @@ access=/var/lib/commingle/access/$name
 if ! cat "$home"/consortia/*/coordinator.json "$home/settings.json" 2>/dev/null | grep -q signing_key; then
     commingle party enrol --home "$home" --coordinator "$COMMINGLE_COORDINATOR" --invite "$(cat "/run/invites/$name")"
 fi
-if [ ! -f "$access/token" ]; then
+if [ ! -f "$access/token" ] || [ ! -f "$home/api.key" ]; then # `down -v` leaves volumes of a `run` that is over
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=agent.$name" \
         -addext "subjectAltName=DNS:agent.$name" -keyout "$home/api.key" -out "$access/api.pem" 2>/dev/null
     commingle party token revoke --home "$home" --name hospital 2>/dev/null || true # of a start that was interrupted

@@ -36,4 +36,4 @@ POLICY
     done
 fi
 
-[ -f "$home/study/moments.json" ] || python /usr/local/lib/commingle/tables.py "$home/tables" "$home/study"
+[ -f "$home/study/moments.json" ] && [ -f "$home/tables/ward/schema.json" ] || python /usr/local/lib/commingle/tables.py "$home/tables" "$home/study"

@@ -75,14 +75,21 @@ class Witness:
             case "PUT", ["v1", "releases", release, kind, party] if kind in _KINDS:
                 assert party == sender
                 statement = request.headers.get("commingle-block") or request.headers.get("commingle-statement", "")
-                seen = self.left[release, party, kind]
-                seen.add(sha256(statement.encode() + request.content).hexdigest())
-                assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
-                if kind in _EXCHANGED:
-                    state = charges_on_disk(self.homes[party])[release].state
-                    assert state in {"debited", *MAY_HAVE_LEFT}, f"{party} sends {kind} while its charge is {state}"
-                if kind == "blocks":
-                    self._block(release, party, parse_envelope(statement.encode()), request.content)
+                self.upload(party, release, kind, statement=statement, body_sha256=sha256(request.content).hexdigest())
+
+    def upload(self, party: str, release: str, kind: str, *, statement: str, body_sha256: str) -> None:
+        """What is left of a request where its body is not kept."""
+        seen = self.left[release, party, kind]
+        seen.add(sha256(f"{statement} {body_sha256}".encode()).hexdigest())
+        assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
+        if kind in _EXCHANGED:
+            charge = charges_on_disk(self.homes[party]).get(release)
+            assert charge is not None, f"{party} sends {kind} without a charge for {release}"
+            assert charge.state in {"debited", *MAY_HAVE_LEFT}, (
+                f"{party} sends {kind} while its charge is {charge.state}"
+            )
+        if kind == "blocks":
+            self._block(release, party, parse_envelope(statement.encode()), body_sha256)
 
     def drawing(self, party: str, release: str) -> None:
         """Noise is drawn: the debit must be on disk. It may be settled before an attempt has drawn all its noise."""
@@ -101,12 +108,13 @@ class Witness:
         seen.add(sha256(data).hexdigest())
         assert len(seen) == 1, f"{party} showed two different results of one regression"
 
-    def _block(self, release: str, party: str, envelope: Envelope, body: bytes) -> None:
-        charge = charges_on_disk(self.homes[party])[release]
+    def _block(self, release: str, party: str, envelope: Envelope, body_sha256: str) -> None:
+        charge = charges_on_disk(self.homes[party]).get(release)
+        assert charge is not None, f"{party} sends a block without a charge for {release}"
         assert charge.state in MAY_HAVE_LEFT, f"{party} sends a block while its charge is {charge.state}"
-        assert sha256(body).hexdigest() == charge.body_sha256
+        assert body_sha256 == charge.body_sha256, f"{party} sends a block for {release} that its ledger does not know"
         assert decode(BlockStatement, envelope.payload_bytes).body_sha256 == charge.body_sha256
-        self.bodies[release, party] = sha256(body).hexdigest()
+        self.bodies[release, party] = body_sha256
 
 
 def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec], *, cap_units: int) -> None:
@@ -116,9 +124,10 @@ def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec],
     assert counted <= cap_units
     for release, spec in specs.items():
         drawn = (party, release) in witness.drawings
-        sent = (release, party) in witness.bodies
+        sent = any((release, party, kind) in witness.left for kind in ("blocks", *_EXCHANGED))
         if drawn or sent:
-            charge = charges[release]
+            charge = charges.get(release)
+            assert charge is not None, f"{party}: no charge for {release}"
             assert charge.state in SETTLED - {"released"}, f"{party}: {charge.state}"
             assert charge.rho_units >= plan_block(spec, spec.party(party)).charge.units
 
@@ -141,7 +150,7 @@ def check_published(
     for party in published.spec.parties:
         envelope = published.manifest.blocks[party.name]
         statement = decode(BlockStatement, envelope.payload_bytes)
-        assert statement.body_sha256 == witness.bodies[release, party.name]
+        assert statement.body_sha256 == witness.bodies.get((release, party.name)), f"{party.name} never sent its block"
         assert charges_on_disk(witness.homes[party.name])[release].state in SETTLED - {"released"}
     return published
 

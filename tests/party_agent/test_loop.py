@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from commingle.party_agent.loop import Backoff, Loop
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import NonsenseError, UnreachableError
-from tests.world.consortium import Consortium, CrashError, Noise
+from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
 from tests.world.transport import answering, no_fault, unreachable
 
 
@@ -316,3 +316,18 @@ def test_events_that_are_nonsense_are_trouble(pair: Consortium, body: bytes) -> 
     pair.coordinator.before = answering(200, body, part="/v1/events")
     with pair.agent("clinic") as agent, pytest.raises(NonsenseError):
         Loop(agent).turn()
+
+
+def test_proposal_whose_first_look_failed_waits_for_a_person_once_it_was_looked_at(pair: Consortium) -> None:
+    pair.homes["clinic"].save_policy(BY_HAND)
+    release = pair.propose()
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{release}")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        turns(loop, 1)
+        pair.coordinator.before = no_fault
+        loop._releases.clear()  # its delay is over
+        turns(loop, 1)
+        job = agent.jobs.get(release)
+    assert job is not None
+    assert (job.stage, job.error) == ("waiting for a person", None)
