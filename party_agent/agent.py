@@ -158,7 +158,12 @@ class Agent(Contributor):
             self._sign_first_approval(release, ruling)
             return self.proposals.get(release)
         dataset = self.datasets.get(party.dataset)
-        self._sign_approval(release, spec, party, dataset, ruling)
+        try:
+            self._sign_approval(release, spec, party, dataset, ruling)
+        except Exception:
+            if ruling is not None:  # who asked is told why, and it is up to a person again
+                self.jobs.end(release, Stage.WAITING)
+            raise
         self._send_approval(release)
         return self.proposals.get(release)
 

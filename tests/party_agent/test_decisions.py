@@ -217,6 +217,20 @@ def test_table_whose_subjects_changed_since_registration_is_not_approved(pair: C
         assert agent.proposals.get(release).decision is Decision.APPROVED
 
 
+def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:
+    pair.homes["clinic"].save_policy(BY_HAND)
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        rows = rows_of("clinic")
+        write_csv(pair.table("clinic"), [{**rows[0], "subject": "s999"}, *rows[1:]])
+        with pytest.raises(SubjectsChangedError):
+            agent.approve(release, BY_A_PERSON)
+        job = agent.jobs.get(release)
+    assert job is not None
+    assert (job.stage, job.error) == ("waiting for a person", None)
+
+
 def test_proposal_by_a_pinned_member_is_considered(pair: Consortium) -> None:
     member = pair.homes["insurer"].identity().signing_key
     release = pair.propose(key=member)
