@@ -32,9 +32,9 @@ def write_backup(home: Home, out: Path) -> tuple[str, ...]:
     Raises:
         SettingsError: not a party's home, or the file cannot be written.
         ConflictError: the file is there already, or keys or settings were changed meanwhile.
-        LedgerError: the ledger cannot be copied.
+        LedgerError: the ledger cannot be copied, or is damaged: nothing takes the place of sound backups.
     """
-    home.settings()
+    population = home.settings().population
     if out.exists():
         raise ConflictError(f"{out} exists already", remedy="Give every backup a name of its own.")
     files = _files(home)
@@ -43,6 +43,7 @@ def write_backup(home: Home, out: Path) -> tuple[str, ...]:
             ledger = copy_sqlite(home.database, folder / home.database.name)
         except SettingsError as error:
             raise LedgerError(str(error), remedy="Run: commingle party doctor") from None
+        _verify(ledger, population, remedy="Run: commingle party doctor. Keep the backups that there are.")
         if _files(home) != files:
             raise ConflictError("keys or settings were changed during the backup", remedy="Start it again.")
         for name, data in files.items():
@@ -64,11 +65,16 @@ def restore_backup(file: Path, home: Home) -> str:
         restored.identity()
         if not restored.database.exists():
             raise SettingsError(f"{file} is no backup of a party", remedy="It has no ledger in it.")
-        try:
-            with closing(open_to_read(restored.database)) as found, upgraded(found) as db:
-                return verify_ledger(db, population=population)
-        except sqlite3.Error as error:
-            raise LedgerError(f"the ledger in {file} is damaged ({error})", remedy="Restore another backup.") from None
+        return _verify(restored.database, population, remedy="Restore another backup.")
+
+
+def _verify(ledger: Path, population: str, *, remedy: str) -> str:
+    """What a copy of a ledger holds, in words. Raises LedgerError."""
+    try:
+        with closing(open_to_read(ledger)) as found, upgraded(found) as db:
+            return verify_ledger(db, population=population)
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger is damaged ({error})", remedy=remedy) from None
 
 
 def _files(home: Home) -> dict[str, bytes]:

@@ -1,9 +1,11 @@
 """A backup holds what a party is restored from, whatever goes on meanwhile, and nothing of an exchange."""
 
 import shutil
+import sqlite3
 import stat
 import subprocess
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -95,13 +97,36 @@ def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp
     assert "It holds private keys" in done.output
 
 
+def altered(backup: Path) -> Path:
+    """A backup in which every charge is next to nothing."""
+    folder, out = backup.with_suffix(".files"), backup.with_suffix(".altered")
+    with tarfile.open(backup) as tar:
+        tar.extractall(folder, filter="data")
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as db, db:
+        db.execute("UPDATE charges SET rho_units = '1'")
+    with tarfile.open(out, "w") as tar:
+        for path in folder.iterdir():
+            tar.add(path, path.name)
+    return out
+
+
+@pytest.mark.parametrize("damage", ["UPDATE charges SET rho_units = '1'", "DELETE FROM entries", "DROP TABLE charges"])
+def test_damaged_ledger_makes_no_backup(pair: Consortium, tmp_path: Path, damage: str) -> None:
+    pair.propose()
+    pair.step("clinic")
+    LocalUser(pair).edit(damage)
+    with pytest.raises(LedgerError) as refused:
+        write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
+    assert refused.value.remedy
+    assert not (tmp_path / "backup.tar").exists()
+
+
 def test_damaged_or_foreign_backup_makes_no_home(pair: Consortium, tmp_path: Path) -> None:
     pair.propose()
     pair.step("clinic")
-    LocalUser(pair).edit("UPDATE charges SET rho_units = '1'")
     write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
     with pytest.raises(LedgerError):
-        restore_backup(tmp_path / "backup.tar", Home(tmp_path / "new"))
+        restore_backup(altered(tmp_path / "backup.tar"), Home(tmp_path / "new"))
     (tmp_path / "other.tar").write_bytes(b"no archive at all")
     with pytest.raises(SettingsError, match="cannot restore"):
         restore_backup(tmp_path / "other.tar", Home(tmp_path / "new"))
@@ -116,10 +141,8 @@ def test_backup_with_an_altered_ledger_of_an_earlier_version_makes_no_home(pair:
     user.edit("PRAGMA user_version = 5")
     write_backup(home, tmp_path / "earlier.tar")
     assert "1 charges" in restore_backup(tmp_path / "earlier.tar", Home(tmp_path / "restored"))
-    user.edit("UPDATE charges SET rho_units = '1'")
-    write_backup(home, tmp_path / "altered.tar")
     with pytest.raises(LedgerError, match="not those of the ledger's chain"):
-        restore_backup(tmp_path / "altered.tar", Home(tmp_path / "new"))
+        restore_backup(altered(tmp_path / "earlier.tar"), Home(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
 
