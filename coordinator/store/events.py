@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select
 
@@ -29,8 +30,8 @@ _IS_STEP = or_(
 )
 """After it something can be due of every party, not of those only that have not done yet what others did."""
 
-_NEWEST = select(events.c.seq, events.c.digest).order_by(events.c.seq.desc()).limit(1)
-_NEWEST_ABOUT_ONE = _NEWEST.where(events.c.release.is_not(None))
+_NEWEST = select(events.c.digest).order_by(events.c.seq.desc()).limit(1)
+_LAST = select(events.c.seq).where(events.c.release.is_not(None)).order_by(events.c.seq.desc()).limit(1)
 _STEP = (
     select(events.c.release, func.max(events.c.seq).label("seq"))
     .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("last"), _IS_STEP)
@@ -77,8 +78,7 @@ class Events:
         document: str | None,
     ) -> None:
         """Append an event; `document` is the digest of what was recorded with it. There is one writer at a time."""
-        newest = self._connection.execute(_NEWEST).one_or_none()
-        previous = GENESIS if newest is None else newest.digest
+        previous = self._connection.execute(_NEWEST).scalar() or GENESIS
         body = event_body(
             previous=previous, release=release, at=at, kind=kind, party=party, state=state, document=document
         )
@@ -134,20 +134,14 @@ class Events:
 
     def steps(self, *, after: int, last: int) -> tuple[Step, ...]:
         """Of releases that took one after an event, up to another, the newest of each; the oldest first."""
-        rows = self._connection.execute(_STEPS, {"after": after, "last": last}).all()
-        newest = dict.fromkeys((row.release, row.seq) for row in rows)
-        parties = {release: frozenset(row.party for row in rows if row.release == release) for release, _ in newest}
-        return tuple(Step(release, seq, parties[release]) for release, seq in newest)
+        rows = self._connection.execute(_STEPS, {"after": after, "last": last})
+        steps = groupby(rows, key=lambda row: (row.release, row.seq))
+        return tuple(Step(release, seq, frozenset(row.party for row in group)) for (release, seq), group in steps)
 
     def newest_steps(self, after: int) -> dict[str, int]:
         """The newest event after one with which a release of a party took a step, by party."""
         return {row[0]: row[1] for row in self._connection.execute(_NEWEST_STEPS, {"after": after})}
 
-    def newest(self) -> tuple[int, str]:
-        """Number and digest of the newest event about a release; 0 where there is none."""
-        row = self._connection.execute(_NEWEST_ABOUT_ONE).one_or_none()
-        return (0, GENESIS) if row is None else (row.seq, row.digest)
-
     def last(self) -> int:
-        """That number."""
-        return self.newest()[0]
+        """Number of the newest event about a release; 0 where there is none."""
+        return self._connection.execute(_LAST).scalar() or 0
