@@ -159,7 +159,7 @@ class CoordinatorClient:
         while True:
             params = {"after": after, "wait_seconds": seconds}
             for answer in listen(self.http, path, params=params, timeout_seconds=timeout, streamed=streamed):
-                found = model_in(ReleaseSteps, answer, path)
+                found = model_in(ReleaseSteps, answer, str(self.http.base_url))
                 after = found.last
                 items = tuple(item for item in found.items if any(p.name == party for p in item.parties))
                 yield found.model_copy(update={"items": items})

@@ -332,23 +332,27 @@ def _whole(answer: httpx.Response, largest_bytes: int, patience_seconds: float) 
 
 
 def _pieces(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
-    where = answer.request.url
-    if answer.headers.get("content-encoding", "identity") != "identity":
-        raise NonsenseError(
-            f"{where} answered with compressed data, which was not asked for",
-            remedy="Keep the proxy in front of the service from compressing its answers.",
-        )
-    taken = _Taken(where, largest_bytes, patience_seconds)
-    for piece in answer.iter_bytes():
+    taken = _Taken(answer.request.url, largest_bytes, patience_seconds)
+    for piece in _as_sent(answer):
         taken.add(piece)
         yield piece
+
+
+def _as_sent(answer: httpx.Response) -> Iterator[bytes]:
+    """A body that is not compressed: one that is could grow to any size. Raises NonsenseError."""
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise NonsenseError(
+            f"{answer.request.url} answered with compressed data, which was not asked for",
+            remedy="Keep the proxy in front of the service from compressing its answers.",
+        )
+    return answer.iter_bytes()
 
 
 def _events(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
     """The data of each server-sent event that has come to its end and has some."""
     came = bytearray()
     taken = _Taken(answer.request.url, largest_bytes, patience_seconds)
-    for piece in answer.iter_bytes():
+    for piece in _as_sent(answer):
         if not came:
             taken.restart()
         taken.add(piece)

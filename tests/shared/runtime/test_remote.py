@@ -1,3 +1,4 @@
+import gzip
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -398,6 +399,13 @@ def test_event_larger_than_any_answer_is_nonsense_and_a_long_stream_of_small_one
     assert sum(1 for _ in events(*[b"data: " + large + b"\n\n"] * 8)) == 8
     with pytest.raises(NonsenseError, match="more than"):
         next(events(b"data: ", *[large] * 5))
+
+
+def test_compressed_stream_is_nonsense_before_it_is_unpacked() -> None:
+    headers = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}
+    hub = client(lambda _: httpx.Response(200, content=iter([gzip.compress(b"data: one\n\n")]), headers=headers))
+    with pytest.raises(NonsenseError, match="compressed"):
+        next(listen(hub, "/", timeout_seconds=1))
 
 
 def test_answer_of_another_kind_is_heard_as_one_and_a_refusal_is_a_problem() -> None:
