@@ -2,15 +2,17 @@
 
 python -m benchmarks.engines [--subjects N] [--partitions P] [--engine NAME]... [--json FILE]
 
-Work is what a release of two stages does: the ids of every partition, sums and sums of squares of ten encoded columns
-("sums"), then the rows encoded, clipped and mixed with k = 100 ("mixed"). Engines: `in-process`, `dask` (two processes
-of this machine), and for comparison, where they are installed (pyspark, ray, duckdb), `spark` and `ray`, given the very
-same functions by `benchmarks.engine_peers`, and `duckdb`, which is asked for ids and sums in SQL over the same files.
+Work is what registration does, which reads and encodes every partition and seals a snapshot of all rows ("read"), and
+what a release of two stages does with its parts: sums and sums of squares of ten encoded columns ("sums"), then rows
+clipped and mixed with k = 100 ("mixed"). Engines: `in-process`, `dask` (two processes of this machine), and for
+comparison, where they are installed (pyspark, ray, duckdb), `spark` and `ray`, given the very same functions by
+`benchmarks.engine_peers`, and `duckdb`, which is asked for ids and sums in SQL over the same files.
 Every block is held against that of one process, integer by integer.
 """
 
 import json
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,7 +31,7 @@ from commingle.party_agent.private.dask_engine import Dask
 from commingle.party_agent.private.engine import IN_PROCESS, Engine
 from commingle.party_agent.private.mixing import Mixing, SummingColumns
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.partitions import PartitionedTable
+from commingle.party_agent.private.snapshot import Snapshot, write_snapshot
 from commingle.party_agent.private.sources import open_table
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
@@ -68,32 +70,28 @@ def spec_of(subjects: int, *, k: int = 100) -> ReleaseSpec:
     return build_spec(study, members=members, proposer=key.fingerprint, seed=bytes(32), now=system_clock())
 
 
-def table_on(engine: Engine, folder: Path) -> PartitionedTable:
-    """The lake, read by that engine."""
-    source, key = PartitionedSource(path=str(folder)), SubjectKey.of("id")
-    table = open_table(source, key, ATTRIBUTES, engine=engine)
-    assert isinstance(table, PartitionedTable)  # noqa: S101 - for the type checker
-    return table
+def read_by(engine: Engine, lake: Path, folder: Path) -> Snapshot:
+    """A snapshot of the lake, read by that engine."""
+    source, key = PartitionedSource(path=str(lake)), SubjectKey.of("id")
+    found = open_table(source, key, ATTRIBUTES, engine=engine).scan()
+    return write_snapshot(folder, secrets.token_bytes(32), ATTRIBUTES, iter(found.sorter))
 
 
-def measure(name: str, folder: Path, spec: ReleaseSpec) -> tuple[dict[str, float], NDArray[np.int64]]:
+def measure(name: str, lake: Path, folder: Path, spec: ReleaseSpec) -> tuple[dict[str, float], NDArray[np.int64]]:
     """CPU seconds of each pass, of all processes; megabytes, seconds on the clock; and the block before noise."""
     found, watch, start = dict[str, float](), _Watch(), time.perf_counter()
     engine = ENGINES[name]()
     list(engine.run(engine_peers.nothing, [0], lambda _: None))
     found["start"] = watch.lap()
-    table = table_on(engine, folder)
-    digest = table.scan().digest
-    found["registration"] = watch.lap()
-    partitions = table.ranked(digest)
-    found["ids"] = watch.lap()
+    parts = read_by(engine, lake, folder).parts()
+    found["read"] = watch.lap()
     measured = tuple(MeasuredAttribute(Kind.NUMERIC) for _ in ATTRIBUTES)
     summing = SummingColumns(FirstStage(measured, spec.n, sigma=1, square_sigma=1))
-    for _ in engine.run(summing, partitions, lambda _: None):
+    for _ in engine.run(summing, parts, lambda _: None):
         pass
     found["sums"] = watch.lap()
     mixing = Mixing(spec, "p", None)
-    block = mixing.total(part for _, part in engine.run(mixing, partitions, lambda _: None))
+    block = mixing.total(part for _, part in engine.run(mixing, parts, lambda _: None))
     found["mixed"] = watch.lap()
     return found | {"MB": _used()[1], "on the clock": time.perf_counter() - start}, block
 
@@ -126,17 +124,17 @@ def main(*, subjects: int, partitions: int, engines: tuple[str, ...], json_file:
     """Print one row for each engine."""
     report: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder, spec = Path(name), spec_of(subjects)
-        write_lake(folder, subjects=subjects, partitions=partitions)
+        lake, folder, spec = Path(name, "lake"), Path(name, "snapshots"), spec_of(subjects)
+        lake.mkdir()
+        write_lake(lake, subjects=subjects, partitions=partitions)
         expected = Mixing(spec, "p", None)
-        table = table_on(IN_PROCESS, folder)
-        ranked = table.ranked(table.scan().digest)
-        whole = expected.total(part for _, part in IN_PROCESS.run(expected, ranked[::-1], lambda _: None))
+        parts = read_by(IN_PROCESS, lake, folder).parts()
+        whole = expected.total(part for _, part in IN_PROCESS.run(expected, parts[::-1], lambda _: None))
         for engine in engines or ("in-process", "dask"):
             if engine == "duckdb":
-                report[engine] = engine_peers.duckdb_seconds(folder, [a.name for a in ATTRIBUTES], lower=-3, upper=3)
+                report[engine] = engine_peers.duckdb_seconds(lake, [a.name for a in ATTRIBUTES], lower=-3, upper=3)
                 continue
-            report[engine], block = measure(engine, folder, spec)
+            report[engine], block = measure(engine, lake, folder, spec)
             if not np.array_equal(block, whole):
                 raise SystemExit(f"{engine} makes another block")
     columns = list(dict.fromkeys(key for found in report.values() for key in found))

@@ -127,7 +127,15 @@ class Consortium:
         np.savetxt(self.root / f"{name}.csv", table, delimiter=",", fmt=format_of, header=header, comments="")
         schema = [{"kind": "numeric", "name": column, "lower": -1, "upper": 1} for column in names]
         (self.root / f"{name}.json").write_text(json.dumps(schema))
-        source = ("--source", self.root / f"{name}.csv", "--subject-id", "id", "--schema", self.root / f"{name}.json")
+        source = (
+            "--source",
+            self.root / f"{name}.csv",
+            "--subject-id",
+            "id",
+            "--schema",
+            self.root / f"{name}.json",
+            "--listed",
+        )
         self.subject.run("party", "datasets", "add", "main", "--home", self.root / name, *source)
 
     def _study(self, mechanism: str) -> Path:

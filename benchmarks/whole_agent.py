@@ -136,7 +136,7 @@ def measure(work: Work, n: int) -> Measured:
             path = root / f"{name}.parquet"
             write_table(path, n, [str(column["name"]) for column in schema])
             (root / f"{name}.json").write_text(json.dumps(schema))
-            told = ("--source", path, "--subject-id", "id", "--schema", root / f"{name}.json")
+            told = ("--source", path, "--subject-id", "id", "--schema", root / f"{name}.json", "--listed")
             run("party", "datasets", "add", "main", "--home", root / name, *told)
         registration = max(agent.peak() for agent in agents)
         sent = _release(root, url, work, n, schemas)

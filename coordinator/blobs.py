@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -19,15 +19,18 @@ from typing import BinaryIO, Protocol
 import structlog
 
 from commingle.coordinator.errors import LostBlobError, StorageError
+from commingle.shared.runtime.disk import full_disk_as_no_room
 from commingle.shared.runtime.files import close_to_others, remove_durably, write_durably
 
+LEAST_AGE = timedelta(days=1)
+"""Of what is removed that no release needs: the time to notice that a database was restored which does not know it."""
 _log = structlog.get_logger()
 _DIGITS = 64
 _PIECE = 1 << 20
 
 
 class Blobs(Protocol):
-    """Where large files are kept. Every method raises StorageError when that does not work."""
+    """Where large files are kept. Where that fails every method raises StorageError, on a full disk NoRoomError."""
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256, hex."""
@@ -190,7 +193,8 @@ def _older(path: Path, before: datetime) -> bool:
 @contextmanager
 def _as_storage_error() -> Iterator[None]:
     try:
-        yield
+        with full_disk_as_no_room():
+            yield
     except OSError as error:
         _log.error("blob directory fault", error=type(error).__name__, errno=errno.errorcode.get(error.errno or 0))
         raise StorageError(

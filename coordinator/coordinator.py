@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
+from commingle.coordinator.quotas import Quotas
 from commingle.coordinator.reads import Reads
 from commingle.coordinator.store.rows import Files, ReleaseRow, Summary
 from commingle.coordinator.store.store import Store, Transaction
@@ -20,6 +21,7 @@ from commingle.shared.release.audit import CoordinatorAudit
 from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
+from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.settings import Clock
 
 _RELEASE = re.compile("[0-9a-f]{64}")
@@ -32,6 +34,8 @@ class Coordinator:
     Attributes:
         retention: how long the documents are kept of a release that came to nothing.
         most_proposals: how many open proposals one member can have, and how many ended ones of it are kept whole.
+        quotas: how much members may have it keep.
+        disks: those that data and bodies are on, with what is kept free of them.
         reads: signed requests that read and were answered by this process.
     """
 
@@ -43,6 +47,8 @@ class Coordinator:
     public_reads: bool = True
     retention: timedelta = timedelta(days=30)
     most_proposals: int = 50
+    quotas: Quotas = field(default_factory=Quotas)
+    disks: Disks = field(default_factory=lambda: Disks((), 0))
     reads: Reads = field(default_factory=Reads)
 
 

@@ -9,6 +9,7 @@ CoordinatorError
 ├── UnknownError         no such party or release
 ├── OtherBytesError      something else was recorded in this place before
 ├── TooManyProposalsError a member has as many open proposals as it can have
+├── QuotaError           the releases of a member take as much as they may
 ├── LedgerHeadError      a ledger head that does not follow the newest one that is known
 ├── StateError           the release's state does not allow it
 ├── NotPublishedError    asked for a file of a release that is not published
@@ -75,6 +76,12 @@ class TooManyProposalsError(CoordinatorError):
     """A member has as many open proposals as it can have."""
 
     code = "too-many-proposals"
+
+
+class QuotaError(CoordinatorError):
+    """The releases of a member take as many bytes as they may."""
+
+    code = "quota"
 
 
 class LedgerHeadError(CoordinatorError):

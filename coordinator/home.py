@@ -1,8 +1,9 @@
 """What a coordinator's home directory holds, and the coordinator it makes."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +12,15 @@ from pydantic import Field, SecretStr
 
 from commingle.coordinator.blobs import BlobDirectory, Blobs
 from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.quotas import Quotas
 from commingle.coordinator.store.store import open_store
+from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import close_to_others, load_signing_key
+from commingle.shared.runtime.plain_files import read_plain
 from commingle.shared.runtime.settings import Settings, load_settings, system_clock
+
+_SHARES = 4  # of the disk: so many members' quotas fill it
 
 
 class CoordinatorSettings(Settings):
@@ -28,6 +34,10 @@ class CoordinatorSettings(Settings):
         blob_bucket: S3-compatible storage in its place, `s3://BUCKET/PREFIX`.
         retention_days: how long documents are kept of a release that came to nothing, and sealed linkage keys.
         most_proposals: how many open proposals one member can have; ended ones of it are kept whole to that number.
+        largest_message_bytes: of one body that a party sends; a release that needs larger ones is refused.
+        release_bytes: all that one release may take while it runs; it follows from its spec.
+        member_bytes: all that releases of one proposer may take; None means a quarter of the disk, in a bucket 256 GiB.
+        reserve_bytes: what is kept free on the disks of the home directory and of bodies.
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
     """
 
@@ -39,6 +49,10 @@ class CoordinatorSettings(Settings):
     public_reads: bool = True
     retention_days: Annotated[float, Field(ge=1, le=3650)] = 30.0
     most_proposals: Annotated[int, Field(ge=1)] = 50
+    largest_message_bytes: Annotated[int, Field(ge=1)] = 16 << 30
+    release_bytes: Annotated[int, Field(ge=1)] = 64 << 30
+    member_bytes: Annotated[int, Field(ge=1)] | None = None
+    reserve_bytes: Annotated[int, Field(ge=0)] = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,19 @@ class CoordinatorHome:
 
         return BlobBucket(settings.blob_bucket)
 
+    def disks(self, settings: CoordinatorSettings) -> Disks:
+        """Those of the home and of bodies; on their way to a bucket these are in a folder for temporary files."""
+        bodies = Path(tempfile.gettempdir()) if settings.blob_bucket else self.blob_directory(settings)
+        return Disks((self.path, bodies), settings.reserve_bytes)
+
+    def quotas(self, settings: CoordinatorSettings) -> Quotas:
+        """What members may have it keep."""
+        member = settings.member_bytes
+        if member is None and settings.blob_bucket is None:
+            member = Disks((self.blob_directory(settings),), 0).total_bytes // _SHARES
+        quotas = Quotas(message=settings.largest_message_bytes, release=settings.release_bytes)
+        return quotas if member is None else replace(quotas, member=member)
+
     def has_files(self, settings: CoordinatorSettings) -> bool:
         """Whether there are files that a database names. Raises SettingsError, StorageError."""
         return any(True for _ in self.blobs(settings).old(datetime.max.replace(tzinfo=UTC)))
@@ -90,7 +117,7 @@ class CoordinatorHome:
         """
         if settings.database_url_file is not None:
             try:
-                return settings.database_url_file.read_text().strip()
+                return read_plain(settings.database_url_file).decode(errors="replace").strip()
             except OSError as error:
                 raise SettingsError(
                     f"cannot read {settings.database_url_file} ({error.strerror})",
@@ -123,6 +150,8 @@ def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinat
             public_reads=settings.public_reads,
             retention=timedelta(days=settings.retention_days),
             most_proposals=settings.most_proposals,
+            quotas=home.quotas(settings),
+            disks=home.disks(settings),
         )
     finally:
         store.close()

@@ -14,6 +14,7 @@ from commingle.coordinator.coordinator import (
     spec_of,
 )
 from commingle.coordinator.errors import TooManyProposalsError
+from commingle.coordinator.quotas import STAYS
 from commingle.coordinator.store.rows import Facts, ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
@@ -28,8 +29,8 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
-from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject, State
+from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime import faults
 
 _CLOCKS_APART = timedelta(days=1)
@@ -44,21 +45,24 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
         SignatureError: signed by neither this coordinator nor a member, or not by the proposer it names.
         DocumentError, SpecError: not a release these members could run.
         TooManyProposalsError: the member has as many open proposals as it can have.
+        QuotaError, NoRoomError: its releases would take too much, or this one more than there is.
     """
     with coordinator.store.read() as tx:
         keys = _proposers(tx, coordinator, envelope)
     spec = open_spec(envelope, keys)
     require_plain_text(spec.document)
-    plan_blocks(spec.document)  # refuses a spec whose noise leaves exact arithmetic
+    sizes = release_sizes(spec.document)  # refuses a spec whose noise leaves exact arithmetic
     with coordinator.store.write() as tx:
         present = tx.releases.get(spec.digest)
         if present is not None:
             return present, False
-        _make_room(tx, coordinator, spec.signer)
+        coordinator.quotas.require_accepted(sizes)
+        coordinator.disks.require(sizes.exchanged + sizes.kept)
+        _make_room(tx, coordinator, spec.signer, sizes)
         _check_times(spec.document, coordinator.clock())
         for party in spec.document.parties:
             _check_member(tx, party)
-        release = _record(tx, coordinator, spec, keys)
+        release = _record(tx, coordinator, spec, keys, sizes)
     faults.reach("coordinator.proposal.committed")
     _log.info("proposed", release=spec.digest)
     return release, True
@@ -132,8 +136,8 @@ def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) ->
     return [own] if member is None or member.revoked is not None else [own, VerifyingKey.from_hex(member.signing_key)]
 
 
-def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint) -> None:
-    """No member fills the disk: so many open proposals of its, so many that came to nothing kept whole, and no more."""
+def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint, sizes: ReleaseSizes) -> None:
+    """No member fills the disk: so many open proposals of its, so many ended ones kept whole, and so many bytes."""
     member = tx.members.key(signer)
     if member is None:  # the coordinator itself
         return
@@ -143,6 +147,8 @@ def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint) -
             f"{most} proposals of {member.party} are open already",
             remedy="Wait until one is published or expires, or have a party reject one; then propose again.",
         )
+    taken = tx.releases.bytes_by(keys, since=coordinator.clock() - STAYS)
+    coordinator.quotas.require_share(member.party, taken, sizes)
     for release in tx.releases.ended_by(keys)[most:]:
         tx.releases.drop_documents(release)
 
@@ -171,7 +177,11 @@ def _check_member(tx: Transaction, party: PartySpec) -> None:
 
 
 def _record(
-    tx: Transaction, coordinator: Coordinator, spec: Verified[ReleaseSpec], keys: list[VerifyingKey]
+    tx: Transaction,
+    coordinator: Coordinator,
+    spec: Verified[ReleaseSpec],
+    keys: list[VerifyingKey],
+    sizes: ReleaseSizes,
 ) -> ReleaseRow:
     document = spec.document
     facts = Facts(
@@ -187,7 +197,7 @@ def _record(
     )
     signer = next(key for key in keys if key.fingerprint == spec.signer)
     parties = [party.name for party in document.parties]
-    tx.releases.add(facts, spec=spec.envelope, proposer_key=signer.raw.hex(), parties=parties)
+    tx.releases.add(facts, spec=spec.envelope, proposer_key=signer.raw.hex(), parties=parties, sizes=sizes)
     tx.events.add(
         release=spec.digest,
         at=coordinator.clock(),

@@ -6,13 +6,13 @@ round of work, whichever replica does it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 from typing import TypeAlias
 
 import structlog
 
+from commingle.coordinator.blobs import LEAST_AGE
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import LostBlobError
 from commingle.coordinator.exchanges import remove_messages
@@ -26,7 +26,6 @@ _DOUBLINGS = 10
 _LOST_AFTER = 6  # looks at a block that is not there: a minute, in which a directory may settle
 _CLEANING_SECONDS = 3600.0
 _LOOKING_SECONDS = 60.0
-LEAST_AGE = timedelta(days=1)  # also the time to notice that a database was restored which does not know newer files
 _FILES_AT_ONCE = 100
 _log = structlog.get_logger()
 

@@ -7,7 +7,8 @@ than the branch had debited when it last made anything public (docs/proofs/noise
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import inf, nextafter
 
 from commingle.party_agent.agent import Agent
@@ -79,14 +80,14 @@ def find_lost_branch(agents: Agents) -> LostBranch:
     histories = [history for _, history in shown]
     explained = _newly_spent(agents, releases)
     beyond = [_beyond(lost[-1], common) for lost, common in histories if lost]
-    rho = max((loss.rho.units for loss in beyond), default=0) - explained.rho.units
-    delta = max((loss.delta for loss in beyond), default=0.0)
+    rho = max((units for units, _ in beyond), default=0) - explained.rho.units
+    delta = max((delta for _, delta in beyond), default=Fraction(0)) - Fraction(explained.delta)
     heads = {head.head: head.height for lost, _ in histories for head in lost}
     return LostBranch(
         releases,
         tuple(sorted(heads, key=lambda head: heads[head])),
         max(heads.values(), default=0),
-        Loss(Rho(max(rho, 0)), delta, gaussian=False),
+        Loss(Rho(max(rho, 0)), nextafter(float(delta), inf) if delta > 0 else 0.0, gaussian=False),
     )
 
 
@@ -158,7 +159,7 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
         coordinator=agent.coordinator.key.fingerprint,
     )
     # which version of an agent has drawn for it, and counted, is not known here
-    charge = (Loss(plan_block(spec.document, party).charge, gaussian=False), terms) if charged else None
+    charge = (replace(plan_block(spec.document, party).cost, gaussian=False), terms) if charged else None
     return LostRelease(agent, release, view.state, spec, signed, charge)
 
 
@@ -190,8 +191,7 @@ def _own_heads(agent: Agent, history: Iterable[SignedDocument]) -> Iterable[Ledg
             yield head
 
 
-def _beyond(newest: LedgerHead, common: LedgerHead | None) -> Loss:
-    """What was spent between two heads; from the beginning where none is common."""
+def _beyond(newest: LedgerHead, common: LedgerHead | None) -> tuple[int, Fraction]:
+    """What was spent between two heads, rho in units and delta; from the beginning where none is common."""
     rho = int(newest.rho_units) - (int(common.rho_units) if common else 0)
-    delta = newest.delta - (common.delta if common else 0.0)
-    return Loss(Rho(max(rho, 0)), nextafter(delta, inf) if delta > 0 else 0.0)
+    return rho, Fraction(newest.delta) - Fraction(common.delta if common else 0.0)

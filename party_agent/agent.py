@@ -18,12 +18,12 @@ from commingle.party_agent.errors import (
     ForbiddenError,
     LostError,
     StaleLedgerError,
-    SubjectsChangedError,
 )
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.linkage import receive_linkage_key
 from commingle.party_agent.look_back import LookBack
 from commingle.party_agent.policy import Finding, Situation, Usage, approves_itself, examine, examine_again
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.party_agent.rulings import Ruling, require_another, require_person
 from commingle.shared.documents.dsse import Envelope, Verified, seal
@@ -286,7 +286,7 @@ class Agent(Contributor):
     def _examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
         plan = plan_block(spec, party)
         findings = examine(spec, party, plan, self._situation(spec, party, release))
-        short = self.ledger.shortfall(plan.charge)
+        short = self.ledger.shortfall(plan.charge, delta=plan.delta_implementation)
         return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
 
     def _permit(self, spec: Verified[ReleaseSpec]) -> None:
@@ -325,7 +325,7 @@ class Agent(Contributor):
     def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
         limited = self.home.policy().max_releases_per_day is not None
         return Usage(
-            dataset=self.lost_by(party.dataset, without=release),
+            datasets=self.lost_by(party.dataset, without=release),
             study=self.ledger.lost_to_study(spec.study, without=release),
             approved_today=self.spent_on_today() if limited else 0,
             replayed=self.proposals.charged_with_seed(spec.seed, without=release),
@@ -335,12 +335,15 @@ class Agent(Contributor):
     def _sign_approval(
         self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, ruling: Ruling | None
     ) -> None:
-        """Reserve and sign in one transaction. The subjects are read before it, so that it stays short; no cell is."""
-        alignment = self._align(release, spec, party, dataset)
+        """Reserve and sign in one transaction. Ids are read before it, so that it stays short."""
+        snapshot = self.datasets.snapshot(dataset.snapshot)
+        alignment = self._align(release, spec, party, snapshot)
         plan = plan_block(spec, party)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+            if self.datasets.get(dataset.name).snapshot != snapshot.digest:
+                raise ConflictError("the data set was read again meanwhile", remedy="Approve it again.")
             if findings := self._examine(spec, party, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
             if ruling is None and not self._approves_itself(spec, party):
@@ -352,9 +355,10 @@ class Agent(Contributor):
                 release,
                 plan.charge,
                 dataset=dataset.name,
-                data_sha256=dataset.subjects_digest,
+                snapshot=snapshot.digest,
                 study=spec.study,
                 expires=spec.expires,
+                delta=plan.delta_implementation,
                 coordinator=self.coordinator.key.fingerprint,
             )
             if isinstance(reserved, Refused):
@@ -398,8 +402,10 @@ class Agent(Contributor):
             self.ledger.sign_off(db, release, FIRST_APPROVAL, self._seal(statement, FIRST_APPROVAL), ruling)
         _log.info("first of two approvals", release=release)
 
-    def _align(self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset) -> AlignmentStatement | None:
-        """What is said of the subjects, from a reading of their ids. Of keyed ones nothing is said, and none is read.
+    def _align(
+        self, release: str, spec: ReleaseSpec, party: PartySpec, snapshot: Snapshot
+    ) -> AlignmentStatement | None:
+        """What is said of listed subjects. Of keyed ones nothing is said, and none is read.
 
         Raises:
             NotFoundError: there is no linkage key yet.
@@ -407,18 +413,13 @@ class Agent(Contributor):
         key = self.membership.linkage_key()
         if spec.keyed:
             return None
-        self.jobs.begin(release, Stage.CHECKING, total=dataset.n)
-        table = dataset.table(party.attributes, self.datasets.engine)
-        ranks = table.ranks(dataset.digest, self.jobs.progress(release))
-        digest = alignment_digest(key, spec_digest=release, subjects=dataset.n, listed=ranks.listed())
-        return AlignmentStatement(spec=release, party=party.name, subjects=dataset.n, digest=digest)
+        self.jobs.begin(release, Stage.CHECKING, total=snapshot.n)
+        digest = alignment_digest(key, spec_digest=release, subjects=snapshot.n, listed=snapshot.listed())
+        return AlignmentStatement(spec=release, party=party.name, subjects=snapshot.n, digest=digest)
 
     def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         try:
             self._while_permitted(spec, lambda: self.advance(view, spec, partial(self._permit, spec)))
-        except SubjectsChangedError:
-            self.reject(spec.digest, "subjects")
-            raise
         except LostError:
             self.reject(spec.digest, "block_lost")
             raise

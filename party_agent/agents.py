@@ -88,7 +88,7 @@ def assemble(
         "store": store,
         "ledger": ledger,
         "witnesses": witnesses,
-        "datasets": Datasets(store, home.settings().engine.open()),
+        "datasets": Datasets(store, home.snapshots, clock, home.settings().engine.open()),
         "proposals": proposals,
         "outbox": Outbox(home.outbox),
         "jobs": Jobs(),

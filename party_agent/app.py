@@ -1,12 +1,13 @@
 """The agent's local HTTP API: on its Unix socket for the operator, and by scoped tokens for the party's own systems."""
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -14,8 +15,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from commingle.party_agent.agents import Agents
-from commingle.party_agent.allowed_sources import resolve_source
-from commingle.party_agent.datasets import DatasetRequest
+from commingle.party_agent.counts import Viewer, sees_counts
+from commingle.party_agent.datasets import Dataset, DatasetRequest
 from commingle.party_agent.errors import (
     AgentError,
     ConflictError,
@@ -26,19 +27,23 @@ from commingle.party_agent.errors import (
     SampleError,
     SourceError,
     SourceRefusedError,
+    TooManyUploadsError,
     UnwitnessedError,
 )
+from commingle.party_agent.forecasts import Forecasts
 from commingle.party_agent.http import examples
 from commingle.party_agent.http.bodies import describe, document, read_body, takes
 from commingle.party_agent.http.releases import ReleaseId, files_router, propose_router
-from commingle.party_agent.http.uploads import uploads_router
+from commingle.party_agent.http.uploads import DatasetName, uploads_router
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.metrics import metrics_text
+from commingle.party_agent.own_thread import OwnThread
 from commingle.party_agent.proposals import DecisionNote, Proposal
 from commingle.party_agent.regression.requests import regression_line, regression_view
 from commingle.party_agent.rulings import Ruling
+from commingle.party_agent.source_paths import resolve_source
 from commingle.party_agent.tokens import AgentScope, find_token
-from commingle.party_agent.uploads import CloseRequest, UploadRequest
+from commingle.party_agent.uploads import CloseRequest
 from commingle.party_agent.views import (
     consortium_view,
     export_audit,
@@ -67,8 +72,14 @@ from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import RemoteError, RequestBodyError, ScopeError, SettingsError, TooLargeError
+from commingle.shared.runtime.errors import (
+    NoRoomError,
+    RemoteError,
+    RequestBodyError,
+    ScopeError,
+    SettingsError,
+    TooLargeError,
+)
 from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
@@ -78,7 +89,6 @@ from commingle.shared.text import printable
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
-_log = structlog.get_logger()
 _ANSWERS = FilePath(__file__).parent / "http" / "answers.json"
 _STATUSES = {
     ScopeError: 403,
@@ -87,6 +97,8 @@ _STATUSES = {
     ConflictError: 409,
     TooLargeError: 413,
     RequestBodyError: 408,
+    TooManyUploadsError: 429,
+    NoRoomError: 507,
     DataError: 422,
     SourceError: 422,
     SampleError: 422,
@@ -105,6 +117,7 @@ _PUSHING: dict[str, AgentScope] = dict.fromkeys(("GET", "PUT", "POST", "DELETE")
 _PROPOSING: dict[str, AgentScope] = {"POST": "propose"}
 _Regression = Annotated[str, Path(description="Id of the regression, 64 hex digits.")]
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
+_LEDGER_SECONDS = 5
 _TO_BE_READ: dict[int | str, dict[str, Any]] = {202: {"description": "For a token: what it said, before a row is read"}}
 
 
@@ -122,11 +135,15 @@ class LocalApi:
         loops: None where a command runs the API in its own process.
         peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
             network nobody is: there, tokens alone count.
+        readings: where tables are read, one at a time, whoever wants them registered.
+        ledger: where `/readyz` asks the ledger.
     """
 
     agents: Agents
     loops: Loops | None
     peer_is_operator: bool
+    readings: OwnThread = field(default_factory=lambda: OwnThread("readings"))
+    ledger: OwnThread = field(default_factory=lambda: OwnThread("readiness"))
 
 
 def create_app(api: LocalApi) -> FastAPI:
@@ -147,10 +164,12 @@ def create_app(api: LocalApi) -> FastAPI:
     app.include_router(_data_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_release_routes(api), prefix="/v1", dependencies=[Depends(_guard(api))])
     app.include_router(_regression_routes(api), prefix="/v1", dependencies=[Depends(_guard(api, _SPENDING))])
-    app.include_router(uploads_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PUSHING))])
+    app.include_router(
+        uploads_router(api.agents, api.readings), prefix="/v1", dependencies=[Depends(_guard(api, _PUSHING))]
+    )
     app.include_router(propose_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PROPOSING))])
     app.include_router(files_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api))])
-    describe(app, DatasetRequest, DecisionNote, RegressionRequest, Study, UploadRequest, CloseRequest)
+    describe(app, DatasetRequest, DecisionNote, RegressionRequest, Study, CloseRequest)
     app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app
 
@@ -160,6 +179,7 @@ def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # 
 
     def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         request.state.operator = api.peer_is_operator and "authorization" not in request.headers
+        request.state.viewer = Viewer.OPERATOR if request.state.operator else Viewer.TOKEN
         if request.state.operator:
             return
         text = "" if given is None else given.credentials
@@ -182,18 +202,23 @@ def _open_routes(api: LocalApi) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz", response_model=Health)
-    def healthz() -> dict[str, str]:
+    async def healthz() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
     @router.get("/readyz", responses=_NOT_READY, response_model=Health)
-    def readyz(response: Response) -> dict[str, str]:
+    async def readyz(response: Response) -> dict[str, str]:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
-        api.agents.ledger.spent()
         problem = api.loops.problem if api.loops else None
-        if problem is not None:
-            response.status_code = 503
-        return {"status": problem.code if problem else "ok"}
+        status = problem.code if problem else "ok"
+        try:
+            async with asyncio.timeout(_LEDGER_SECONDS):
+                await api.ledger.run(api.agents.ledger.spent)
+        except TimeoutError:
+            status = "busy"
+        if status != "ok":
+            response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+        return {"status": status}
 
     return router
 
@@ -226,34 +251,54 @@ def _data_routes(api: LocalApi) -> APIRouter:
 
     @router.get("/datasets", response_model=DatasetList, response_model_exclude_unset=True)
     def datasets(request: Request) -> dict[str, Any]:
-        """All registered data sets; counts are shown to the operator only."""
-        return {"items": [dataset.view(counts=request.state.operator) for dataset in agents.datasets.all()]}
+        """All data sets that the owner has declared; counts are shown to the operator only."""
+        counts = sees_counts(request.state.viewer)
+        return {"items": [dataset.view(counts=counts) for dataset in agents.datasets.all()]}
 
     @router.post(
         "/datasets",
         status_code=201,
         openapi_extra=takes(DatasetRequest, examples.DATASET),
-        responses=_TO_BE_READ,
         response_model=DatasetView,
         response_model_exclude_unset=True,
     )
     async def register(
         request: Request,
-        response: Response,
-        later: BackgroundTasks,
         *,
         replace: Annotated[bool, Query(description="Whether the data set may be there already.")] = False,
     ) -> dict[str, Any]:
-        """Read, validate and remember a data set. A token is answered before, whatever the rows are."""
-        asked, operator = await document(request, DatasetRequest), request.state.operator
-        source = await run_in_threadpool(resolve_source, agents.home, asked.source, operator=operator)
+        """Declare a data set, read and validate it. For the operator alone: a token chooses no source and no key."""
+        if not request.state.operator:
+            raise ScopeError(
+                "only the operator declares data sets",
+                remedy="On the agent's machine: commingle party datasets add. A token can have it read again.",
+            )
+        asked = await document(request, DatasetRequest)
+        source = await run_in_threadpool(resolve_source, agents.home, asked.source)
         wanted = asked.model_copy(update={"source": source})
-        if operator:
-            return (await run_in_threadpool(agents.datasets.register, wanted, replace=replace)).view(counts=True)
-        announced = await run_in_threadpool(agents.datasets.announce, wanted, replace=replace)
-        later.add_task(_read, agents, wanted)
+        counts = sees_counts(request.state.viewer)
+        return (await api.readings.run(partial(agents.datasets.register, wanted, replace=replace))).view(counts=counts)
+
+    @router.post(
+        "/datasets/{name}/reading",
+        responses=_TO_BE_READ,
+        response_model=DatasetView,
+        response_model_exclude_unset=True,
+    )
+    async def read_again(
+        name: DatasetName, request: Request, response: Response, later: BackgroundTasks
+    ) -> dict[str, Any]:
+        """Read a declared data set again. A token is answered before, and learns nothing of the rows.
+
+        Releases that were approved go on with the rows that were approved.
+        """
+        counts = sees_counts(request.state.viewer)
+        if request.state.operator:
+            return (await api.readings.run(partial(agents.datasets.read_again, name, strict=True))).view(counts=counts)
+        declared = await run_in_threadpool(agents.datasets.readable, name)
+        later.add_task(api.readings.run_newest, name, agents.datasets.try_again, name)
         response.status_code = HTTPStatus.ACCEPTED
-        return announced.view(counts=False)
+        return Dataset(**dict(declared)).view(counts=counts)
 
     @router.get("/ledger", response_model=LedgerView, response_model_exclude_unset=True)
     def ledger() -> dict[str, Any]:
@@ -271,15 +316,18 @@ def _data_routes(api: LocalApi) -> APIRouter:
 def _release_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
+    def forecasts() -> Forecasts:
+        return Forecasts(agents.store, asked_here=api.loops is None)
+
     @router.get("/proposals", response_model=ProposalList, response_model_exclude_unset=True)
     def proposals(request: Request) -> dict[str, Any]:
         """Everything this party has been asked; how many cells are missing is shown to the operator only."""
-        return {"items": proposal_views(agents, counts=request.state.operator)}
+        return {"items": proposal_views(agents, forecasts(), request.state.viewer)}
 
     @router.get("/proposals/{release}", response_model=ProposalView, response_model_exclude_unset=True)
     def proposal(release: ReleaseId, request: Request) -> dict[str, Any]:
         """One proposal."""
-        return proposal_view(agents, agents.proposals.get(release), counts=request.state.operator)
+        return proposal_view(agents, agents.proposals.get(release), forecasts(), request.state.viewer)
 
     @router.put(
         "/proposals/{release}/approval",
@@ -307,20 +355,20 @@ def _release_routes(api: LocalApi) -> APIRouter:
 
     async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> dict[str, Any]:
         decided = await run_in_threadpool(decision, release, await _ruling(request))
-        return await run_in_threadpool(proposal_view, agents, decided, counts=request.state.operator)
+        return await run_in_threadpool(proposal_view, agents, decided, forecasts(), request.state.viewer)
 
     @router.get("/jobs", response_model=JobList, response_model_exclude_unset=True)
-    def jobs() -> dict[str, Any]:
-        """What has been done since the agent started."""
-        return {"items": [job_view(job) for job in agents.jobs.all()]}
+    def jobs(request: Request) -> dict[str, Any]:
+        """What has been done since the agent started; how far it is, in rows, is shown to the operator only."""
+        return {"items": [job_view(job, request.state.viewer) for job in agents.jobs.all()]}
 
     @router.get("/jobs/{release}", response_model=JobView, response_model_exclude_unset=True)
-    def job(release: ReleaseId) -> dict[str, Any]:
+    def job(release: ReleaseId, request: Request) -> dict[str, Any]:
         """Progress on one release."""
         found = agents.jobs.get(release)
         if found is None:
             raise NotFoundError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
-        return job_view(found)
+        return job_view(found, request.state.viewer)
 
     return router
 
@@ -356,17 +404,6 @@ def _regression_routes(api: LocalApi) -> APIRouter:
         return regression_view(regressions_of().get(regression))
 
     return router
-
-
-def _read(agents: Agents, announced: DatasetRequest) -> None:
-    """Read what has been announced, whatever its cells are: no token learns by what becomes of it what they are.
-
-    Why it failed all the same is for the operator, who is told when registering it again.
-    """
-    try:
-        agents.datasets.register(announced, replace=True, strict=False)
-    except CommingleError as error:
-        _log.warning("data set not read", dataset=announced.name, error=error.code)
 
 
 async def _ruling(request: Request) -> Ruling:

@@ -14,7 +14,7 @@ from commingle.party_agent.compose import home_option
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger_verification import verify_ledger
-from commingle.party_agent.store import open_to_read, upgraded
+from commingle.party_agent.store import open_to_read, require_version
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -71,7 +71,8 @@ def restore_backup(file: Path, home: Home) -> str:
 def _verify(ledger: Path, population: str, *, remedy: str) -> str:
     """What a copy of a ledger holds, in words. Raises LedgerError."""
     try:
-        with closing(open_to_read(ledger)) as found, upgraded(found) as db:
+        with closing(open_to_read(ledger)) as db:
+            require_version(db)
             return verify_ledger(db, population=population)
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger is damaged ({error})", remedy=remedy) from None

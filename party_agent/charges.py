@@ -19,7 +19,7 @@ class ChargeRecord(Charge):
 
     terms: ChargeTerms
     release: str
-    data_sha256: str = field(repr=False)
+    snapshot: str = field(repr=False)
 
     @property
     def coordinator(self) -> str:
@@ -76,5 +76,5 @@ def record_of(row: sqlite3.Row) -> ChargeRecord:
         approvals=row["approvals"],
         body_sha256=row["body_sha256"],
         release=row["release"],
-        data_sha256=row["data_sha256"],
+        snapshot=row["snapshot"],
     )

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -104,31 +104,27 @@ class PartyClient:
         return self._get(DatasetList, "/v1/datasets").items
 
     def register(self, dataset: Mapping[str, Any], *, replace: bool = False) -> DatasetView:
-        """Register a file or a query, as the body of `POST /v1/datasets`. Scope `register`."""
+        """Declare and read a data set, as the body of `POST /v1/datasets`. For the operator: no token does."""
         params = {"replace": str(replace).lower()}
         return self._send(DatasetView, "POST", "/v1/datasets", ascii_json(dataset), params=params)
+
+    def read_again(self, dataset: str) -> DatasetView:
+        """Have a declared data set read again, behind the answer. Scope `register`."""
+        return self._send(DatasetView, "POST", f"/v1/datasets/{dataset}/reading", b"")
 
     def push(
         self,
         dataset: str,
         rows: "pa.Table | Iterable[Mapping[str, Any]]",
         *,
-        subject_id: str | Sequence[str],
-        attributes: Sequence[Any],
-        id_rules: Sequence[str] | None = None,
-        replace: bool = False,
         upload: str | None = None,
         rows_at_once: int = 20_000,
     ) -> DatasetView:
-        """Send rows and register them as a data set. Scope `register`.
+        """Send rows of a data set that its owner declared as pushed, in place of those it has. Scope `register`.
 
         Args:
             dataset: its name.
             rows: an Arrow table, or mappings of column names to values.
-            subject_id: the column that identifies a subject, or several.
-            attributes: public schema: attributes, or the mappings of a schema file.
-            id_rules: how ids are written; None for exactly.
-            replace: whether the data set may be there already, to have these rows from now on.
             upload: the same for the same rows, to go on with what was interrupted; None for a new one.
             rows_at_once: in a piece.
 
@@ -136,16 +132,12 @@ class PartyClient:
             RemoteError: also where a row is refused, by its number in its piece and its column.
         """
         place = f"/v1/datasets/{dataset}/uploads/{upload or secrets.token_hex(8)}"
-        schema = [a if isinstance(a, Mapping) else a.model_dump(mode="json") for a in attributes]
-        columns = subject_id if isinstance(subject_id, str) else list(subject_id)
-        asked = {"subject_id": columns, "id_rules": id_rules and list(id_rules), "attributes": schema}
-        present = set(self._send(UploadView, "PUT", place, ascii_json(asked)).pieces)
+        present = set(self._send(UploadView, "PUT", place, b"").pieces)
         number = 0
         for number, piece in enumerate(_streams(rows, rows_at_once), start=1):
             if number not in present:
                 self._send(PieceView, "PUT", f"{place}/pieces/{number}", piece, media_type=ARROW)
-        closing = {"pieces": number, "replace": replace}
-        return self._send(DatasetView, "POST", f"{place}/close", ascii_json(closing))
+        return self._send(DatasetView, "POST", f"{place}/close", ascii_json({"pieces": number}))
 
     def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
         """Propose a release in this party's name; every party has to approve it, this one too. Scope `propose`.
@@ -219,7 +211,7 @@ class PartyClient:
         return is_signed(secret, body, signature, now=time.time())
 
     def _over(self, release: str) -> ProposalView | None:
-        """A proposal that is over. Jobs are asked first: to show a proposal, its forecast is computed."""
+        """A proposal that is over. Jobs are asked first: they are shorter."""
         stages = {job.release: job.stage for job in self.jobs()}
         if stages.get(release) not in _OVER:
             return None

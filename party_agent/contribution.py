@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, LostError, SubjectsChangedError
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.exchange import Exchanges
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.party import Party
 from commingle.party_agent.policy import outside_hours
-from commingle.party_agent.private.digest import NO_TABLE, TableDigest
+from commingle.party_agent.private.charge import NO_SNAPSHOT
 from commingle.party_agent.private.privatise import (
     BlockRequest,
     ExchangedRows,
@@ -31,6 +30,7 @@ from commingle.party_agent.private.privatise import (
     exchanged_rows,
     privatise,
 )
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
@@ -64,8 +64,7 @@ class Contributor(Party):
         `permit` is asked before the debit and before each thing that is sent; what it raises ends the work there.
 
         Raises:
-            SubjectsChangedError, LostError: the subjects are others, or what was made of their rows is gone: give the
-                release up.
+            LostError: the snapshot, or what was made of its rows, is gone: give the release up.
         """
         release = spec.digest
         charge = self.ledger.charge(release)
@@ -151,7 +150,7 @@ class Contributor(Party):
 
     def _redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
         """A debit to draw noise under, no row being read any more. Raises ConflictError."""
-        debit = self._redraw(release, NO_TABLE)
+        debit = self._redraw(release, NO_SNAPSHOT)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
         if debit.rho_units < self._request(spec).plan.charge.units:
@@ -165,48 +164,45 @@ class Contributor(Party):
 
     def _debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         """A debit to read the rows under; None where it is not the time for it."""
-        release, party = spec.digest, spec.document.party(self.identity.name)
-        dataset = self.datasets.get(party.dataset)
-        if spec.document.keyed:  # whoever is there is released; who that is depends on how ids are written
-            changed = dataset.key.rules != spec.document.id_rules_in_force
-        else:
-            changed = dataset.subjects_digest != charge.data_sha256
-        if changed:
-            raise SubjectsChangedError(
-                "the data set was registered again with other subjects or id rules since the release was approved",
-                remedy="Nothing is to be done: the release was given up.",
-            )
+        release = spec.digest
         if charge.state is ChargeState.RESERVED:
             shut = outside_hours(self.home.policy(), self.clock())
             self.proposals.find_against(release, shut)
             if shut:
                 return None
-        debit = self._debit(view, spec, charge, dataset)
+        debit = self._debit(view, spec, charge)
         if isinstance(debit, Refused):
             _log.warning("not debited", release=release, reason=debit.reason)
             return None
         faults.reach("party.debited")
         return debit
 
-    def _debit(
-        self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord, dataset: Dataset
-    ) -> Debit | Refused:
+    def _debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | Refused:
         if charge.state is ChargeState.DEBITED:
-            return self._redraw(spec.digest, dataset.digest)
+            return self._redraw(spec.digest, charge.snapshot)
         approvals = approval_set_digest(open_approvals(view.approvals, spec))
-        return self.ledger.debit(spec.digest, approvals=approvals, table=dataset.digest, now=self.clock())
+        return self.ledger.debit(spec.digest, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
 
-    def _redraw(self, release: str, table: TableDigest) -> Debit | Refused:
+    def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
         self.outbox.clear(release)
-        return self.ledger.redraw(release, table=table)
+        return self.ledger.redraw(release, snapshot=snapshot)
 
     def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
         """What a function of `private.privatise` makes of the rows."""
         request = self._request(spec)
-        dataset = self.datasets.get(request.party.dataset)
-        self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * dataset.n)
-        table = dataset.table(request.party.attributes, self.datasets.engine)
-        return reading(table, request, charge=debit, progress=self.jobs.progress(debit.release))
+        snapshot = self._approved(debit.snapshot).choose(request.party.attributes)
+        self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * snapshot.n)
+        return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
+
+    def _approved(self, digest: str) -> Snapshot:
+        """The snapshot that a charge names. Raises LostError."""
+        try:
+            return self.datasets.snapshot(digest)
+        except NotFoundError:
+            raise LostError(
+                "the snapshot that was approved is lost, so the release was given up",
+                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
+            ) from None
 
     def _store_block(
         self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None

@@ -1,8 +1,11 @@
 """`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -20,6 +23,7 @@ from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.plain_files import read_plain
 
 _WARNING = (
     "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
@@ -43,6 +47,7 @@ def datasets() -> None:
     "--source",
     help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix of Parquet files, one table's partitions.",
 )
+@click.option("--pushed", is_flag=True, help="The party's own systems push its rows to the agent.")
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
@@ -50,6 +55,12 @@ def datasets() -> None:
     "queries",
     multiple=True,
     help="A SELECT that returns the subject id and every attribute. Repeatable, one for each partition of a table.",
+)
+@click.option(
+    "--each-row-by-itself",
+    "promised",
+    is_flag=True,
+    help="With --query: you promise that each row of its result is of one subject's records alone.",
 )
 @click.option(
     "--subject-id",
@@ -68,7 +79,12 @@ def datasets() -> None:
 @click.option(
     "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
 )
-@click.option("--replace", is_flag=True, help="Register again, for example after the table changed.")
+@click.option(
+    "--listed",
+    is_flag=True,
+    help="All members hold the same list of subjects.  [who is in it is private: keyed]",
+)
+@click.option("--replace", is_flag=True, help="Declare it anew.")
 @csv_options
 @json_option
 def add_dataset(
@@ -79,53 +95,71 @@ def add_dataset(
     database_url: str | None,
     database_url_file: Path | None,
     queries: tuple[str, ...],
+    promised: bool,
     subject_id: tuple[str, ...],
     id_rules: tuple[IdRule, ...],
     schema: Path,
+    pushed: bool,
+    listed: bool,
     replace: bool,
     csv_format: CsvFormat | None,
     as_json: bool,
 ) -> None:
     """Read a table once, validate it against its schema, and remember it."""
     if database_url_file is not None:
-        database_url = database_url_file.read_text().strip()
-    if (source is None) == (database_url is None) or (database_url is None) == bool(queries):
-        raise click.UsageError("give either --source, or --database-url (or its file) with --query")
-    try:
-        attributes = parse_attributes(schema.read_bytes())
-    except OSError as error:
-        raise SettingsError(f"cannot read {schema} ({error.strerror})", remedy="Check the path.") from None
+        database_url = _read(database_url_file).decode(errors="replace").strip()
+    places = [source is not None, database_url is not None, pushed].count(True)
+    if places != 1 or (database_url is None) == bool(queries):
+        raise click.UsageError("give one of --source, --pushed, and --database-url (or its file) with --query")
+    attributes = parse_attributes(_read(schema))
     columns = subject_id[0] if len(subject_id) == 1 else subject_id
     query = queries[0] if len(queries) == 1 else queries
     body = {
         "name": name,
-        "source": _place(source, csv_format)
+        "source": {"kind": "pushed"}
+        if pushed
+        else _place(source, csv_format)
         if source is not None
-        else {"kind": "sql", "url": database_url, "query": query, "order_by": columns},
+        else {"kind": "sql", "url": database_url, "query": query, "promised": promised},
         "subject_id": columns,
         "id_rules": id_rules or None,
+        "subjects": "listed" if listed else "keyed",
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
     }
     value = ask(
         Home(home), "POST", "/v1/datasets", body=json.dumps(body).encode(), params={"replace": str(replace).lower()}
     )
-
-    def text(console: Console) -> None:
-        console.print(f"Data set {value['name']}: {value['n']} subjects.")
-        if value["ids_changed"]:
-            rules = ", ".join(value["id_rules"])
-            console.print(f"  {value['ids_changed']} ids are written otherwise by {rules}")
-        for attribute, count in value["clipped"].items():
-            if count:
-                console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
-        for one in attributes:
-            if words := words_for_missing(one, value["missing"][one.name]):
-                console.print(f"  {words}", soft_wrap=True)
-
-    emit(value, as_json=as_json, text=text)
+    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
 
 
-def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str]:
+@datasets.command("read", epilog="Example: commingle party datasets read main --home ./ward")
+@home_option
+@click.argument("name")
+@json_option
+def read_dataset(*, home: Path, name: str, as_json: bool) -> None:
+    """Read a table again: releases that you approve from now on are made of what it holds now."""
+    value = ask(Home(home), "POST", f"/v1/datasets/{quote(name, safe='')}/reading")
+    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
+
+
+def _say_found(console: Console, value: Mapping[str, Any]) -> None:
+    """What a reading found."""
+    if value.get("read") is None:
+        console.print(f"Data set {value['name']}: its rows are pushed (docs/party-systems.md).", soft_wrap=True)
+        return
+    console.print(f"Data set {value['name']}: {value['n']} subjects.")
+    if value["ids_changed"]:
+        rules = ", ".join(value["id_rules"])
+        console.print(f"  {value['ids_changed']} ids are written otherwise by {rules}")
+    for attribute, count in value["clipped"].items():
+        if count:
+            console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
+    for one in parse_attributes(json.dumps(value["attributes"]).encode()):
+        if words := words_for_missing(one, value["missing"][one.name]):
+            console.print(f"  {words}", soft_wrap=True)
+
+
+def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
     """A source as it is registered: what is one file, and what are many."""
     if "://" in source:
         return {"kind": "partitions", "path": source}
@@ -261,7 +295,7 @@ def whiten(
     Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
     publishes it, so no private row may have gone into it.
     """
-    attributes = parse_attributes(schema.read_bytes())
+    attributes = parse_attributes(_read(schema))
     source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
     made = make_whitening(source, attributes, ridge=ridge, radius=radius)
     write_durably(out, encode(made.whitening))
@@ -288,3 +322,10 @@ def whiten(
 
 def _say(condition: float | None) -> str:
     return "infinite" if condition is None else f"{condition:.3g}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_plain(path)
+    except OSError as error:
+        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None

@@ -1,34 +1,64 @@
-"""Registered data sets: where the rows are, their public schema, and what a full reading found."""
+"""Data sets that the owner has declared, and the snapshot of each that releases are made of.
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import Annotated, Any
+The owner alone says where rows are, how they are read, what identifies subjects and which attributes there are. A
+token names a data set and asks for it to be read again, or pushes its rows; it chooses nothing else, and it learns
+nothing of what was read. While a data set cannot be read again, releases go on with the snapshot that there is.
+"""
 
-from pydantic import Field
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from sqlite3 import Connection, Row
+from threading import RLock
+from typing import Annotated, Any, Literal
 
-from commingle.party_agent.errors import ConflictError, NotFoundError
-from commingle.party_agent.private.digest import TableDigest
+import structlog
+from pydantic import AwareDatetime, Field, TypeAdapter
+
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
-from commingle.party_agent.private.sources import Source, Table, open_table
+from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.snapshot import (
+    Snapshot,
+    share_a_subject,
+    snapshot_digest,
+    with_subjects,
+    write_snapshot,
+)
+from commingle.party_agent.private.sources import PushedSource, Source, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
+from commingle.party_agent.private.table import SourceTable
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.settings import Clock
 
-_NOTHING_READ = sha256(b"").hexdigest()
+_log = structlog.get_logger()
+_KEY_BYTES = 32
+_ATTRIBUTES = TypeAdapter(tuple[Attribute, ...])
+_UNUSED = """
+SELECT digest FROM snapshots
+WHERE digest NOT IN (SELECT json_extract(body, '$.snapshot') FROM datasets
+                     WHERE json_extract(body, '$.snapshot') IS NOT NULL)
+  AND digest NOT IN (SELECT snapshot FROM charges WHERE state IN ('reserved', 'debited'))
+"""
 
 
 class DatasetRequest(WireModel):
-    """What a party says about a data set when it registers it.
+    """What the owner declares.
 
     Attributes:
         name: what studies will call it.
         source: where its rows are.
         subject_id: the column that identifies a subject, or several that do so together.
         id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
+        subjects: "keyed" where who is in it is private and changes as it is read again; "listed" where that is a list
+            which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
+            of missing cells.
         attributes: public schema of the columns it offers.
     """
 
@@ -36,6 +66,7 @@ class DatasetRequest(WireModel):
     source: Source
     subject_id: SubjectColumns
     id_rules: IdRules | None = None
+    subjects: Literal["keyed", "listed"] = "keyed"
     attributes: tuple[Attribute, ...]
 
     @property
@@ -44,42 +75,30 @@ class DatasetRequest(WireModel):
         return SubjectKey.of(self.subject_id, self.id_rules)
 
 
-class Dataset(WireModel):
-    """A registered data set. Its counts are of private cells and its digest of subjects: both stay on this machine.
+class Dataset(DatasetRequest):
+    """A declared data set and what was found when it was last read. Its counts are of private cells.
 
     Attributes:
         n: subjects; 0 until its rows have been read.
         ids_changed: ids that their rule writes otherwise than the table.
+        snapshot: digest of the one that releases are made of; left out until its rows have been read.
+        read: when.
+        upload: whose rows these are, where they were pushed.
     """
 
-    name: Name
-    source: Source
-    subject_id: SubjectColumns
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
-    attributes: tuple[Attribute, ...]
-    n: Count
+    n: Count = 0
     ids_changed: Count = 0
-    clipped: dict[str, Count]
-    missing: dict[str, Count]
-    subjects_digest: Annotated[Digest, Field(repr=False)]
+    clipped: dict[str, Count] = Field(default_factory=dict)
+    missing: dict[str, Count] = Field(default_factory=dict)
+    snapshot: Annotated[Digest | None, LEFT_OUT] = None
+    read: Annotated[AwareDatetime | None, LEFT_OUT] = None
+    upload: str = ""
 
     @property
-    def digest(self) -> TableDigest:
-        """Whose rows the table had when it was registered."""
-        return TableDigest(self.subjects_digest)
-
-    @property
-    def key(self) -> SubjectKey:
-        """What identifies a subject."""
-        return SubjectKey.of(self.subject_id, self.id_rules)
-
-    def table(self, attributes: tuple[Attribute, ...], engine: Engine) -> Table:
-        """How to read some of its attributes, whatever its cells have become since it was registered.
-
-        Raises:
-            SourceError, DataError: its partitions cannot be listed.
-        """
-        return open_table(self.source, self.key, attributes, engine=engine)
+    def declared(self) -> DatasetRequest:
+        """Without what was found."""
+        return DatasetRequest(**{name: getattr(self, name) for name in DatasetRequest.model_fields})
 
     def missing_words(self, names: Iterable[str], *, counts: bool) -> list[str]:
         """What becomes of missing cells of these attributes, in sentences; how many there are, if wanted."""
@@ -88,112 +107,236 @@ class Dataset(WireModel):
 
     def view(self, *, counts: bool) -> dict[str, Any]:
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        hidden = {"subjects_digest", "source"} | (set() if counts else {"n", "ids_changed", "clipped", "missing"})
-        shown = self.model_dump(mode="json", exclude=hidden)
-        where = "a database query" if isinstance(self.source, SqlSource) else self.source.path
-        return {**shown, "source": where}
+        of_rows = set() if counts else {"n", "ids_changed", "clipped", "missing", "read"}
+        shown = self.model_dump(mode="json", exclude={"snapshot", "source", "upload"} | of_rows)
+        return {**shown, "source": _where(self.source)}
 
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
-    """The data sets of one agent."""
+    """The data sets of one agent.
+
+    Attributes:
+        folder: of snapshots; of this process alone.
+        engine: reads partitions, and mixes rows.
+    """
 
     store: AgentStore
+    folder: Path
+    clock: Clock
     engine: Engine = IN_PROCESS
+    _one_at_a_time: RLock = field(default_factory=RLock, repr=False)
 
-    def register(
-        self, request: DatasetRequest, *, replace: bool, strict: bool = True, progress: Progress = lambda _: None
-    ) -> Dataset:
-        """Read the whole table once and remember it.
+    def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
+        """Declare a data set and read it, for its owner, who may be told what its rows are like.
 
         Args:
-            request: name, source and schema.
+            request: name, source and schema. Rows that are pushed come later.
             replace: whether the name may be taken.
-            strict: whether cells that do not fit the schema are refused. For the operator, who may see that.
             progress: told the rows read.
 
         Raises:
             DataError: the table does not fit its schema.
             ConflictError: the name is taken and `replace` was not asked for.
         """
-        self.require_possible(request, replace=replace)
-        table = open_table(request.source, request.key, request.attributes, engine=self.engine, strict=strict)
-        scan = table.scan(progress, strict=strict)
-        dataset = Dataset(
-            name=request.name,
-            source=request.source,
-            subject_id=request.subject_id,
-            id_rules=request.id_rules,
-            attributes=request.attributes,
-            n=scan.n,
-            ids_changed=scan.ids.changed,
-            clipped=dict(scan.clipped),
-            missing=dict(scan.missing),
-            subjects_digest=scan.digest.subjects,
-        )
-        return self._store(dataset)
+        self._require_possible(request, replace=replace)
+        if isinstance(request.source, PushedSource):
+            return self._store(Dataset(**dict(request)))
+        return self._read(request, self._table(request, strict=True), strict=True, progress=progress)
 
-    def announce(self, request: DatasetRequest, *, replace: bool) -> Dataset:
-        """Remember a data set that nobody has read yet, so that what follows from its rows cannot be seen by this.
+    def read_again(self, name: str, *, strict: bool, progress: Progress = lambda _: None) -> Dataset:
+        """Read a declared data set again: strictly for its owner, totally for everybody else.
 
         Raises:
-            ConflictError: as `register`.
+            NotFoundError: there is none.
+            ConflictError: its rows are pushed.
+            SourceError: it cannot be read; the snapshot that there was stays.
+            DataError: the same, and where `strict` also where rows do not fit the schema.
         """
-        self.require_possible(request, replace=replace)
-        return self._store(
-            Dataset(
-                name=request.name,
-                source=request.source,
-                subject_id=request.subject_id,
-                id_rules=request.id_rules,
-                attributes=request.attributes,
-                n=0,
-                clipped={},
-                missing={},
-                subjects_digest=_NOTHING_READ,
-            )
-        )
+        declared = self.readable(name)
+        return self._read(declared, self._table(declared, strict=strict), strict=strict, progress=progress)
+
+    def try_again(self, name: str) -> None:
+        """`read_again` for a token, which is told nothing: why it failed is for the operator."""
+        try:
+            self.read_again(name, strict=False)
+        except CommingleError as error:
+            _log.warning("data set not read again", dataset=name, error=error.code)
+
+    def push(self, declared: DatasetRequest, pieces: Sequence[RawReader], *, upload: str) -> Dataset:
+        """Take pushed rows in place of those there were. Raises DataError: a subject is in two pieces."""
+        table = SourceTable(pieces, declared.key, declared.attributes)
+        return self._read(declared, table, strict=True, upload=upload)
 
     def find(self, name: str) -> Dataset | None:
         """A data set by name, once its rows have been read."""
-        with self.store.reading() as db:
-            row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
-        found = stored_dataset(row["body"]) if row else None
-        return found if found and found.n else None
+        found = self._find(name)
+        return found if found and found.snapshot else None
 
     def get(self, name: str) -> Dataset:
-        """A data set that must exist. Raises NotFoundError."""
+        """A data set that has been read. Raises NotFoundError."""
         dataset = self.find(name)
         if dataset is None:
             raise NotFoundError(
                 f"there is no data set {name} that was read",
-                remedy="Register it: commingle party datasets add, with --replace where it was announced only.",
+                remedy="Register it: commingle party datasets add; or push its rows.",
             )
         return dataset
+
+    def declaration(self, name: str) -> DatasetRequest:
+        """What its owner declared. Raises NotFoundError."""
+        return self._declared(name).declared
+
+    def readable(self, name: str) -> DatasetRequest:
+        """What its owner declared, where that says where to read it. Raises NotFoundError, ConflictError."""
+        declared = self.declaration(name)
+        if isinstance(declared.source, PushedSource):
+            raise ConflictError(f"rows of data set {name} are pushed", remedy="Push them again.")
+        return declared
 
     def all(self) -> list[Dataset]:
         """All of them by name."""
         with self.store.reading() as db:
-            rows = db.execute("SELECT body FROM datasets ORDER BY name").fetchall()
-        return [stored_dataset(row["body"]) for row in rows]
+            return _all(db)
 
-    def require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
+    def snapshot(self, digest: str | None) -> Snapshot:
+        """One that a data set or a charge names. Raises NotFoundError: it is not kept any more."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT * FROM snapshots WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            raise NotFoundError("the snapshot is not kept any more", remedy="Ask anew: commingle party datasets list")
+        return self._opened(row)
+
+    def related(self, name: str) -> frozenset[str]:
+        """The data set and all that ever had its source or one of its subjects: what they lose adds up for a person."""
+        with self.store.reading() as db:
+            rows = db.execute("SELECT other FROM related WHERE dataset = ?", (name,)).fetchall()
+        return frozenset({name, *(row["other"] for row in rows)})
+
+    def sweep(self) -> None:
+        """Forget snapshots of which neither a data set nor an open charge has use: first their keys, then the files."""
+        with self._one_at_a_time:
+            with self.store.transaction() as db:
+                for row in db.execute(_UNUSED).fetchall():
+                    db.execute("DELETE FROM snapshots WHERE digest = ?", (row["digest"],))
+            with self.store.reading() as db:
+                kept = {row["digest"] for row in db.execute("SELECT digest FROM snapshots")}
+            for path in self.folder.glob("*") if self.folder.is_dir() else ():
+                if path.name not in kept:
+                    path.unlink()
+
+    def _table(self, declared: DatasetRequest, *, strict: bool) -> SourceTable:
+        return open_table(declared.source, declared.key, declared.attributes, engine=self.engine, strict=strict)
+
+    def _read(
+        self,
+        declared: DatasetRequest,
+        table: SourceTable,
+        *,
+        strict: bool,
+        upload: str = "",
+        progress: Progress = lambda _: None,
+    ) -> Dataset:
+        with self._one_at_a_time, remedying(declared.source):
+            found, attributes = table.scan(progress, strict=strict), declared.attributes
+            known, records = self._find(declared.name), iter(found.sorter)
+            if known and known.snapshot and not strict and declared.subjects == "listed":
+                records = with_subjects(self.snapshot(known.snapshot).ids(), records, attributes)
+            snapshot = write_snapshot(self.folder, secrets.token_bytes(_KEY_BYTES), attributes, records)
+            try:
+                if strict:
+                    found.require_one_row_each(declared.key)
+                dataset = Dataset(
+                    **dict(declared),
+                    n=snapshot.n,
+                    ids_changed=found.ids.changed,
+                    clipped=dict(found.clipped),
+                    missing=dict(found.missing),
+                    snapshot=snapshot.digest,
+                    read=self.clock(),
+                    upload=upload,
+                )
+                related = self._related_to(dataset, snapshot)
+                self._store(dataset, snapshot, related)
+            except BaseException:
+                snapshot.path.unlink(missing_ok=True)
+                raise
+            self.sweep()
+        return dataset
+
+    def _related_to(self, dataset: Dataset, snapshot: Snapshot) -> list[str]:
+        """Other data sets with its source or one of its subjects; one that is lost compares when it is back."""
+        found = []
+        for one in self.all():
+            if one.name != dataset.name and one.snapshot:
+                with suppress(LostError):
+                    same = _place(one.source) == _place(dataset.source) is not None
+                    if same or share_a_subject(snapshot.ids(), self.snapshot(one.snapshot).ids()):
+                        found.append(one.name)
+        return found
+
+    def _store(self, dataset: Dataset, snapshot: Snapshot | None = None, related: Sequence[str] = ()) -> Dataset:
+        with self.store.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
+            if snapshot is not None:
+                attributes = _ATTRIBUTES.dump_json(snapshot.attributes).decode()
+                held = (snapshot.digest, snapshot.key, snapshot.n, attributes)
+                db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", held)
+            for other in related:
+                pairs = ((dataset.name, other), (other, dataset.name))
+                db.executemany("INSERT OR IGNORE INTO related VALUES (?, ?)", pairs)
+        return dataset
+
+    def _opened(self, row: Row) -> Snapshot:
+        return Snapshot(
+            path=self.folder / snapshot_digest(row["key"]),
+            key=row["key"],
+            n=row["n"],
+            attributes=_ATTRIBUTES.validate_json(row["attributes"]),
+            engine=self.engine,
+        )
+
+    def _find(self, name: str) -> Dataset | None:
+        with self.store.reading() as db:
+            row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
+        return stored_dataset(row["body"]) if row else None
+
+    def _declared(self, name: str) -> Dataset:
+        if (known := self._find(name)) is None:
+            raise NotFoundError(
+                f"there is no data set {name}", remedy="Its owner declares it: commingle party datasets add"
+            )
+        return known
+
+    def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
         """Raise ConflictError where it could not be registered whatever its rows are."""
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
         if len(set(names)) != len(names) or set(request.key.columns) & set(names):
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
-        if not replace and request.name in {dataset.name for dataset in self.all()}:
+        if not replace and self._find(request.name) is not None:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
-
-    def _store(self, dataset: Dataset) -> Dataset:
-        with self.store.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
-        return dataset
 
 
 def stored_dataset(body: str) -> Dataset:
-    """A registration as it was stored; those of earlier versions hold digests of cells too, which nobody reads."""
-    facts = {name: value for name, value in json.loads(body).items() if name != "attribute_digests"}
-    return decode(Dataset, json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    """A data set as it was stored."""
+    return decode(Dataset, body.encode())
+
+
+def _all(db: Connection) -> list[Dataset]:
+    return [stored_dataset(row["body"]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+
+
+def _place(source: Source) -> tuple[object, ...] | None:
+    """What two data sets have in common that are read from one place; rows that are pushed have none."""
+    if isinstance(source, PushedSource):
+        return None
+    return (source.url, source.query) if isinstance(source, SqlSource) else (source.path,)
+
+
+def _where(source: Source) -> str:
+    """Where rows are, without a password."""
+    if isinstance(source, PushedSource):
+        return "pushed rows"
+    return "a database query" if isinstance(source, SqlSource) else source.path

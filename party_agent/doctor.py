@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from commingle.party_agent.allowed_sources import allowed_sources
 from commingle.party_agent.consortium import Membership
+from commingle.party_agent.counts import Viewer, sees_counts
 from commingle.party_agent.datasets import stored_dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
-from commingle.party_agent.local_socket import reaching_agent
-from commingle.party_agent.private.sources import FileSource
+from commingle.party_agent.local_socket import process_at, reaching_agent
+from commingle.party_agent.open_addresses import open_addresses
 from commingle.party_agent.release_files import Outbox
-from commingle.party_agent.store import VERSION, open_to_read, steps_to_take, upgraded
+from commingle.party_agent.store import open_to_read, require_version
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import GENESIS
@@ -30,16 +30,15 @@ _DAY = timedelta(days=1)
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
 
 
-def examine_home(home: Home, *, now: datetime) -> Iterator[Check]:
-    """Every check, in the order in which an operator would mend things."""
+def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
+    """Every check, in the order in which an operator would mend things; counts for whom `counts` shows them."""
     yield look("settings", lambda: f"party {home.settings().name}")
     yield look("keys", lambda: _keys(home))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
-    yield look("allowed sources", lambda: _allowed_sources(home))
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
     yield look("engine", lambda: home.settings().engine.open().describe())
-    yield look("data sets", lambda: _datasets(home))
+    yield look("data sets", lambda: _datasets(home, viewer))
     yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
     yield look("agent", lambda: _agent(home))
@@ -92,48 +91,37 @@ def _integrity(home: Home) -> str:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if found != "ok" or not version:
             raise LedgerError(f"{home.database} is damaged: {found if version else 'it is empty'}", remedy=_RESTORE)
-        pending = steps_to_take(db)
-    if not pending:
-        return "SQLite finds no damage"
-    which = f"it has version {version}, and this program writes version {VERSION}"
-    return f"migration pending: {which}; back up first, then start the agent, which upgrades it"
+        require_version(db)
+    return "SQLite finds no damage"
 
 
 def _chain(home: Home) -> str:
-    with _ledger(home) as found, upgraded(found) as db:
+    with _ledger(home) as db:
+        require_version(db)
         said = verify_ledger(db, population=home.settings().population)
         entries = verified_entries(db)
     return f"{said} agree, head {entries[-1]['digest'] if entries else GENESIS}"
 
 
-def _datasets(home: Home) -> str:
-    """Counts are for the operator, whose rows they are of; of each table the columns of ids are read again."""
+def _datasets(home: Home, viewer: Viewer) -> str:
+    """What follows from rows is for who sees counts; it is of the last reading."""
     with _ledger(home) as db:
         found = [stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+    if not sees_counts(viewer):
+        return f"{len(found)} registered: {', '.join(dataset.name for dataset in found) or 'none'}"
     said = []
     for dataset in found:
-        if isinstance(dataset.source, FileSource):
-            with open(dataset.source.path, "rb"):  # noqa: PTH123 - a path as it was registered
-                pass
-        if not dataset.n:
+        if dataset.snapshot is not None and not (home.snapshots / dataset.snapshot).is_file():
             raise UnhealthyError(
-                f"{dataset.name} was registered with a token, and its rows could not be read",
-                remedy="Register it again and be told why: commingle party datasets add … --replace",
+                f"the snapshot of {dataset.name} is not here; no backup holds it",
+                remedy=f"Read it again: commingle party datasets read {dataset.name}; or push its rows.",
             )
-        counts, registered = dataset.table((), home.settings().engine.open()).count_ids(dataset.digest)
         missing = dataset.missing_words((a.name for a in dataset.attributes), counts=True)
-        said.append(f"{dataset.name} ({'; '.join([counts.sentence(dataset.key), *missing])})")
-        if not registered:  # what was registered had no problems
-            raise UnhealthyError(
-                f"{said[-1]}: not the subjects that were registered, or not in that order",
-                remedy="Correct the table, or register it again: commingle party datasets add … --replace",
-            )
+        when = f"{dataset.n} subjects, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
+        rules = ", ".join(dataset.id_rules or ())
+        written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
+        said.append(f"{dataset.name} ({'; '.join([when, *written, *missing])})")
     return f"{len(found)} registered: {', '.join(said) or 'none'}"
-
-
-def _allowed_sources(home: Home) -> str:
-    allowed = allowed_sources(home)
-    return f"tokens may register {len(allowed.files)} patterns of files and {len(allowed.queries)} queries"
 
 
 def _outbox(home: Home, now: datetime) -> str:
@@ -161,7 +149,19 @@ def _agent(home: Home) -> str:
         return "not running"
     with reaching_agent(home.socket, timeout_seconds=_TIMEOUT_SECONDS) as http:
         check(http.get("/healthz"), "the agent")
-    return f"running at {home.socket}"
+    return f"running at {home.socket}, for its user and root alone; {_open_ports(home)}"
+
+
+def _open_ports(home: Home) -> str:
+    """Where the agent and its workers can be reached, as the system tells it, whatever settings say."""
+    process = process_at(home.socket, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        found = None if process is None else open_addresses(process)
+    except OSError:
+        found = None
+    if found is None:
+        return "what ports it listens on cannot be seen from here"
+    return f"it listens on {', '.join(map(str, found))}" if found else "it listens on no port"
 
 
 def _coordinator(membership: Membership, now: datetime) -> str:

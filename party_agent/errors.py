@@ -16,13 +16,16 @@ AgentError
 ├── WebhookError          whom new proposals are told to does not take the message
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 
+BusyError of `shared`
+└── TooManyUploadsError   a token has as many uploads open as it can have
+
 DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
-└── SubjectsChangedError  the subjects are not those that were registered or debited
 """
 
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.errors import CommingleError
 from commingle.shared.errors import DataError as DataError  # noqa: PLC0414 - the agent's name for it too
+from commingle.shared.runtime.errors import BusyError
 
 
 class AgentError(CommingleError):
@@ -35,12 +38,6 @@ class SourceError(AgentError):
     """The file or database cannot be read just now."""
 
     code = "source"
-
-
-class SubjectsChangedError(DataError):
-    """The list of subjects, or its order, is not the one that was registered or debited. Never about their values."""
-
-    code = "subjects-changed"
 
 
 class NotFoundError(AgentError):
@@ -117,6 +114,13 @@ class PieceError(AgentError):
     """Rows that are sent in no form that can be read."""
 
     code = "piece"
+
+
+class TooManyUploadsError(BusyError):
+    """A token has as many uploads open as it can have, or all tokens together."""
+
+    code = "too-many-uploads"
+    retry_seconds = 60
 
 
 class WebhookError(AgentError):

@@ -42,6 +42,18 @@ _PRIVATE = 0o700
 _LONGEST_NAME = 40
 
 
+class PushingLimits(Settings):
+    """What rows that are pushed may take.
+
+    Attributes:
+        token_bytes: of one token, in uploads that it has not closed.
+        reserve_bytes: what is kept free on the disk of the home, for ledger and releases; whoever pushes.
+    """
+
+    token_bytes: Annotated[int, Field(ge=1)] = 4 << 30
+    reserve_bytes: Annotated[int, Field(ge=0)] = 1 << 30
+
+
 class PartySettings(Settings):
     """`settings.json`.
 
@@ -50,6 +62,7 @@ class PartySettings(Settings):
         epsilon_cap, delta_cap: the most it may ever lose, under replace_one.
         coordinator: of a home that an earlier version made; it is moved to a folder of its consortium.
         engine: where the partitions of tables are read.
+        pushing: how much may be pushed.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
@@ -59,6 +72,7 @@ class PartySettings(Settings):
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     coordinator: PinnedCoordinator | None = None
     engine: EngineSettings = EngineSettings()
+    pushing: PushingLimits = PushingLimits()
     former_keys: tuple[Hex32, ...] = ()
 
     @property
@@ -103,6 +117,16 @@ class Home:
         return self.root / "exchanges"
 
     @property
+    def rows(self) -> Path:
+        """Rows that were pushed, and snapshots: in no backup."""
+        return self.root / "rows"
+
+    @property
+    def snapshots(self) -> Path:
+        """What releases are made of."""
+        return self.rows / "snapshots"
+
+    @property
     def socket(self) -> Path:
         """Where a running agent's local API is."""
         return self.root / "agent.sock"
@@ -110,9 +134,11 @@ class Home:
     def secure(self) -> None:
         """Close every directory here to others, and keep what exchanges keep from backups. Raises KeyFileError."""
         consortia = sorted(path for path in self._consortia.glob("*") if path.is_dir())
-        for directory in (self.root, self.root / "keys", self.outbox, self.exchanges, self._consortia, *consortia):
+        own = (self.root, self.root / "keys", self.outbox, self.exchanges, self.snapshots, self._consortia)
+        for directory in (*own, *consortia):
             close_to_others(directory)
         keep_from_backups(self.exchanges)
+        keep_from_backups(self.rows)
 
     def create(
         self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False

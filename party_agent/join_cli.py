@@ -19,6 +19,7 @@ from commingle.shared.documents.model import explain
 from commingle.shared.documents.words import LETTERS
 from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import read_plain
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import ca_option, http_option
 
@@ -29,7 +30,7 @@ _IN_A_ROW = 4
 def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation:
     """As given, or from the file of that name, which has no `+` in it."""
     try:
-        return Invitation.parse(given if "+" in given else Path(given).read_text(errors="replace"))
+        return Invitation.parse(given if "+" in given else read_plain(given).decode(errors="replace"))
     except OSError as error:
         raise click.BadParameter(f"neither an invitation nor a file that can be read ({error.strerror})") from None
 
@@ -47,6 +48,7 @@ def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation
 @click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file to register.")
 @click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
 @click.option("--schema", type=click.Path(path_type=Path, dir_okay=False), help="Its attributes, a JSON array.")
+@click.option("--listed", is_flag=True, help="Who is in it is a list that all members hold (see `datasets add`).")
 @click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
 @click.option("--wait-minutes", default=60.0, show_default=True, help="How long to wait for the other members.")
 @click.option("--serve", "serves", is_flag=True, help="Run the agent then, until told to stop.")
@@ -64,6 +66,7 @@ def join(
     source: Path | None,
     subject_id: tuple[str, ...],
     schema: Path | None,
+    listed: bool,
     dataset: str,
     wait_minutes: float,
     serves: bool,
@@ -93,7 +96,8 @@ def join(
     )
     say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
     if source is not None and dataset not in {one["name"] for one in ask(place, "GET", "/v1/datasets")["items"]}:
-        ctx.invoke(add_dataset, home=home, name=dataset, source=str(source), subject_id=subject_id, schema=schema)
+        table = {"source": str(source), "subject_id": subject_id, "schema": schema, "listed": listed}
+        ctx.invoke(add_dataset, home=home, name=dataset, **table)
     with calling(place, membership) as client:
         keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
         if confirm(membership, keys, invited.party, lambda words: _read_out(words, invited)):

@@ -20,7 +20,6 @@ from commingle.party_agent.charges import ChargeRecord as ChargeRecord  # noqa: 
 from commingle.party_agent.charges import record_of, sum_of
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
@@ -81,14 +80,14 @@ class Debit:
     Attributes:
         attempt: which drawing of noise this debit is for.
         approvals: digest of the set of approvals relied on.
-        table: digest of the table as it was registered.
+        snapshot: digest of the one that may be read.
     """
 
     release: str
     rho_units: int
     attempt: int
     approvals: str
-    table: TableDigest = field(repr=False)
+    snapshot: str = field(repr=False)
     delta: float = 0.0
 
 
@@ -120,7 +119,7 @@ class Ledger:
         rho: Rho,
         *,
         dataset: str,
-        data_sha256: str,
+        snapshot: str,
         study: str,
         expires: datetime,
         delta: float = 0.0,
@@ -129,8 +128,7 @@ class Ledger:
     ) -> ChargeRecord | Refused:
         """Set budget aside for an approval, in the transaction that also records its signature.
 
-        `data_sha256` says which rows the approval was about. It is no part of the chain: heads are published, and
-        whoever can guess a row must not be able to test the guess against one.
+        `snapshot` names the one that was approved and that will be read.
         """
         terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
         reserved = advance(self._find(db, release), Reserve(self.cap.population, Loss(rho, delta), terms))
@@ -138,22 +136,22 @@ class Ledger:
             return reserved
         if (refused := self._other_population(db) or self._shortfall(db, reserved.loss)) is not None:
             return refused
-        self._add(db, release, reserved, terms, data_sha256=data_sha256)
+        self._add(db, release, reserved, terms, snapshot=snapshot)
         return self.charge_in(db, release)
 
-    def debit(self, release: str, *, approvals: str, table: TableDigest, now: datetime) -> Debit | Refused:
+    def debit(self, release: str, *, approvals: str, snapshot: str, now: datetime) -> Debit | Refused:
         """Spend a reservation, in one transaction with the checks of cap and expiry.
 
         The caller has verified every member's approval of this release; `approvals` names that set.
         """
         with self._store.transaction() as db:
-            debit = self.debit_in(db, release, approvals=approvals, table=table, now=now)
+            debit = self.debit_in(db, release, approvals=approvals, snapshot=snapshot, now=now)
         if isinstance(debit, Debit):
             _log.info("debited", release=release, rho=float(Rho(debit.rho_units)))
         return debit
 
     def debit_in(
-        self, db: sqlite3.Connection, release: str, *, approvals: str, table: TableDigest, now: datetime
+        self, db: sqlite3.Connection, release: str, *, approvals: str, snapshot: str, now: datetime
     ) -> Debit | Refused:
         """The same inside a transaction; the debit counts once that is committed."""
         spent = advance(self._find(db, release), Spend(approvals))
@@ -166,9 +164,9 @@ class Ledger:
         if lost.rho > self.cap.rho_beside(lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, charge, spent)
-        return Debit(release, charge.rho.units, spent.attempt, approvals, table, charge.delta)
+        return Debit(release, charge.rho.units, spent.attempt, approvals, snapshot, charge.delta)
 
-    def redraw(self, release: str, *, table: TableDigest) -> Debit | Refused:
+    def redraw(self, release: str, *, snapshot: str) -> Debit | Refused:
         """After a crash between debit and storage nothing can have left: draw again under the same charge."""
         with self._store.transaction() as db:
             charge = self._move(db, release, Redraw())
@@ -176,7 +174,7 @@ class Ledger:
             return charge
         if charge.approvals is None:
             raise LedgerError("a debit names no approvals", remedy=RESTORE)
-        return Debit(release, charge.rho.units, charge.attempt, charge.approvals, table, charge.delta)
+        return Debit(release, charge.rho.units, charge.attempt, charge.approvals, snapshot, charge.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
@@ -339,7 +337,7 @@ class Ledger:
                 if isinstance(adopted, Refused):
                     raise LedgerError(adopted.reason, remedy="Report this.")
                 if current is None:
-                    self._add(db, release, adopted, terms, data_sha256="")
+                    self._add(db, release, adopted, terms, snapshot="")
                 else:
                     self._write(db, current, adopted)
             if rejoined:
@@ -446,9 +444,7 @@ class Ledger:
             return None
         return Refused(f"this ledger is that of population {known[0]}, not of {self.cap.population}")
 
-    def _add(
-        self, db: sqlite3.Connection, release: str, charge: Charge, terms: ChargeTerms, *, data_sha256: str
-    ) -> None:
+    def _add(self, db: sqlite3.Connection, release: str, charge: Charge, terms: ChargeTerms, *, snapshot: str) -> None:
         columns = {
             "coordinator": terms.coordinator,
             "release": release,
@@ -457,7 +453,7 @@ class Ledger:
             "state": charge.state.value,
             "attempt": charge.attempt,
             "dataset": terms.dataset,
-            "data_sha256": data_sha256,
+            "snapshot": snapshot,
             "study": terms.study,
             "expires": terms.expires.isoformat(),
             "delta": charge.delta,

@@ -13,7 +13,7 @@ from typing import Any
 from commingle.party_agent.charges import ChargeRecord, record_of
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.row_checks import rows_agree
-from commingle.party_agent.store import RESTORE, SCHEMA
+from commingle.party_agent.store import KEPT, RESTORE, SCHEMA
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode
@@ -104,8 +104,10 @@ def _require_whole(db: sqlite3.Connection) -> None:
     if found != "ok":
         raise LedgerError(f"the ledger's file is damaged: {found}", remedy=RESTORE)
     with closing(sqlite3.connect(":memory:")) as expected:
+        expected.executescript(KEPT)
+        kept = _columns(expected)  # of no version, so it may be missing
         expected.executescript(SCHEMA)
-        if _columns(db) != _columns(expected):
+        if _columns(db) | kept != _columns(expected):
             raise LedgerError("the ledger's tables are not those of this version", remedy=RESTORE)
     if not rows_agree(db):
         raise LedgerError("a row of the ledger's file was altered or is missing", remedy=RESTORE)

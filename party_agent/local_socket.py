@@ -100,10 +100,27 @@ def reaching_agent(path: Path, *, timeout_seconds: float | None = None) -> Itera
 
 def user_of(connection: socket.socket) -> int | None:
     """The user whose process is at the other end, as when it connected or began to listen; None if nobody says."""
+    peer = _peer(connection)
+    return None if peer is None else peer[1]
+
+
+def process_at(path: Path, *, timeout_seconds: float) -> int | None:
+    """The process that listens at `path`; None where nobody says. Raises UnreachableError where none does."""
+    with reaching(str(path)):
+        try:
+            with _connect(path, timeout_seconds) as connection:
+                peer = _peer(connection)
+        except OSError as error:
+            raise httpx.NetworkError(str(error)) from None
+    return None if peer is None or not peer[0] else peer[0]  # 0 where it cannot be seen from here, as in a container
+
+
+def _peer(connection: socket.socket) -> tuple[int, int] | None:
+    """Process and user."""
     if sys.platform != "linux":
         return None
-    _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return int(user)
+    process, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(process), int(user)
 
 
 def _connect(path: Path, timeout_seconds: float | None) -> socket.socket:

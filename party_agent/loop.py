@@ -18,6 +18,7 @@ import structlog
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.party_agent.forecasts import Forecaster, Forecasts
 from commingle.party_agent.listening import Listener
 from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
@@ -209,6 +210,7 @@ class Loops:
     def __init__(self, agents: Agents) -> None:
         self.all = tuple(Loop(agent) for agent in agents.consortia)
         self._threads: list[Thread] = []
+        self._forecaster = Forecaster(Forecasts(agents.store))
 
     @property
     def halted(self) -> CommingleError | None:
@@ -222,6 +224,7 @@ class Loops:
 
     def start(self, *, on_halt: Callable[[], None]) -> None:
         """Begin. `on_halt` is called if the party must not go on."""
+        self._forecaster.begin()
         for loop in self.all:
             thread = Thread(target=loop.run, kwargs={"on_halt": on_halt}, daemon=True)
             self._threads.append(thread)
@@ -229,6 +232,7 @@ class Loops:
 
     def finish(self, *, seconds: float) -> None:
         """Let all of them end what they are doing."""
+        self._forecaster.finish()
         until = time.monotonic() + seconds
         for loop in self.all:
             loop.stop.set()

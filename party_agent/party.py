@@ -1,6 +1,6 @@
 """What all consortia of a party share: one identity, one ledger, one population, and what is known of both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -42,9 +42,15 @@ class Party:
     draw: Sampler
     generator: Callable[[], Generator] = default_rng  # seeded by the operating system
 
-    def lost_by(self, dataset: str, *, without: str | None = None) -> Loss:
-        """What a data set has lost or set aside, to releases, regressions and what nobody can explain, but for one."""
-        return self.ledger.lost_by({dataset, EVERY_DATASET}, without=without)
+    def lost_by(self, dataset: str, *, without: str | None = None) -> Mapping[str, Loss]:
+        """What people of a data set have lost or set aside, but for one release: of it and of each related one by name.
+
+        Each with what all that are related to it have lost, to releases, regressions and what nobody can explain.
+        """
+        return {
+            name: self.ledger.lost_by({*self.datasets.related(name), EVERY_DATASET}, without=without)
+            for name in self.datasets.related(dataset)
+        }
 
     def spent_on_today(self) -> int:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""

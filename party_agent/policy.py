@@ -16,7 +16,7 @@ from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpe
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import MECHANISMS
+from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
 
@@ -98,12 +98,15 @@ class Policy(Settings):
 
     Attributes:
         dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
+            What others lose counts that have its source or one of its subjects, or had.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
         max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
+        max_delta: of one release or regression, all of it: what an exchange may fail to hide is in a spec's delta.
         trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
         max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
         approvals: how many people have to approve a release; with two nothing is approved by itself.
+        max_cells: of a block, or of all columns that are exchanged: rows or buckets times the columns of all parties.
         regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
@@ -146,14 +149,14 @@ class Usage:
     """What has been charged or reserved that the policy limits.
 
     Attributes:
-        dataset, study: sums over the charges of the data set and over the releases of the study, without the
-            release that is looked at.
+        datasets, study: sums over the charges of the data set and of each that has its source or people, by name
+            (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
         approved_today: releases approved and regressions paid for within the last 24 hours, where they are limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
         delta: at which caps on epsilon are meant.
     """
 
-    dataset: Loss = NOTHING
+    datasets: Mapping[str, Loss] = field(default_factory=dict)
     study: Loss = NOTHING
     approved_today: int = 0
     replayed: str | None = None
@@ -183,7 +186,7 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
     return (
         *_against_exchange(spec),
         *_against_text(spec),
-        *_against_policy(spec, plan, situation),
+        *_against_policy(spec, party, plan, situation),
         *_against_time(spec, situation),
         *_against_usage(spec, party, plan, situation),
         *_against_pins(spec, party, situation.pins),
@@ -199,7 +202,7 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
     """
     return (
         *_against_exchange(spec),
-        *_against_policy(spec, plan, situation),
+        *_against_policy(spec, party, plan, situation),
         *_against_usage(spec, party, plan, situation),
         *_against_pins(spec, party, situation.pins),
     )
@@ -241,11 +244,11 @@ def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
     return ()
 
 
-def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy = situation.policy
     lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
-    cells = plan.rows * len(plan.columns)
-    epsilon = max(spec.epsilon, plan.charge.epsilon(spec.delta))
+    cells = mechanism_of(spec).cells(spec, party)
+    epsilon = max(spec.epsilon, plan.cost.epsilon(spec.delta))
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
         (
@@ -260,7 +263,7 @@ def _against_policy(spec: ReleaseSpec, plan: BlockPlan, situation: Situation) ->
             f"it costs epsilon {epsilon:.6g} (replace_one) > {policy.max_epsilon:g}",
         ),
         ("max_delta", spec.delta <= policy.max_delta, f"delta {spec.delta:g} > {policy.max_delta:g}"),
-        ("max_cells", cells <= policy.max_cells, f"a block of {cells} cells > {policy.max_cells}"),
+        ("max_cells", cells <= policy.max_cells, f"{cells} cells to work on > {policy.max_cells}"),
         (
             "max_lifetime_hours",
             lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
@@ -281,12 +284,12 @@ def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
 
 def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy, usage = situation.policy, situation.usage
-    findings = []
+    findings, lost = [], {party.dataset: NOTHING, **usage.datasets}
     for rule, caps, name, charged in (
-        ("dataset_caps", policy.dataset_caps, party.dataset, usage.dataset),
+        *(("dataset_caps", policy.dataset_caps, name, charged) for name, charged in sorted(lost.items())),
         ("study_caps", policy.study_caps, spec.study, usage.study),
     ):
-        if message := over_cap(caps, name, charged + Loss(plan.charge), delta=usage.delta):
+        if message := over_cap(caps, name, charged + plan.cost, delta=usage.delta):
             findings.append(Finding(rule, message, "budget"))
     if usage.replayed is not None:
         message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
@@ -343,6 +346,9 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         return (Finding("dataset", message, None),)
     own = {attribute.name: attribute for attribute in dataset.attributes}
     findings = []
+    if dataset.subjects != "listed" and not spec.keyed:
+        message = f"data set {dataset.name} is not declared as a list of subjects; register it with --replace --listed"
+        findings.append(Finding("subjects", message, None))
     for attribute in party.attributes:
         if attribute.name not in own:
             message = f"data set {dataset.name} has no attribute {attribute.name}"
@@ -355,6 +361,6 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         message = f"data set {dataset.name} is registered with other id rules; register it with --replace {wanted}"
         findings.append(Finding("id_rules", message, None))
     elif dataset.n != spec.n and not spec.keyed:
-        message = f"the proposal is about {spec.n} subjects, data set {dataset.name} has {dataset.n}"
+        message = f"the proposal is about {spec.n} subjects, and data set {dataset.name} has another number of them"
         findings.append(Finding("subjects", message, "subjects"))
     return tuple(findings)

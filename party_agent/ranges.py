@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import read_plain
 
 _BINARY = 2
 _KNOWN = """name,unit,lower,upper,levels
@@ -100,7 +101,7 @@ def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
     given: tuple[Range, ...] = ()
     if table is not None:
         try:
-            given = _parse(table.read_text(), given=True)
+            given = _parse(read_plain(table).decode(), given=True)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise SettingsError(
                 f"{table} is no table of ranges", remedy="A CSV with the header name,unit,lower,upper,levels."

@@ -10,7 +10,7 @@ import sqlite3
 from hashlib import sha256
 
 CHECKS_SCHEMA = "CREATE TABLE checks (digest TEXT PRIMARY KEY);"
-_CHECKED = ("charges", "signatures", "datasets", "proposals", "regressions", "heads")
+_CHECKED = ("charges", "signatures", "datasets", "snapshots", "related", "proposals", "regressions", "heads")
 
 
 def prepare_to_check(db: sqlite3.Connection) -> None:
@@ -19,7 +19,7 @@ def prepare_to_check(db: sqlite3.Connection) -> None:
 
 
 def check_rows_there_are(db: sqlite3.Connection) -> None:
-    """Take the rows of a file that had no checks yet as they are."""
+    """Take the rows of a file that has no checks as they are."""
     for table in _CHECKED:
         db.execute(f"INSERT INTO checks SELECT {_digest_of(db, table)} FROM {table}")  # noqa: S608 - names of ours
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -65,11 +66,12 @@ def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: S
     """Serve on the home's socket, and to tokens on the network where there is an address, until told to stop."""
     at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
     try:
-        services = [Served(create_app(LocalApi(agents, loops, peer_is_operator=True)), listen_at(at))]
+        local = LocalApi(agents, loops, peer_is_operator=True)
+        services = [Served(create_app(local), listen_at(at))]
         announcement = {"socket": str(at)}
         if address is not None:
             host, port = address
-            remote = create_app(LocalApi(agents, loops, peer_is_operator=False))
+            remote = create_app(replace(local, peer_is_operator=False))
             services.append(Served(remote, listen(host=host, port=port), tls))
             announcement["url"] = services[-1].url
         halt = partial(os.kill, os.getpid(), signal.SIGTERM)

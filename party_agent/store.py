@@ -7,32 +7,34 @@ could both pass a cap that holds one debit.
 import fcntl
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.row_checks import (
     CHECKS_SCHEMA,
-    check_rows_there_are,
     check_rows_to_come,
     prepare_to_check,
 )
 from commingle.shared.runtime import faults
 
-VERSION = 6
+VERSION = 7
 _TABLES = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE charges (
     coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
-    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, data_sha256 TEXT NOT NULL,
+    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, snapshot TEXT NOT NULL,
     study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, delta REAL NOT NULL DEFAULT 0.0,
     kind TEXT NOT NULL DEFAULT 'release', gaussian INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));
 CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE snapshots (digest TEXT PRIMARY KEY, key BLOB NOT NULL, n INTEGER NOT NULL, attributes TEXT NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE related (dataset TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (dataset, other)) WITHOUT ROWID;
 CREATE TABLE proposals (
     release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, findings TEXT NOT NULL,
     coordinator TEXT NOT NULL DEFAULT '');
@@ -54,21 +56,9 @@ CREATE INDEX IF NOT EXISTS proposals_proposer ON proposals (json_extract(CAST(sp
     WHERE spec <> x'';
 """
 """So that no step takes longer the more was charged before. No part of a version: they hold nothing of their own."""
+KEPT = "CREATE TABLE IF NOT EXISTS forecasts (release TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;"
+"""What follows from specs and takes long. No part of a version either, and the chain says nothing of it."""
 SCHEMA = _TABLES + CHECKS_SCHEMA
-_UPGRADES = {
-    3: """
-ALTER TABLE proposals DROP COLUMN decision;
-ALTER TABLE proposals ADD COLUMN coordinator TEXT NOT NULL DEFAULT '';
-UPDATE proposals SET coordinator = COALESCE(
-    (SELECT c.coordinator FROM charges c WHERE c.release = proposals.release), (SELECT coordinator FROM charges), '');
-CREATE TABLE heads (
-    coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
-""",
-    4: "ALTER TABLE charges ADD COLUMN gaussian INTEGER NOT NULL DEFAULT 0;",
-    5: CHECKS_SCHEMA,
-}
-"""What brings a ledger from one version to the next when it is opened, in one transaction."""
-
 
 RESTORE = "Restore the newest backup, then: commingle party adopt"
 
@@ -146,51 +136,28 @@ class AgentStore:
             "busy_timeout=5000",
         ):
             self._connection.execute(f"PRAGMA {pragma}")
-        steps = [SCHEMA] if new else steps_to_take(self._connection)
         prepare_to_check(self._connection)
-        if steps:
+        if not new:
+            require_version(self._connection)
+        else:
             with self.transaction() as db:
-                _take(db, steps)
-        self._connection.executescript(_INDEXES)
+                for statement in SCHEMA.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version={VERSION}")
+        self._connection.executescript(_INDEXES + KEPT)
         check_rows_to_come(self._connection)
 
 
-def steps_to_take(db: sqlite3.Connection) -> list[str]:
-    """What brings a ledger to this version; nothing where it has it. Raises LedgerError where no way leads to it."""
+def require_version(db: sqlite3.Connection) -> None:
+    """Raise LedgerError where the file is that of another version."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version not in {*_UPGRADES, VERSION}:
+    if version != VERSION:
         raise LedgerError(
             f"the ledger has version {version}, this agent knows {VERSION}",
-            remedy="Upgrade the agent." if version > VERSION else "Upgrade by way of the version in between.",
+            remedy="Upgrade the agent."
+            if version > VERSION
+            else "It is from before 1.0, which nothing reads any more.",
         )
-    return [_UPGRADES[number] for number in range(version, VERSION)]
-
-
-@contextmanager
-def upgraded(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """A ledger as this version has it: itself, or an upgraded copy in memory, so that it can be held against its chain.
-
-    Raises:
-        LedgerError: of a version that cannot be upgraded.
-        sqlite3.Error: the file is not as its version has it.
-    """
-    steps = steps_to_take(db)
-    if not steps:
-        yield db
-        return
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-        db.backup(copy)
-        copy.row_factory = sqlite3.Row
-        prepare_to_check(copy)
-        _take(copy, steps)
-        yield copy
-
-
-def _take(db: sqlite3.Connection, steps: list[str]) -> None:
-    for statement in "".join(steps).split(";"):
-        db.execute(statement)
-    check_rows_there_are(db)
-    db.execute(f"PRAGMA user_version={VERSION}")
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

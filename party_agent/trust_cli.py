@@ -169,8 +169,8 @@ def token() -> None:
     type=click.Choice(sorted(EVERY_SCOPE)),
     multiple=True,
     required=True,
-    help="read: status, proposals, ledger, jobs, releases; decide: approve, reject, regress; register: data sets that "
-    "HOME/sources.json lists; propose: releases, in this party's name. Repeatable.",
+    help="read: status, proposals, ledger, jobs, releases; decide: approve, reject, regress; register: have "
+    "declared data sets read again, push rows; propose: releases, in this party's name. Repeatable.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @person_option

@@ -1,6 +1,6 @@
 """What the local API shows: plain values for the party's own systems and people, and the history for auditors."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from sys import float_info
 from typing import Any
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
+from commingle.party_agent.counts import Viewer, progress_of, sees_counts
+from commingle.party_agent.forecasts import Forecasts, Outlook
 from commingle.party_agent.jobs import Job
 from commingle.party_agent.ledger import ChargeRecord, Ledger
 from commingle.party_agent.loop import Loops
@@ -22,7 +24,8 @@ from commingle.shared.documents.statements import FIRST_APPROVAL, RotationReques
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.forecast.forecast import exchange_of, forecast_of, outlook_of
+from commingle.shared.forecast.forecast import exchange_of
+from commingle.shared.forecast.words import exchange_words
 from commingle.shared.planning.design import design_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
@@ -30,28 +33,35 @@ from commingle.shared.release.plan import BlockPlan, plan_block, privacy_stateme
 from commingle.shared.runtime.errors import RemoteError
 
 
-def proposal_views(party: Party, *, counts: bool) -> list[dict[str, Any]]:
+def proposal_views(party: Party, forecasts: Forecasts, viewer: Viewer) -> list[dict[str, Any]]:
     """Every proposal, as `proposal_view`."""
     notes = party.ledger.notes()
-    return [_proposal_view(party, p, notes.get(p.release, []), counts=counts) for p in party.proposals.all()]
+    return [
+        _proposal_view(party, p, forecasts.of(p.release, p.spec), notes.get(p.release, []), viewer)
+        for p in party.proposals.all()
+    ]
 
 
-def proposal_view(party: Party, proposal: Proposal, *, counts: bool) -> dict[str, Any]:
+def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer: Viewer) -> dict[str, Any]:
     """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
 
-    `decided` says who approved or rejected it, and why, where a person did. The forecast is computed here, from the
-    spec: what the coordinator says of it does not count. How many cells are missing, which follows from rows, is told
-    if `counts` are wanted.
+    `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
+    spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it. How many
+    cells are missing, which follows from rows, is told to whom `counts` says.
     """
-    return _proposal_view(party, proposal, party.ledger.notes().get(proposal.release, []), counts=counts)
+    notes = party.ledger.notes().get(proposal.release, [])
+    return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
 
 
-def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]], *, counts: bool) -> dict[str, Any]:
+def _proposal_view(
+    party: Party, proposal: Proposal, outlook: Outlook, notes: list[dict[str, str]], viewer: Viewer
+) -> dict[str, Any]:
     spec = proposal.spec
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
     privacy = privacy_statement(spec)
-    forecast = forecast_of(spec)
+    cost = exchange_of(design_of(spec))
+    words = () if outlook.state == "computed" else exchange_words(cost, spec.delta_implementation)
     return {
         "id": proposal.release,
         "study": spec.study,
@@ -75,7 +85,7 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "id_rules": list(spec.id_rules_in_force),
         "dataset": share.dataset,
         "attributes": [attribute.name for attribute in share.attributes],
-        "missing": _missing_words(share, party, counts=counts),
+        "missing": _missing_words(share, party, viewer),
         "columns": [attribute.model_dump(mode="json") for attribute in share.attributes],
         "row_norm": share.row_norm,
         "whitening": _whitening_view(share),
@@ -85,16 +95,18 @@ def _proposal_view(party: Party, proposal: Proposal, notes: list[dict[str, str]]
         "expires": spec.expires.isoformat(),
         "cost": {
             "rho": float(plan.charge),
-            "epsilon": plan.charge.epsilon(spec.delta),
+            "epsilon": plan.cost.epsilon(spec.delta),
+            "delta_implementation": plan.delta_implementation,
             "unit": "replace_one, this party's ledger",
         },
         "per_subject_epsilon": privacy.per_subject.replace_one.epsilon,
         "per_subject_outsiders_epsilon": privacy.outsiders.replace_one.epsilon,
         "protects": privacy.protects,
         "trust": privacy.trust,
-        "forecast": None if forecast is None else asdict(forecast),
-        "exchange": None if (cost := exchange_of(design_of(spec))) is None else asdict(cost),
-        "outlook": list(outlook_of(spec)),
+        "forecast": outlook.forecast,
+        "forecast_state": outlook.state,
+        "exchange": None if cost is None else asdict(cost),
+        "outlook": [*outlook.sentences, *words],
     }
 
 
@@ -133,14 +145,12 @@ def consortium_view(agent: Agent, running: Loops | None) -> dict[str, Any]:
     }
 
 
-def job_view(job: Job) -> dict[str, Any]:
+def job_view(job: Job, viewer: Viewer) -> dict[str, Any]:
     """Progress of one release."""
     return {
         "release": job.release,
         "stage": job.stage,
-        "done": job.done,
-        "total": job.total,
-        "error": job.error,
+        **progress_of(job, viewer),
     }
 
 
@@ -166,10 +176,10 @@ def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
     return first + (proposal.decision is Decision.APPROVED)
 
 
-def _missing_words(share: PartySpec, party: Party, *, counts: bool) -> list[str]:
+def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> list[str]:
     """What becomes of missing cells; by the schema alone where the data set is not read yet."""
     dataset = party.datasets.find(share.dataset)
-    if dataset is not None and counts:
+    if dataset is not None and sees_counts(viewer):
         return dataset.missing_words((a.name for a in share.attributes), counts=True)
     return [words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None]
 
@@ -184,8 +194,8 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
 def _first_stage_view(plan: BlockPlan, spec: ReleaseSpec) -> dict[str, Any] | None:
     if plan.first_stage is None:
         return None
-    loss = first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE)
-    return {"sums": plan.first_stage.size, "rho": float(loss), "epsilon": loss.epsilon(spec.delta)}
+    loss = replace(plan.cost, rho=first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
+    return {"sums": plan.first_stage.size, "rho": float(loss.rho), "epsilon": loss.epsilon(spec.delta)}
 
 
 def export_audit(agents: Agents) -> SignedDocument:

@@ -4,9 +4,9 @@ Views are written out as plain values (`views`); these models describe every fie
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, TypeAdapter
 
 from commingle.shared.documents.model import Described
 from commingle.shared.documents.schema import Attribute
@@ -14,6 +14,7 @@ from commingle.shared.documents.statements import SignedDocument
 
 ARROW, CSV, JSON_LINES = "application/vnd.apache.arrow.stream", "text/csv", "application/x-ndjson"
 """How rows may be sent."""
+ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"]
 
 
 def _as_read(kind: Any) -> BeforeValidator:  # noqa: ANN401 - any type
@@ -80,29 +81,33 @@ class StatusView(Shown):
 
 
 class DatasetView(Shown):
-    """A registered data set. Counts follow from rows and are for the operator, and for who pushed those rows.
+    """A data set that its owner declared. Counts follow from rows: for the operator, and for who pushed those rows.
 
     Attributes:
         name: of the data set, as studies ask for it.
-        source: the file the rows are in, or that they are a query's.
+        source: the file the rows are in, or that they are a query's, or pushed.
         subject_id: the column that identifies a subject, or several that do so together.
         id_rules: how each of them is written; absent where exactly.
+        subjects: "keyed" where who is in it is private, "listed" where that is a list which all members hold.
         attributes: the columns it offers, with their public bounds or levels.
         n: subjects; 0 where the rows have not been read.
         ids_changed: ids that their rule writes otherwise than the table.
         clipped: by attribute, values outside the bounds, which count as the bound.
         missing: by attribute, cells without a value.
+        read: when its rows were read.
     """
 
     name: str
     source: str
     subject_id: str | tuple[str, ...]
     id_rules: tuple[str, ...] | None = None
+    subjects: str
     attributes: Attributes
     n: int | None = None
     ids_changed: int | None = None
     clipped: dict[str, int] | None = None
     missing: dict[str, int] | None = None
+    read: AwareDatetime | None = None
 
 
 class DatasetList(Shown):
@@ -147,11 +152,13 @@ class CostView(Shown):
     Attributes:
         rho: in zCDP; what ledgers add up.
         epsilon: the same at the release's delta.
+        delta_implementation: the part of the release's delta that is no noise's; ledgers add it up too.
         unit: the neighbouring relation of both, in words.
     """
 
     rho: float
     epsilon: float
+    delta_implementation: float
     unit: str
 
 
@@ -235,7 +242,9 @@ class ProposalView(Shown):
         protects: what is protected, in a sentence.
         trust: whom it trusts, in a sentence.
         exchange: what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing.
-        forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted.
+        forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted, and
+            where it is not computed.
+        forecast_state: computed; not_yet, where it will be while the release is open; too_costly or failed.
         outlook: the same in sentences.
     """
 
@@ -276,6 +285,7 @@ class ProposalView(Shown):
     trust: str
     exchange: dict[str, Any] | None
     forecast: dict[str, Any] | None
+    forecast_state: ForecastState
     outlook: tuple[str, ...]
 
 
@@ -320,15 +330,15 @@ class JobView(Shown):
     Attributes:
         release: its id.
         stage: the last thing that was begun or done.
-        done: rows read while checking and privatising, bytes while uploading.
-        total: of them in all.
-        error: what stopped it last, with a remedy; null where nothing did.
+        done: for the operator: rows read while checking and privatising, bytes while uploading.
+        total: for the operator: of them in all.
+        error: what stopped it last, with a remedy for the operator; null where nothing did.
     """
 
     release: str
     stage: str
-    done: int
-    total: int
+    done: int | None = None
+    total: int | None = None
     error: str | None
 
 

@@ -19,8 +19,8 @@ from commingle.shared.documents.schema import (
     CategoricalAttribute,
     NumericAttribute,
 )
-from commingle.shared.documents.subject_ids import EXACT, IdCounts, SubjectKey, canonical_subject
-from commingle.shared.dp.fixed_point import FRACTION_BITS, clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, clip_rows, coarsen, quantise, squared_row_limit
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
 
@@ -38,6 +38,8 @@ _KINDS_OF_TEXT = (
     pa.types.is_string_view,
     pa.types.is_binary,
     pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
 )
 
 
@@ -116,6 +118,17 @@ def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False)
     return encoded
 
 
+def narrowed(known: NumericAttribute, asked: NumericAttribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Integers (m) of one attribute as they are within narrower bounds, each by itself.
+
+    A value is known to one step of its own bounds, 2^-15 of half their width; a missing one is their midpoint.
+    """
+    if (known.lower, known.upper) == (asked.lower, asked.upper):
+        return encoded
+    values = known.lower + (encoded / SCALE + 1) / 2 * (known.upper - known.lower)
+    return quantise(np.clip(2 * ((values - asked.lower) / (asked.upper - asked.lower)) - 1, -1, 1))
+
+
 def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -> NDArray[np.int64]:
     """Some rows (m x width integers), the attributes side by side. Raises DataError as `encode_conforming`."""
     return np.hstack([encode_conforming(a, columns[a.name]).columns for a in attributes])
@@ -147,20 +160,42 @@ class SubjectIds:
 
 
 def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
-    """Canonical subject ids of some rows, each by itself. Raises DataError for columns that have no text."""
-    texts = [as_text(name, columns[name]).fill_null("") for name in key.columns]
+    """Canonical subject ids of some rows, each by itself. Raises DataError for columns whose type has no text.
+
+    What cannot be read as an id is none: bytes that are no UTF-8, a cell that is too long, one that breaks its rule.
+    """
+    texts = [_parts(name, columns[name]) for name in key.columns]
     if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
-        exact = _exact_ids(texts[0])
-        return SubjectIds(exact, IdCounts(len(exact), missing=int(np.count_nonzero(id_lengths(exact) == 0))))
+        exact = _exact_ids(texts[0].fill_null(""))
+        nothing, empty = id_lengths(exact) == 0, _blank(texts[0], columns[key.columns[0]])
+        counts = IdCounts(len(exact), missing=int((nothing & empty).sum()), invalid=int((nothing & ~empty).sum()))
+        return SubjectIds(exact, counts)
+    blank = np.logical_or.reduce([_blank(text, columns[n]) for text, n in zip(texts, key.columns, strict=True)])
     ids, missing, invalid, changed = list[bytes](), 0, 0, 0
-    for cells in zip(*(column.to_pylist() for column in texts), strict=True):
+    for row, is_blank in zip(zip(*(text.to_pylist() for text in texts), strict=True), blank.tolist(), strict=True):
+        cells = [cell or "" for cell in row]
         ids.append(found := key.canonical(cells))
-        written = key.written(cells)
-        missing += not written
-        invalid += bool(written and not found)
-        changed += bool(found and found != written)
+        missing += bool(is_blank)
+        invalid += bool(not is_blank and not found)
+        changed += bool(found and found != key.written(cells))
     counts = IdCounts(len(ids), missing=missing, invalid=invalid, changed=changed)
     return SubjectIds(pa.array(ids, pa.large_binary()), counts)
+
+
+def _parts(name: str, values: Cells) -> Cells:
+    """The text of cells of an id, null for what is too long to be part of one."""
+    texts = as_text(name, values)
+    is_short = pc.less_equal(pc.call_function("binary_length", [texts]), pa.scalar(LONGEST_PART))
+    found: Cells = pc.if_else(is_short, texts, pa.scalar(None, texts.type))
+    return found
+
+
+def _blank(texts: Cells, values: Cells) -> NDArray[np.bool_]:
+    """Which cells hold nothing, where those are not meant that hold what is no text."""
+    nothing = pc.is_null(plain_cells(values), nan_is_null=True).to_numpy(zero_copy_only=False)
+    empty = pc.equal(texts, pa.scalar("", texts.type)).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    found: NDArray[np.bool_] = np.logical_or(nothing, empty)
+    return found
 
 
 def _exact_ids(texts: Cells) -> Cells:
@@ -189,19 +224,34 @@ def length_prefixed(ids: Cells) -> bytes:
 
 
 def as_text(name: str, values: Cells) -> Cells:
-    """Values as people write them, each by itself: 1.0 and 1 are "1", text is stripped, NaN is missing.
+    """Values as people write them, each by itself: 1.0 and 1 are "1", text is stripped.
+
+    Null where there is none: for a missing value, NaN, and bytes that are no UTF-8.
 
     Raises:
-        DataError: values that have no text, such as lists or bytes.
+        DataError: the column's type has no text, as that of lists.
     """
     plain = plain_cells(values)
+    if not has_text(plain.type):
+        raise no_text(name, plain.type)
+    return _by_halves(_text, plain, pa.large_string())
+
+
+def has_text(kind: "pa.DataType") -> bool:
+    """Whether values of a type have a text. It is the type's doing, whatever cells there are."""
     try:
-        return _text(plain)
+        _text(plain_cells(pa.array([0] if pa.types.is_timestamp(kind) else [], kind)))  # in a zone that may be unknown
     except pa.ArrowException:
-        raise DataError(
-            f"column {name}: values of type {plain.type} cannot be read as text",
-            remedy="Store numbers or text in this column.",
-        ) from None
+        return False
+    return True
+
+
+def no_text(name: str, kind: "pa.DataType") -> DataError:
+    """The refusal of a column whose type nobody can read."""
+    return DataError(
+        f"column {name}: values of type {kind} cannot be read as text",
+        remedy="Store numbers or text in this column.",
+    )
 
 
 def as_numbers(name: str, values: Cells) -> NDArray[np.float64]:
@@ -248,15 +298,25 @@ def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType"
 
 def _text(plain: Cells) -> Cells:
     """Stripped text of cells. Raises ArrowException for a type or a cell that has none."""
-    text = _number_text(plain) if pa.types.is_floating(plain.type) else plain.cast(pa.large_string())
-    return pc.utf8_trim_whitespace(text)
+    if pa.types.is_floating(plain.type):
+        return _number_text(plain)
+    if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
+        plain = plain.cast(pa.large_binary())  # text is looked at again: a file may call bytes text that are none
+    return pc.utf8_trim_whitespace(plain.cast(pa.large_string()))
 
 
 def _numbers(plain: Cells) -> Cells:
     """Cells as float64. Raises ArrowException for a type or a cell that is no number."""
-    if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
-        plain = _text(plain)
-    return plain.cast(pa.float64(), safe=False)
+    if not any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
+        return plain.cast(pa.float64(), safe=False)
+    text = _text(plain)
+    try:
+        return text.cast(pa.float64(), safe=False)
+    except pa.ArrowInvalid:
+        # a source without types writes so what is 1 and 0 in one with
+        for truth, number in (("true", "1"), ("false", "0")):
+            text = pc.if_else(pc.equal(text, pa.scalar(truth, text.type)), pa.scalar(number, text.type), text)
+        return text.cast(pa.float64(), safe=False)
 
 
 def _number_text(numbers: Cells) -> Cells:

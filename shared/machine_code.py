@@ -3,22 +3,26 @@
 A process of its own compiles the loops of a module, once for a machine (`compiling.py`). What it makes is kept in a
 folder, under a name that changes with sources, numba and processor, and LLVM's loader puts it into this process.
 The folder is what NUMBA_CACHE_DIR names, else `__pycache__` beside the module, else the user's cache; where none can be
-written each process has them compiled for itself. It holds machine code: nobody else may write there.
+written each process has them compiled for itself. It holds machine code, so a folder or a file counts only where this
+user or root owns it and nobody else may write it; what counts is what is open, not what has a name.
 """
 
 import ctypes
+import errno
 import json
+import logging
 import os
+import secrets
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from stat import S_ISREG
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +30,11 @@ from typing import Any
 from llvmlite import binding
 
 _DIGEST = 32
+_OTHERS_MAY_WRITE = 0o022
+_REMEDY = "make it yours alone (chown, chmod go-w), or name a folder that is with NUMBA_CACHE_DIR"
 _SCALARS: dict[str, Any] = {"uint32": ctypes.c_uint32, "int64": ctypes.c_int64}
 _LOADING = Lock()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +100,65 @@ def _array(array: Any, kind: str, dimensions: int) -> Iterator[ctypes.c_void_p |
 
 def _kept(module: str) -> bytes | None:
     for folder in _folders(module):
-        with suppress(OSError):
-            kept = (folder / _name(module)).read_bytes()
+        with suppress(OSError), _opened(folder) as directory:
+            kept = _read(_name(module), directory, where=folder)
             if sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:  # else a power cut came between
                 return kept[_DIGEST:]
     return None
 
 
 def _compiled(module: str) -> bytes:
-    """By a process of its own; kept in the first folder that can be written."""
+    """By a process of its own; kept in the first folder that can be written and is nobody else's."""
     command = (sys.executable, "-P", "-m", "commingle.shared.compiling", module)
     made = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     for folder in _folders(module):
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as own:
-                written = Path(own) / "code"
-                written.write_bytes(sha256(made).digest() + made)
-                written.replace(folder / _name(module))
-            break
+            folder.mkdir(0o755, parents=True, exist_ok=True)
+            with _opened(folder) as directory:
+                if _is_own(directory):
+                    _write(_name(module), sha256(made).digest() + made, directory)
+                    return made
+    _log.warning("%s is compiled in each process, as it is kept nowhere: %s", module, _REMEDY)
     return made
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _is_own(descriptor: int) -> bool:
+    """Whether nobody but this user and root can have written what is open, whatever has its name by now."""
+    found = os.fstat(descriptor)
+    return found.st_uid in {0, os.geteuid()} and not found.st_mode & _OTHERS_MAY_WRITE
+
+
+def _read(name: str, directory: int, *, where: Path) -> bytes:
+    """Raises OSError: there is no such file, or it or its folder is not this user's alone."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    with os.fdopen(descriptor, "rb") as file:
+        if not (S_ISREG(os.fstat(descriptor).st_mode) and _is_own(descriptor) and _is_own(directory)):
+            _log.warning("%s is not used, others may have written it: %s", where / name, _REMEDY)
+            raise PermissionError(errno.EACCES, "others may have written it", name)
+        return file.read()
+
+
+def _write(name: str, code: bytes, directory: int) -> None:
+    """Whole or not at all."""
+    draft = f".{name}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, 0o644, dir_fd=directory), "wb") as file:
+        try:
+            file.write(code)
+            file.flush()
+            os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            os.unlink(draft, dir_fd=directory)
+            raise
 
 
 def _folders(module: str) -> list[Path]:

@@ -47,6 +47,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             loops(f"commingle.shared.{module}.kernels")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests record: how many neighbours a search tried, which epsilon an attack demonstrates."""
+    ended = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    for report in ended:
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value} ({report.nodeid.rpartition('/')[2]})")
+
+
 class ProcessStartedError(BaseException):
     """A test of the fast tier started a process: mark it slow. Not caught by `except Exception` in what it tests."""
 

@@ -9,7 +9,9 @@ from importlib.util import LazyLoader
 import click
 
 from commingle import __version__
-from commingle.shared.runtime.cli import CONTEXT, LazyGroup, run
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, say
+from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
@@ -69,10 +71,15 @@ class _WithoutUnused:
 
 
 def leave_out_unused() -> None:
-    """For the rest of this process, to which Arrow's own allocator would not return 100 MB after a table is read."""
+    """For the rest of this process, which Arrow's own allocator would not return 100 MB to after a table is read.
+
+    Raises:
+        SettingsError: the environment asks for no number of threads.
+    """
     if sys.platform == "linux":  # where Arrow always has this one
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read what every installed package offers
+    os.environ.update(threads(os.environ))  # NumPy has not been loaded yet
     if not any(isinstance(finder, _WithoutUnused) for finder in sys.meta_path):
         sys.meta_path.insert(0, _WithoutUnused())
 
@@ -84,7 +91,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def start() -> None:
     """Be the process of a command, not a function that another program calls."""
-    leave_out_unused()
+    try:
+        leave_out_unused()
+    except CommingleError as error:
+        say(f"Error: {error.diagnostics()}")
+        sys.exit(EXIT_FAULT)
     main()
 
 

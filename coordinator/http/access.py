@@ -17,8 +17,11 @@ from commingle.coordinator.access import (
 )
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError
+from commingle.coordinator.http.arriving import Arriving
 from commingle.coordinator.http.bodies import JSON_LIMIT, Body
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.disk import full_disk_as_no_room
+from commingle.shared.runtime.errors import TooLargeError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
 
 _log = structlog.get_logger()
@@ -41,6 +44,7 @@ class Authenticator:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+        self._arriving = Arriving()
 
     async def reader(self, request: Request) -> str | None:
         """Anyone who may read; the member that signed the request, if one did, and none where it is a replay."""
@@ -90,15 +94,23 @@ class Authenticator:
         """
         body = Body(request)
 
+        coordinator = self._coordinator
+
         def admit() -> tuple[Upload, BinaryIO]:
-            body.digest = require_party(self._coordinator, head_of(request), party).body
-            return expect(), self._coordinator.blobs.scratch()
+            body.digest = require_party(coordinator, head_of(request), party).body
+            expected = expect()
+            self._require_room(expected.limit)
+            return expected, coordinator.blobs.scratch()
 
         try:
-            expected, file = await run_in_threadpool(admit)
-            with file:
-                await body.copy(file, limit=expected.limit)
-                return await run_in_threadpool(store, expected, file)
+            with full_disk_as_no_room():
+                expected, file = await run_in_threadpool(admit)
+                turn = self._arriving.only(
+                    request.url.path, party, body, limit=expected.limit, most=coordinator.quotas.member
+                )
+                with file, turn:
+                    await body.copy(file, limit=expected.limit, disks=coordinator.disks)
+                    return await run_in_threadpool(store, expected, file)
         except CommingleError:
             await body.drain()
             raise
@@ -107,6 +119,16 @@ class Authenticator:
             raise StorageError(
                 f"the upload cannot be kept ({error.strerror})", remedy="Nothing was recorded; send it again later."
             ) from None
+
+    def _require_room(self, limit: int) -> None:
+        """Refuse a body before it is read. Raises TooLargeError, NoRoomError, OSError."""
+        most = self._coordinator.quotas.message
+        if limit > most:
+            raise TooLargeError(
+                f"an honest body has {limit} bytes here, and {most} are taken",
+                remedy="The operator raises largest_message_bytes in the coordinator's settings.",
+            )
+        self._coordinator.disks.require(2 * limit)  # while it comes, and beside that while it is stored
 
     async def _body(self, request: Request, check: Callable[[], SignedRequest | None]) -> bytes:
         body = Body(request)

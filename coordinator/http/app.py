@@ -16,6 +16,7 @@ from commingle.coordinator.errors import (
     NotPublishedError,
     NotSentError,
     OtherBytesError,
+    QuotaError,
     ReplayedRequestError,
     RevokedError,
     StateError,
@@ -38,7 +39,14 @@ from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import BusyError, RequestSignatureError, ScopeError, TooCostlyError, TooLargeError
+from commingle.shared.runtime.errors import (
+    BusyError,
+    NoRoomError,
+    RequestSignatureError,
+    ScopeError,
+    TooCostlyError,
+    TooLargeError,
+)
 from commingle.shared.runtime.middleware import CountRequests
 from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pages.reference import add_reference
@@ -62,6 +70,8 @@ _STATUSES: Mapping[type[CommingleError], int] = {
     TooManyProposalsError: 409,
     NotPublishedError: 409,
     NotSentError: 409,
+    QuotaError: 507,
+    NoRoomError: 507,
     TooLargeError: 413,
     TruncatedError: 400,
     CursorError: 422,

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from commingle.coordinator.errors import TruncatedError
 from commingle.shared.documents.model import WireModel
+from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import RequestSignatureError, TooLargeError
 from commingle.shared.runtime.request_signing import body_digest
 
@@ -28,6 +29,7 @@ class Body:
 
     Attributes:
         digest: what its Content-Digest must be; None where it is not held against one.
+        complete: whether all of it has been written to a file.
     """
 
     def __init__(self, request: Request, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
@@ -37,6 +39,9 @@ class Body:
         self._stream = request.stream()
         self.digest: str | None = None
         self._until = asyncio.get_running_loop().time() + patience_seconds
+        self._waiting: asyncio.Timeout | None = None
+        self._given_up = False
+        self.complete = False
 
     async def pieces(self, limit: int) -> AsyncIterator[bytes]:
         """What arrives.
@@ -65,10 +70,28 @@ class Body:
                 "the body is not the one that was signed", remedy="Something changed it on its way; send it again."
             )
 
-    async def copy(self, file: BinaryIO, *, limit: int) -> None:
-        """Write what arrives to a file. Raises like `pieces`, and OSError."""
+    async def copy(self, file: BinaryIO, *, limit: int, disks: Disks) -> None:
+        """Write what arrives to a file. Raises like `pieces`, and OSError.
+
+        Raises:
+            NoRoomError: for the rest, and for a copy of the whole, there is no room any more, whoever took it.
+        """
+        written = 0
+
+        def write(piece: bytes) -> None:
+            disks.require(2 * limit - written)
+            file.write(piece)
+
         async for piece in self.pieces(limit):
-            await run_in_threadpool(file.write, piece)
+            await run_in_threadpool(write, piece)
+            written += len(piece)
+        self.complete = True
+
+    def give_up(self) -> None:
+        """Wait for no more of it: whoever sends it gets TruncatedError."""
+        self._given_up = True
+        if self._waiting is not None:
+            self._waiting.reschedule(0.0)
 
     async def drain(self) -> None:
         """Read and drop what is left of a refused body, within reason.
@@ -93,8 +116,11 @@ class Body:
             ) from None
 
     async def _next(self) -> bytes | None:
-        async with asyncio.timeout_at(self._until):
-            return await anext(self._stream, None)
+        try:
+            async with asyncio.timeout_at(0.0 if self._given_up else self._until) as self._waiting:
+                return await anext(self._stream, None)
+        finally:
+            self._waiting = None
 
 
 def takes(model: type[WireModel]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def operations_router(coordinator: Coordinator, metrics: CoordinatorMetrics) -> 
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
 

@@ -6,12 +6,27 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, func, insert, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary, as_recorded
 from commingle.coordinator.store.tables import events, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.rounds import Alignment, Round, State
+from commingle.shared.release.sizes import ReleaseSizes
 
 _FACTS = tuple(releases.c[field.name] for field in fields(Facts))
 _OPEN = tuple(state for state in State if not state.final)
@@ -36,9 +51,12 @@ class Releases:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, facts: Facts, *, spec: Envelope, proposer_key: str, parties: Sequence[str]) -> None:
+    def add(
+        self, facts: Facts, *, spec: Envelope, proposer_key: str, parties: Sequence[str], sizes: ReleaseSizes
+    ) -> None:
         """Record a proposal to these parties."""
         values = asdict(facts) | {"spec": _text(spec), "proposer_key": proposer_key, "state": State.PROPOSED}
+        values |= {"exchanged_bytes": sizes.exchanged, "kept_bytes": sizes.kept}
         self._connection.execute(insert(releases).values(values))
         self._connection.execute(
             insert(shares),
@@ -132,6 +150,23 @@ class Releases:
         query = select(func.count()).select_from(releases)
         where = (releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN))
         return int(self._connection.execute(query.where(*where)).scalar_one())
+
+    def bytes_by(self, proposer_keys: Sequence[str], *, since: datetime) -> int:
+        """Bytes that releases proposed with these keys take.
+
+        Of open ones all that can come; of published ones what is kept, and of those that came to nothing where a block
+        came in and they ended after `since`.
+        """
+        has_block = exists().where(shares.c.release == releases.c.id, shares.c.statement.is_not(None))
+        of_late = exists().where(events.c.release == releases.c.id, events.c.at >= since)
+        is_kept = or_(releases.c.state == State.PUBLISHED, and_(has_block, of_late))
+        taken = case(
+            (releases.c.state.in_(_OPEN), releases.c.exchanged_bytes + releases.c.kept_bytes),
+            (is_kept, releases.c.kept_bytes),
+            else_=0,
+        )
+        query = select(func.coalesce(func.sum(taken), 0)).where(releases.c.proposer_key.in_(proposer_keys))
+        return int(self._connection.execute(query).scalar_one())
 
     def ended_before(self, before: datetime) -> tuple[str, ...]:
         """Ids of releases that had come to nothing by then and still have their documents."""

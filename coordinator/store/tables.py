@@ -125,7 +125,7 @@ releases = Table(
     Column("seq", Sequence, primary_key=True),
     Column("id", String(_DIGEST), nullable=False, unique=True),
     Column("spec", Text, nullable=False),
-    Column("proposer_key", String(_DIGEST), nullable=False),
+    Column("proposer_key", String(_DIGEST), nullable=False, index=True),
     Column("study", Text, nullable=False),
     Column("mechanism", String(_NAME), nullable=False),
     Column("created", Moment, nullable=False),
@@ -139,6 +139,8 @@ releases = Table(
     Column("manifest", String(_DIGEST)),
     Column("matrix", String(_DIGEST)),
     Column("moments", String(_DIGEST)),
+    Column("exchanged_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("kept_bytes", BigInteger, nullable=False, server_default="0"),
 )
 
 shares = Table(

@@ -1,5 +1,6 @@
 -- A view of an OMOP Common Data Model (5.4) for SQLite: the first stay of every person who was an inpatient, a row each.
 -- PostgreSQL: write v.visit_end_date - v.visit_start_date in place of the two julianday().
+-- A view is its owner's promise (docs/threat-model.md): everything here is of one person, so tables are joined by person, too.
 -- Who is in it follows from who was an inpatient and from nothing that a release is to protect (docs/threat-model.md).
 CREATE VIEW commingle_stays AS
 WITH stay AS (
@@ -10,9 +11,10 @@ WITH stay AS (
     WHERE v.visit_concept_id IN (9201, 262) -- inpatient visit; emergency room and inpatient visit
 ),
 measured AS ( -- the first value of a stay, in the unit that the schema says
-    SELECT m.visit_occurrence_id, m.measurement_concept_id, m.value_as_number,
+    SELECT m.person_id, m.visit_occurrence_id, m.measurement_concept_id, m.value_as_number,
         ROW_NUMBER() OVER (
-            PARTITION BY m.visit_occurrence_id, m.measurement_concept_id ORDER BY m.measurement_date, m.measurement_id
+            PARTITION BY m.person_id, m.visit_occurrence_id, m.measurement_concept_id
+            ORDER BY m.measurement_date, m.measurement_id
         ) AS place
     FROM measurement m
     WHERE (m.measurement_concept_id, m.unit_concept_id) IN ((3004501, 8840), (3016723, 8840), (3004249, 8876))
@@ -28,9 +30,9 @@ SELECT p.person_source_value AS subject_id, -- what the members of a consortium 
     s.length_of_stay
 FROM person p
 JOIN stay s ON s.person_id = p.person_id AND s.place = 1
-LEFT JOIN measured glucose ON glucose.visit_occurrence_id = s.visit_occurrence_id
+LEFT JOIN measured glucose ON glucose.person_id = s.person_id AND glucose.visit_occurrence_id = s.visit_occurrence_id
     AND glucose.measurement_concept_id = 3004501 AND glucose.place = 1
-LEFT JOIN measured creatinine ON creatinine.visit_occurrence_id = s.visit_occurrence_id
+LEFT JOIN measured creatinine ON creatinine.person_id = s.person_id AND creatinine.visit_occurrence_id = s.visit_occurrence_id
     AND creatinine.measurement_concept_id = 3016723 AND creatinine.place = 1
-LEFT JOIN measured systolic ON systolic.visit_occurrence_id = s.visit_occurrence_id
+LEFT JOIN measured systolic ON systolic.person_id = s.person_id AND systolic.visit_occurrence_id = s.visit_occurrence_id
     AND systolic.measurement_concept_id = 3004249 AND systolic.place = 1;

@@ -23,6 +23,7 @@ from commingle.party_agent.console.pages import (
     may_reject,
     who_asks,
 )
+from commingle.party_agent.counts import Viewer
 from commingle.party_agent.decision_cli import CHARGE_STATES, words_for_decision
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
@@ -53,7 +54,9 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "decimal": get_args(Decimal),
 }
 _RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the middle", "indicator": "are marked"}
-_NEW_DATASET = {"name": "", "path": "", "subject_id": "", "schema": "", "replace": "", **asdict(USUAL)}
+_NEW_DATASET = {"name": "", "path": "", "subject_id": "", "subjects": "keyed", "schema": "", "replace": ""} | {
+    name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS
+}
 _DECISIONS = {"approve": "approval", "reject": "rejection"}
 
 
@@ -187,8 +190,9 @@ class _Pages:
         return {"items": self._ask("GET", "/v1/datasets")["items"], "given": given, "lines": lines}
 
     def doctor(self) -> Mapping[str, Any]:
-        """What `commingle party doctor` says."""
-        return {"checks": tuple(examine_home(self._home, now=system_clock()))}
+        """What `commingle party doctor` says; without counts where the link is a person's."""
+        viewer = Viewer.PERSON if self._session.person else Viewer.OPERATOR
+        return {"checks": tuple(examine_home(self._home, now=system_clock(), viewer=viewer))}
 
     def register(self, form: Mapping[str, str]) -> Response:
         """Have the agent read and remember a table, and go back; or say there why it does not.
@@ -214,6 +218,7 @@ class _Pages:
                 "name": given["name"],
                 "source": source.model_dump(mode="json"),
                 "subject_id": given["subject_id"],
+                "subjects": "listed" if given["subjects"] == "listed" else "keyed",
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
             }
             replace = "true" if given["replace"] == "yes" else "false"

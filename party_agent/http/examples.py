@@ -7,16 +7,19 @@ SCHEMA: list[dict[str, Any]] = [
     {"kind": "numeric", "name": "glucose", "lower": 2, "upper": 30, "unit": "mmol/l", "missing": "indicator"},
     {"kind": "binary", "name": "emergency", "levels": ["no", "yes"]},
 ]
-UPLOAD = {
-    "A table of stays": {"subject_id": "patient", "attributes": SCHEMA},
-}
 CSV_ROWS = "patient,age,glucose,emergency\np1,54,5.8,no\np2,71,,yes\n"
 JSON_ROWS = (
     '{"patient": "p1", "age": 54, "glucose": 5.8, "emergency": "no"}\n'
     '{"patient": "p2", "age": 71, "glucose": null, "emergency": "yes"}\n'
 )
-CLOSE = {"One piece, in place of yesterday's rows": {"pieces": 1, "replace": True}}
+CLOSE = {"One piece, in place of yesterday's rows": {"pieces": 1}}
 DATASET = {
+    "Rows that are pushed": {
+        "name": "stays",
+        "source": {"kind": "pushed"},
+        "subject_id": "patient",
+        "attributes": SCHEMA,
+    },
     "A file": {
         "name": "stays",
         "source": {"kind": "file", "path": "/srv/etl/stays.csv"},
@@ -29,7 +32,6 @@ DATASET = {
             "kind": "sql",
             "url": "postgresql+psycopg://commingle@db/stays",
             "query": "SELECT patient, age, glucose, emergency FROM stays",
-            "order_by": "patient",
         },
         "subject_id": "patient",
         "attributes": SCHEMA,

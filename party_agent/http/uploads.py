@@ -6,9 +6,11 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from commingle.party_agent.agents import Agents
+from commingle.party_agent.counts import Viewer, sees_counts
 from commingle.party_agent.http import examples
 from commingle.party_agent.http.bodies import document, read_body, takes
-from commingle.party_agent.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, UploadRequest, Uploads
+from commingle.party_agent.own_thread import OwnThread
+from commingle.party_agent.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES, DatasetView, PieceView, UploadView
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime.problem import AGAIN
@@ -36,20 +38,20 @@ _ROWS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def uploads_router(agents: Agents) -> APIRouter:
-    """`/datasets/{name}/uploads/{upload}`."""
+def uploads_router(agents: Agents, readings: OwnThread) -> APIRouter:
+    """`/datasets/{name}/uploads/{upload}`; what was pushed is read among the `readings` of other tables."""
     router = APIRouter(prefix="/datasets/{name}/uploads/{upload}", tags=["rows"])
 
     def of(request: Request) -> Uploads:
         owner = "" if request.state.operator else request.state.token
         return Uploads(agents.home, agents.datasets, agents.clock, owner)
 
-    @router.put("", status_code=201, responses=AGAIN, openapi_extra=takes(UploadRequest, examples.UPLOAD))
-    async def begin(name: DatasetName, upload: UploadName, request: Request, response: Response) -> UploadView:
-        """Say what rows will come. Repeated it answers 200 and changes nothing."""
-        asked, uploads = await document(request, UploadRequest), of(request)
-        response.status_code = 201 if await run_in_threadpool(uploads.begin, name, upload, asked) else 200
-        return await run_in_threadpool(uploads.view, name, upload)
+    @router.put("", status_code=201, responses=AGAIN)
+    def begin(name: DatasetName, upload: UploadName, request: Request, response: Response) -> UploadView:
+        """Begin to push rows of a data set that its owner declared so. Repeated it answers 200 and changes nothing."""
+        uploads = of(request)
+        response.status_code = 201 if uploads.begin(name, upload) else 200
+        return uploads.view(name, upload)
 
     @router.put("/pieces/{number}", openapi_extra=_ROWS)
     async def put(name: DatasetName, upload: UploadName, number: Number, request: Request) -> PieceView:
@@ -75,9 +77,9 @@ def uploads_router(agents: Agents) -> APIRouter:
         response_model_exclude_unset=True,
     )
     async def close(name: DatasetName, upload: UploadName, request: Request) -> dict[str, Any]:
-        """Register the rows of all pieces as the data set, which releases are made of from then on."""
+        """Read the rows of all pieces; releases that are approved from then on are made of them."""
         asked = await document(request, CloseRequest)
-        made = await run_in_threadpool(of(request).close, name, upload, asked)
-        return made.view(counts=True)  # of rows that whoever asks has sent
+        made = await readings.run(of(request).close, name, upload, asked)
+        return made.view(counts=sees_counts(Viewer.SENDER))
 
     return router

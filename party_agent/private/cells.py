@@ -1,37 +1,52 @@
-"""Values of a source that knows no Arrow, as cells: a column at a time, each cell by itself."""
+"""Values of a source that knows no Arrow, as cells. What a cell becomes follows from that cell alone.
 
-from collections.abc import Sequence
+Whole numbers, floats, texts and bytes are encoded as in a column of their own, truths as the texts `true` and `false`,
+other values as what Python writes for them. What has no text is kept as bytes that are no UTF-8: neither a number, nor
+a level, nor an id.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from types import NoneType
 
 import pyarrow as pa
 
 from commingle.shared.encoding import Cells, as_text
 
-_NOTHING = "\0"
-"""Neither a number nor a level that a schema could have."""
-_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
+UNREADABLE = b"\xff"
+"""What stands for a value that nobody can read."""
+_WRITTEN_AS_READ = {int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
+"""Types whose columns Arrow takes at once, to cells that are encoded as their texts would be (tests hold that)."""
 
 
 def cells_of(values: Sequence[object]) -> Cells:
-    """Cells of one plain type as they are; of several types or of another each as its text, whatever is beside it."""
-    kinds = set(map(type, values)) - {NoneType}
-    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    """A column's cells: those of one plain type as they are, which saves time, and of several each as its text."""
+    kinds = {type(value) for value in values if value is not None}
+    kind = _WRITTEN_AS_READ.get(kinds.pop()) if len(kinds) == 1 else None
     if kind is not None:
         with suppress(pa.ArrowException, OverflowError, UnicodeError):
             array: Cells = pa.array(values, kind)
             return array
+    return pa.array(list(_texts(values)), pa.large_binary())
+
+
+def _texts(values: Sequence[object]) -> Iterator[bytes | None]:
     floats = pa.array([value for value in values if isinstance(value, float)], pa.float64())
-    written = iter(as_text("", floats).to_pylist())
-    texts = (next(written) or _NOTHING if isinstance(v, float) else v if v is None else _text(v) for v in values)
-    return pa.array(list(texts), pa.large_string())
+    written: Iterator[str | None] = iter(
+        as_text("", floats).to_pylist()
+    )  # all at once: Arrow writes 1e22, Python 1e+22
+    for value in values:
+        if isinstance(value, float):
+            text = next(written)
+            yield UNREADABLE if text is None else text.encode()
+        else:
+            yield None if value is None else _text(value)
 
 
-def _text(value: object) -> str:
-    """As the encoder reads a cell of that type where it stands in a column of its own."""
+def _text(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
     try:
-        if isinstance(value, bytes):
-            return value.decode()
-        return str(value).lower() if isinstance(value, bool) else str(value).encode().decode()
-    except ValueError:  # no Unicode, or digits without end
-        return _NOTHING
+        text = str(value)
+        return (text.lower() if isinstance(value, bool) else text).encode("utf-8", "surrogateescape")
+    except Exception:  # noqa: BLE001 - digits without end, half a surrogate pair, or whatever a driver's type raises
+        return UNREADABLE

@@ -19,7 +19,9 @@ from commingle.shared import __version__
 from commingle.shared.errors import CommingleError, MissingExtraError
 
 if TYPE_CHECKING:  # an extra, and it loads slowly
-    from distributed import Client, Future, LocalCluster
+    from distributed import Client, Future
+
+    from commingle.party_agent.private.dask_processes import OwnCluster
 
 _CONNECT_SECONDS = 20
 _LOOK_SECONDS = 5.0
@@ -96,14 +98,11 @@ class Dask:
 
 
 @cache
-def _processes(workers: int) -> "LocalCluster":
-    """A scheduler in this process, and worker processes that end with it.
+def _processes(workers: int) -> "OwnCluster":
+    """Started by the first reading, and there for the next ones."""
+    from commingle.party_agent.private.dask_processes import OwnCluster  # noqa: PLC0415 - an extra
 
-    By TLS under a certificate of its own: whoever reached it otherwise, any user of this machine, could run code here.
-    """
-    from distributed import LocalCluster, Security  # noqa: PLC0415 - an extra
-
-    return LocalCluster(workers, threads_per_worker=1, security=Security.temporary(), dashboard_address="127.0.0.1:0")
+    return OwnCluster(workers)
 
 
 def _do(version: str, work: Work[Partition, Made], partition: Partition) -> tuple[list[Made], int] | CommingleError:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.placing import FirstRows, PlacedRows
-from commingle.party_agent.private.sources import Table
+from commingle.party_agent.private.placing import PlacedRows
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import ReleaseSpec
@@ -31,32 +31,25 @@ Mixed = tuple[Names, NDArray[np.integer]]
 
 
 class NamedRows(Protocol):
-    """Rows whose places are known: a `RankedPartition`, or those of keyed subjects."""
+    """Rows whose places are known: `RankedRows`, or those of keyed subjects."""
 
     def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
         """Names (b) and encoded rows (b x d) of each batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class PresentRows:
-    """Of whoever is in the table now, each named by its pseudonym in one release. Not for workers: it holds the key."""
+class KeyedRows:
+    """Of everybody in a snapshot, each named by its pseudonym in one release. Not for workers: it holds the key."""
 
-    table: Table
+    snapshot: Snapshot
     linkage_key: bytes = field(repr=False)
     release: str
 
     def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
-        """The first row of each, once all are read.
-
-        Privacy: nothing is refused and nothing compared with what was registered, as it would tell who was added or
-        removed (docs/proofs/keyed-subjects.md, 1.2 and 1.3).
-        """
-        first = FirstRows()
-        for batch in self.table.present(progress):
-            ids: list[Any] = batch.subjects.to_pylist()
-            names = pseudonyms(self.linkage_key, ids, spec_digest=self.release)
-            first.add(names, np.hstack(list(batch.attributes.values())))
-        yield from first
+        """Pseudonyms (b, 32) and encoded rows (b x d) of each batch."""
+        for subjects, rows in self.snapshot.records(progress):
+            ids: list[Any] = subjects.to_pylist()
+            yield pseudonyms(self.linkage_key, ids, spec_digest=self.release), rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,13 @@
 What stands in the names of folders (`ward=3/`, as Spark and Hive write it) is a column like those in the file.
 """
 
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -16,8 +20,9 @@ from pydantic import AfterValidator, Field
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel
-from commingle.shared.encoding import Cells
+from commingle.shared.encoding import Cells, has_text, no_text
 from commingle.shared.runtime.tables import UNREADABLE, open_parquet, parquet_batches
+from commingle.shared.text import printable
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = re.compile(r"AWS Error ([A-Z_]+)")
@@ -76,17 +81,18 @@ class ParquetPartition:
 
         Raises:
             SourceError: the file cannot be read, or is not what it was when the source was listed.
-            DataError: it lacks a column, or has one of another type than the first, where that matters.
+            DataError: it lacks a column, or one has a type without text, or, where that matters, another than at first.
         """
         wanted = list(dict.fromkeys(columns))
         try:
             files, _ = _file_system(self.root)
             self._require_unchanged(files)
-            with files.open_input_file(self.path) as stream, open_parquet(stream) as file:
+            with open_parquet(_opened(files, self.path)) as file:
                 present = file.schema_arrow.names
                 require_columns(wanted, [*present, *(n for n in self.named if n not in present)], where=self.label)
                 self._require_types(wanted, _types(file.schema_arrow))
                 stored = [name for name in wanted if name in present]
+                require_readable(file.schema_arrow, stored)
                 for batch in parquet_batches(file, stored):
                     cells = dict(zip(batch.schema.names, batch.columns, strict=True))
                     yield RawBatch({n: cells.get(n, self._named(n, batch.num_rows)) for n in wanted}, batch.num_rows)
@@ -96,11 +102,12 @@ class ParquetPartition:
 
     def _named(self, name: str, rows: int) -> Cells:
         value = self.named.get(name, _NO_VALUE)
-        return pa.repeat(pa.scalar(None if value == _NO_VALUE else value, pa.large_string()), rows)
+        cell = None if value == _NO_VALUE else value.encode(errors="surrogateescape")  # or what is no UTF-8
+        return pa.repeat(pa.scalar(cell, pa.large_binary()), rows)
 
     def _require_unchanged(self, files: fs.FileSystem) -> None:
-        found = files.get_file_info(self.path)
-        if (found.size, found.mtime_ns) != (self.size, self.modified):
+        found = next(iter(_listed(files, self.path, recursive=False)), None)
+        if found is None or (found.size, found.modified) != (self.size, self.modified):
             raise SourceError(
                 f"{self.label} was changed or removed while the table was read",
                 remedy="It is read again; let whoever writes the table finish, or write and register a new directory.",
@@ -125,8 +132,8 @@ def list_partitions(source: PartitionedSource, *, strict: bool) -> tuple[Parquet
     """
     try:
         files, root = _file_system(source.path)
-        listed = files.get_file_info(fs.FileSelector(root, recursive=True))
-        found = sorted((one for one in listed if _is_partition(one, root)), key=lambda one: one.path)
+        listed = _listed(files, root, recursive=True)
+        found = sorted((one for one in listed if _is_partition(one.path, root)), key=lambda one: one.path)
         types = _first_types(files, found[0].path) if strict and found else None
     except UNREADABLE as error:
         raise unreadable(source.path, error) from None
@@ -136,10 +143,10 @@ def list_partitions(source: PartitionedSource, *, strict: bool) -> tuple[Parquet
         ParquetPartition(
             root=source.path,
             path=one.path,
-            label=f"partition {place} of {len(found)} ({one.base_name})",
+            label=f"partition {place} of {len(found)} ({printable(one.path.rpartition('/')[2])})",
             named=_named_by_folders(one.path[len(root) :]),
             size=one.size,
-            modified=one.mtime_ns,
+            modified=one.modified,
             types=types,
         )
         for place, one in enumerate(found, 1)
@@ -158,6 +165,13 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str
     twice = [name for name in wanted if list(present).count(name) > 1]
     if twice:
         raise DataError(f"{where} has column {twice[0]} more than once", remedy="Rename one of them.")
+
+
+def require_readable(schema: pa.Schema, wanted: Sequence[str]) -> None:
+    """Raise DataError for a column whose type nobody can read: else all of its cells would be missing."""
+    for name in wanted:
+        if not has_text(kind := schema.field(name).type):
+            raise no_text(name, kind)
 
 
 def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceError:
@@ -183,10 +197,41 @@ def _file_system(root: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), root
 
 
-def _is_partition(file: fs.FileInfo, root: str) -> bool:
-    names = file.path[len(root) :].strip("/").split("/")
+def _opened(files: fs.FileSystem, path: str) -> "Path | pa.NativeFile":
+    """What `open_parquet` takes: of a bucket a stream, which it closes."""
+    return Path(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A plain file as it is listed; one of this machine has bytes that are no UTF-8 in its path as surrogates."""
+
+    path: str
+    size: int
+    modified: int | None
+
+
+def _listed(files: fs.FileSystem, root: str, *, recursive: bool) -> Iterator[_File]:
+    """All files below a directory; or one file, where it is there. Raises what `UNREADABLE` says."""
+    if not isinstance(files, fs.LocalFileSystem):
+        found = files.get_file_info(fs.FileSelector(root, recursive=True) if recursive else [root])
+        yield from (_File(one.path, one.size, one.mtime_ns) for one in found if one.is_file)
+        return
+    if recursive:
+        os.scandir(root).close()  # whether it is there, which the walk does not say
+    folders = os.walk(root, followlinks=True) if recursive else [(os.path.dirname(root), [], [os.path.basename(root)])]  # noqa: PTH119, PTH120 - paths that may be no text
+    for folder, _, names in folders:
+        for name in names:
+            with suppress(FileNotFoundError):
+                state = os.stat(path := f"{folder.rstrip('/')}/{name}")  # noqa: PTH116 - as above
+                if stat.S_ISREG(state.st_mode):
+                    yield _File(path, state.st_size, state.st_mtime_ns)
+
+
+def _is_partition(path: str, root: str) -> bool:
+    names = path[len(root) :].strip("/").split("/")
     hidden = any(name.startswith(("_", ".")) for name in names)
-    return file.is_file and file.extension.lower() in {"parquet", "pq"} and not hidden
+    return names[-1].lower().endswith((".parquet", ".pq")) and not hidden
 
 
 def _named_by_folders(path: str) -> dict[str, str]:
@@ -195,7 +240,7 @@ def _named_by_folders(path: str) -> dict[str, str]:
 
 
 def _first_types(files: fs.FileSystem, path: str) -> Mapping[str, str]:
-    with files.open_input_file(path) as stream, open_parquet(stream) as file:
+    with open_parquet(_opened(files, path)) as file:
         return _types(file.schema_arrow)
 
 

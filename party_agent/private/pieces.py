@@ -7,23 +7,25 @@ that others sent, or that are here already.
 
 import csv
 import json
-import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import StringIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.parquet_store import require_columns
+from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import MISSING, Cells, as_text, encode_conforming, subject_ids
-from commingle.shared.runtime.files import sync_directory
+from commingle.shared.encoding import Cells, as_text, encode_conforming, subject_ids
+from commingle.shared.runtime.csv_format import USUAL
+from commingle.shared.runtime.csv_records import csv_batches, csv_header
 
 MOST_ROWS = 1_000_000
 _Columns = dict[str, Cells]
@@ -35,7 +37,8 @@ def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequen
     """The columns of subjects and attributes, as text, of rows that are as the schema says.
 
     Args:
-        body: CSV with a header line in UTF-8, JSON objects line by line, or an uncompressed Arrow IPC stream.
+        body: CSV in UTF-8 with a header line and a line for each row, JSON objects line by line, or an uncompressed
+            Arrow IPC stream.
         media_type: which of the three.
         key: what identifies a subject.
         attributes: public schema.
@@ -49,7 +52,7 @@ def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequen
     if read is None:
         raise PieceError(f"rows are sent as {', '.join(_READERS)}", remedy="Say which: Content-Type")
     columns = read(body, wanted)
-    texts = {name: as_text(name, columns[name]) for name in wanted}
+    texts = {name: _texts(name, columns[name]) for name in wanted}
     size = len(next(iter(texts.values())))
     if not 0 < size <= MOST_ROWS:
         raise PieceError(f"a piece has 1 to {MOST_ROWS} rows", remedy="Send more pieces, or fewer.")
@@ -66,43 +69,33 @@ def write_piece(piece: "pa.Table") -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def join_pieces(pieces: Iterable[Path], out: Path) -> None:
-    """One Parquet file of all pieces in their order: there in full or not at all, for its owner alone. Raises OSError.
+def stored_piece(path: Path) -> RawReader:
+    """Reads what `write_piece` made."""
 
-    Memory: a piece at a time.
-    """
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            writer = None
-            for path in pieces:
-                piece = pq.read_table(path)
-                writer = writer or pq.ParquetWriter(file, piece.schema)
-                writer.write_table(piece)
-            if writer is not None:
-                writer.close()
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
-    sync_directory(out.parent)
+    def read(columns: Sequence[str]) -> Iterator[RawBatch]:
+        for batch in pq.read_table(path, columns=list(dict.fromkeys(columns))).to_batches():
+            yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
+
+    return read
 
 
 def _csv_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
-    lines = csv.reader(StringIO(_decoded(body, header=1), newline=""), strict=True)
-    rows = list[list[str]]()
+    """Cells of a CSV in which one line is one row, as text."""
+    _decoded(body, header=1)
     try:
-        header = next(lines, [])
-        require_columns(wanted, header)
-        for row in lines:
-            if len(row) not in {0, len(header)}:
-                raise _refused(len(rows) + 1, f"it has {len(row)} cells, and the header line has {len(header)}")
-            rows += [row] if row else []
+        names = csv_header(BytesIO(body), USUAL)
+        require_columns(wanted, names)
+        batches = list(csv_batches(BytesIO(body), wanted, USUAL))
     except csv.Error:
-        raise _refused(len(rows) + 1, "its quotes do not match, or it is no line of a CSV") from None
-    columns = {name: header.index(name) for name in wanted}
-    return {name: cells_of([None if r[at] in MISSING else r[at] for r in rows]) for name, at in columns.items()}
+        raise PieceError(
+            "there is no header line that can be read", remedy="Begin with the names of columns."
+        ) from None
+    for batch in batches:
+        if batch.first:
+            why = f"its line has other than {len(names)} cells, or its quotes do not match"
+            raise _refused(batch.first, why)
+    rows = pa.Table.from_batches([batch.cells for batch in batches], pa.schema([(n, pa.binary()) for n in wanted]))
+    return {name: rows[name].cast(pa.large_string()).combine_chunks() for name in wanted}
 
 
 def _json_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
@@ -187,6 +180,15 @@ def _decoded(body: bytes, *, header: int) -> str:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refused(body[: error.start].count(b"\n") + 1 - header, "it is not UTF-8") from None
+
+
+def _texts(name: str, cells: Cells) -> Cells:
+    """The text of each cell. Raises DataError with the first row whose cell is no text."""
+    texts = as_text(name, cells)
+    lost = pc.and_(pc.is_null(texts), pc.invert(pc.is_null(cells, nan_is_null=True)))
+    if (first := pc.index(lost, value=True).as_py()) >= 0:
+        raise _refused(first + 1, f"column {name}: a value that is no Unicode text")
+    return texts
 
 
 def _require_conforming(attribute: Attribute, cells: Cells) -> None:

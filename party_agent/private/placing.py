@@ -11,10 +11,7 @@ from commingle.party_agent.private.scratch import SealedScratch
 from commingle.shared.mechanisms.interface import Accumulator, Names
 
 _WINDOW_ROWS = 1 << 17
-_WINDOWS = 64
-_ROWS_AT_ONCE = 1 << 14
 _ENTRY = np.dtype("<i4")
-_PSEUDONYM = "V32"
 
 
 class _Windows:
@@ -66,30 +63,3 @@ class PlacedRows:
             for names, rows in self._windows.of(window):
                 placed.add(names, rows.astype(np.int64))
             yield placed.total()
-
-
-class FirstRows:
-    """Takes rows of keyed subjects in the order of their source, and gives the first of each in that of pseudonyms.
-
-    Memory: a sixty-fourth of the rows at once, or 2^14 where that is more.
-    """
-
-    def __init__(self) -> None:
-        self._windows = _Windows()
-
-    def add(self, names: Names, rows: NDArray[np.integer]) -> None:
-        """Rows (m x d) of the subjects with these pseudonyms (m, 32), entries of 32 bits."""
-        self._windows.add(names[:, 0] // (256 // _WINDOWS), names, rows)
-
-    def __iter__(self) -> Iterator[tuple[Names, NDArray[np.int64]]]:
-        """Pseudonyms (b, 32) and rows (b x d), some at a time."""
-        held = list[tuple[Names, NDArray[np.int32]]]()
-        for window in range(_WINDOWS):
-            held += self._windows.of(window)
-            if held and (window == _WINDOWS - 1 or sum(len(rows) for _, rows in held) >= _ROWS_AT_ONCE):
-                names, rows = (np.concatenate(parts) for parts in zip(*held, strict=True))
-                _, first = np.unique(names.view(_PSEUDONYM).ravel(), return_index=True)
-                held = []
-                for start in range(0, len(first), _ROWS_AT_ONCE):
-                    some = first[start : start + _ROWS_AT_ONCE]
-                    yield cast("Names", names[some]), rows[some].astype(np.int64)

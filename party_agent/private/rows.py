@@ -3,32 +3,25 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from commingle.shared.encoding import Cells
 
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """Some rows as the source holds them, one array per column asked for."""
+    """Some rows as the source holds them, one array per column asked for.
+
+    Attributes:
+        columns: by name, `size` cells each.
+        size: rows.
+        unreadable: records beside them that were passed over, because they could not be read.
+        uneven: records among the rows that have fewer or more cells than the source has columns.
+    """
 
     columns: dict[str, Cells] = field(repr=False)
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """Some rows, encoded.
-
-    Attributes:
-        subjects: canonical subject ids of the m rows.
-        attributes: per attribute its integer columns (m x width), fixed point.
-    """
-
-    subjects: Cells = field(repr=False)
-    attributes: dict[str, NDArray[np.int64]] = field(repr=False)
+    unreadable: int = 0
+    uneven: int = 0
 
 
 RawReader = Callable[[Sequence[str]], Iterator[RawBatch]]
-"""Reads the named columns, a batch at a time, always in the same order of rows."""
+"""Reads the named columns, a batch at a time."""

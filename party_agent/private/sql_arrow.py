@@ -38,16 +38,13 @@ class ArrowDatabase:
     plain: frozenset[str]
     reading: "Callable[[Engine, str], AbstractContextManager[pa.RecordBatchReader]]"
 
-    def batches(
-        self, engine: "Engine", table: str, columns: Sequence[str], order: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        """Columns of a query, in that order of rows.
+    def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of a query, in whatever order of rows.
 
         Args:
             engine: of the database.
             table: the query in brackets, and its name.
-            columns: quoted, with that name, since texts that stand for them have their own.
-            order: quoted, too.
+            columns: quoted, with that name.
 
         Raises:
             SourceError: the database refuses.
@@ -57,7 +54,7 @@ class ArrowDatabase:
         with self.reading(engine, asked) as reader:
             declared = [cells[0].as_py() for cells in reader.read_all().columns]
         cells = [n if t in self.plain else f"CAST({n} AS text)" for n, t in zip(columns, declared, strict=True)]
-        rows = f"SELECT {', '.join(cells)} FROM {table} ORDER BY {', '.join(order)}"  # noqa: S608 - as above
+        rows = f"SELECT {', '.join(cells)} FROM {table}"  # noqa: S608 - as above
         with self.reading(engine, rows) as reader:
             for batch in reader:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):

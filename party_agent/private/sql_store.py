@@ -12,8 +12,8 @@ from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.sql_arrow import arrow_database, refused
 from commingle.shared.documents.model import WireModel
-from commingle.shared.documents.subject_ids import SubjectColumns
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.runtime.plain_files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.text import printable
 
@@ -39,18 +39,23 @@ Queries = Query | Annotated[tuple[Query, ...], Field(min_length=1)]
 
 
 class SqlSource(WireModel):
-    """A query. Its rows are read in the order of what identifies subjects, so that every reading sees one order.
+    """A query. Each row of its result is of one subject's records alone (`queries`).
 
     Attributes:
         url: of the database, as SQLAlchemy writes it.
         query: a SELECT that returns what identifies subjects, and every attribute.
-        order_by: what identifies subjects: the order of rows.
+        promised: its owner says that each row is of one subject's records alone, where a parser cannot see it.
     """
 
     kind: Literal["sql"] = "sql"
     url: Annotated[str, Field(min_length=1, repr=False)]
     query: Queries
-    order_by: SubjectColumns
+    promised: bool = False
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """One, or one for each partition."""
+        return (self.query,) if isinstance(self.query, str) else self.query
 
     @property
     def partitions(self) -> "tuple[SqlSource, ...] | None":
@@ -69,29 +74,28 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     from sqlalchemy import text  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    order = (source.order_by,) if isinstance(source.order_by, str) else source.order_by
-    queries = (source.query,) if isinstance(source.query, str) else source.query
-    if "\0" in "".join((unquote(source.url), *queries, *order)):
+    if "\0" in "".join((unquote(source.url), *source.queries)):
         raise SourceError("the database URL or the query holds a NUL character", remedy="Give it without.")
     engine = _engine(source.url)
+    _require_plain(source)
     quote = engine.dialect.identifier_preparer.quote
     wanted = list(dict.fromkeys(columns))
     names = ", ".join(quote(name) for name in wanted)
-    (query,) = (query.strip().rstrip(";") for query in queries)
+    (query,) = (query.strip().rstrip(";") for query in source.queries)
     table = f"({query}) commingle_source"  # Oracle knows no AS here
     try:
         if (database := arrow_database(engine)) is not None:
-            named = [[f"commingle_source.{quote(name)}" for name in some] for some in (wanted, order)]
-            for batch in database.batches(engine, table, *named):
+            named = [f"commingle_source.{quote(name)}" for name in wanted]
+            for batch in database.batches(engine, table, named):
                 yield RawBatch(dict(zip(wanted, batch.columns, strict=True)), batch.num_rows)
             return
-        statement = f"SELECT {names} FROM {table} ORDER BY {', '.join(map(quote, order))}"  # noqa: S608 - the party's own query on its own database
+        statement = f"SELECT {names} FROM {table}"  # noqa: S608 - the party's own query on its own database
         with engine.connect().execution_options(stream_results=True) as connection:
             result = connection.execute(text(statement.replace(":", r"\:")))  # a colon is no parameter here
             for rows in result.partitions(ROWS_AT_ONCE):
                 values = zip(*rows, strict=True)
                 yield RawBatch({name: cells_of(column) for name, column in zip(wanted, values, strict=True)}, len(rows))
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, ValueError, OverflowError) as error:  # the latter by drivers, of a value they cannot show
         raise refused(error) from None
     finally:
         engine.dispose()
@@ -110,6 +114,19 @@ def database_file(source: SqlSource) -> str | None:
         return None
     is_uri = url.database.startswith("file:")
     return unquote(urlsplit(url.database).path) if is_uri else url.database
+
+
+def _require_plain(source: SqlSource) -> None:
+    """Refuse a database in a FIFO or device, which opening waits for, and one that is missing, which would be made."""
+    name = database_file(source)
+    if name is None or name.startswith(":memory:"):
+        return
+    try:
+        require_plain(name)
+    except OSError as error:
+        raise SourceError(
+            f"cannot read the database ({error.strerror})", remedy="Check the path in its URL, and that it is a file."
+        ) from None
 
 
 def _engine(url: str) -> "Engine":
@@ -146,4 +163,4 @@ def _engine(url: str) -> "Engine":
 
 def _accept_any_text(connection: "sqlite3.Connection", _: object) -> None:
     """Else one text that is no UTF-8 fails the whole query."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")

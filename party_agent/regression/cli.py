@@ -47,7 +47,8 @@ _out = click.option(
     "    --epsilon 0.5\n"
     "  commingle party regress --home ./ward --dataset main --target charges --bounds charges=0:20000 \\\n"
     "    --mapping per_row_with_label --no-intercept --epsilon 1\n"
-    "  commingle party regress --home ./ward --dataset main --target charges --adjacency add_remove --epsilon 1"
+    "  commingle party regress --home ./ward --dataset main --target charges --adjacency add_remove --n 2000 \\\n"
+    "    --epsilon 1"
 )
 @home_option
 @click.option("--dataset", required=True, help="A registered data set.")
@@ -63,6 +64,11 @@ _out = click.option(
     default="replace_one",
     show_default=True,
     help="What neighbours are. The ledger is charged what it costs under replace_one, which is more than add_remove.",
+)
+@click.option(
+    "--n",
+    type=click.IntRange(min=1),
+    help="With add_remove: about how many subjects there are, a round figure that everybody may know.",
 )
 @click.option(
     "--bounds",
@@ -100,6 +106,7 @@ def regress(
     epsilon: float,
     delta: float,
     adjacency: AdjacencyName,
+    n: int | None,
     bounds: tuple[str, ...],
     mapping: RowMapping,
     intercept: bool,
@@ -117,7 +124,7 @@ def regress(
     by anybody: commingle verify FILE.
     """
     place = Home(home)
-    attributes, n = _find_dataset(place, dataset)
+    attributes, registered = _find_dataset(place, dataset)
     fields = {
         "dataset": dataset,
         "target": target,
@@ -127,6 +134,7 @@ def regress(
         "epsilon": epsilon,
         "delta": delta,
         "adjacency": adjacency,
+        **({} if n is None else {"n": n}),
         "bounds": dict(map(_bounds, bounds)),
         "mapping": mapping,
         "intercept": intercept,
@@ -139,7 +147,7 @@ def regress(
         source = FileSource(path=str(public), **asdict(csv_format or USUAL))
         request = request.model_copy(update={"public": _moments(source, request, attributes)})
     allowed = place.policy().regressions.methods
-    _tell(plan_regression(request, attributes, n, among=allowed), yes=yes)
+    _tell(plan_regression(request, attributes, registered, among=allowed), yes=yes)
     value = ask(place, "POST", "/v1/regressions", body=encode(request))
     _hand_over(value, out, as_json=as_json)
 
@@ -206,10 +214,16 @@ def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
     ledger = "" if task.privacy.replaces else f" ({plan.ledger_epsilon:.4g} under replace_one, for the ledger)"
-    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g}{ledger} on {task.n} subjects. {outlook}")
+    on = f"{_about(promise.adjacency)}{task.n} subjects"
+    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g}{ledger} on {on}. {outlook}")
     poor = plan.outlook is not None and plan.outlook.poor
     if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
         raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
+
+
+def _about(adjacency: AdjacencyName) -> str:
+    """Before a number of rows that is not the exact one."""
+    return "" if adjacency == "replace_one" else "about "
 
 
 def _hand_over(value: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
@@ -238,7 +252,8 @@ def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
         console.print(f"{value['id'][:16]}: {value['state']}", soft_wrap=True)
         return
     privacy = result["privacy"]
-    table = Table(title=f"{result['target']['name']}, n = {result['n']}, {result['method']}", title_justify="left")
+    n = f"{_about(privacy['adjacency'])}{result['n']}"
+    table = Table(title=f"{result['target']['name']}, n = {n}, {result['method']}", title_justify="left")
     table.add_column("term")
     unitless = result["coefficients"][0]["original"] is None
     table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")

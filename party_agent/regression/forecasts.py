@@ -19,6 +19,7 @@ from commingle.party_agent.private.regression.two_stage import adjacency_of
 from commingle.shared.documents.regression import RegressionMethod, measured_attributes
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.first_stage import expected_sums
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 from commingle.shared.estimation.posterior import exponent
@@ -130,7 +131,7 @@ def _two_stage(design: RegressionDesign, privacy: Privacy) -> float:
         return inf
     label = max(design.label, _LEAST)
     squares = np.append(np.diag(centred) + means**2, label)
-    made = stages.map(np.rint(np.concatenate([np.append(means, 0.0) * SCALE, squares * SCALE**2]) * design.n))
+    made = stages.map(expected_sums(stages.first, np.append(means, 0.0), squares).astype(np.float64))
     inverse, centre = made.undo()
     scales, count = 1 / np.diag(inverse), len(means)
     spread = squares - np.append(means, 0.0) ** 2 + (np.append(means, 0.0) - centre) ** 2

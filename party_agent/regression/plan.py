@@ -139,9 +139,12 @@ def plan_regression(
 ) -> RegressionPlan:
     """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
 
+    Under add_remove nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
+
     Raises:
         SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments of
-            another shape, too many rows, or no method to choose from.
+            another shape, too many rows, a method that needs their exact number where that is private, or no method to
+            choose from.
         ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
     """
     target, features = attributes_of(request, attributes)
@@ -152,7 +155,8 @@ def plan_regression(
             remedy="Choose a numeric or two-valued target that has no missing cells, or counts them as its midpoint.",
         )
     if n >= _MOST_ROWS:
-        raise SpecError(f"{n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
+        raise SpecError("the data set has too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
+    n = n if request.n is None else request.n
     public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))
     adjacency, rows = Neighbours(request.adjacency), rows_of(request)
     rough = Privacy(request.epsilon, request.delta, adjacency)
@@ -166,6 +170,11 @@ def plan_regression(
         raise SpecError(
             f"{method.name} maps rows itself",
             remedy="Leave out --mapping, --row-norm and --label-bound, and narrow --bounds instead.",
+        )
+    if method.counted and not rough.replaces:
+        raise SpecError(
+            f"{method.name} needs the exact number of rows, which is private under add_remove",
+            remedy="Ask for adjacency replace_one, or choose another method.",
         )
     privacy = replace(rough, calibration=_calibration(method, request.calibration))
     task = PrivateRegression(
@@ -242,12 +251,12 @@ class Used:
     """What has been spent already.
 
     Attributes:
-        dataset: sum over the data set's charges.
+        datasets: sums over the charges of the data set and of each related one, by name (`Party.lost_by`).
         today: releases approved and regressions paid for within 24 hours.
         delta: of the ledger's cap, at which caps on epsilon are meant.
     """
 
-    dataset: Loss
+    datasets: Mapping[str, Loss]
     today: int
     delta: float
 
@@ -258,7 +267,12 @@ def examine_regression(
     """Findings, each naming its rule."""
     own, name, most = policy.regressions, plan.task.method.name, policy.max_releases_per_day
     epsilon = min(own.max_epsilon, policy.max_epsilon)
-    over = over_cap(policy.dataset_caps, request.dataset, used.dataset + plan.task.loss, delta=used.delta)
+    loss = plan.task.loss
+    caps = (
+        over_cap(policy.dataset_caps, name, lost + loss, delta=used.delta)
+        for name, lost in sorted(used.datasets.items())
+    )
+    over = next(filter(None, caps), None)
     checks = (
         ("regressions.methods", name in own.methods, f"method {name} is not allowed"),
         ("adjacencies", request.adjacency in policy.adjacencies, f"adjacency {request.adjacency} is not allowed"),
@@ -274,7 +288,7 @@ def examine_regression(
         ),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
         ("approvals", policy.approvals == 1, "two people have to approve here, and a regression is decided by one"),
-        ("min_n", plan.task.n >= policy.min_n, f"{plan.task.n} subjects are fewer than {policy.min_n}"),
+        ("min_n", plan.task.n >= policy.min_n, f"there are fewer subjects than {policy.min_n}"),
         ("dataset_caps", over is None, over or ""),
         (
             "max_releases_per_day",

@@ -17,14 +17,14 @@ from typing import TypeVar
 import structlog
 
 from commingle.party_agent.datasets import Dataset
-from commingle.party_agent.errors import ConflictError, SubjectsChangedError, UnwitnessedError
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
 from commingle.party_agent.jobs import Stage
 from commingle.party_agent.ledger import ChargeRecord, Debit
 from commingle.party_agent.party import Party
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.sources import Table
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_regression, plan_regression
 from commingle.party_agent.regression.requests import Regression, Requests
 from commingle.shared import __version__
@@ -64,8 +64,7 @@ class Regressions:
             UnwitnessedError: no witness of the ledger answers. Nothing was spent, or the result is kept until one does.
             StaleLedgerError: the ledger was set back; nothing was spent.
             NotFoundError, SpecError, ParameterError: it makes no sense; nothing was spent.
-            SubjectsChangedError: the table has other subjects than those that were registered. Where that shows after
-                the debit, the charge stays.
+            LostError: the snapshot is lost. Where that shows after the debit, the charge stays.
         """
         with _one_table_in_memory:
             return self._ask(request)
@@ -105,19 +104,18 @@ class Regressions:
         with _witnesses_answering("nothing was paid for, drawn or shown"):
             self.agent.witnesses.ask()
         dataset = self.agent.datasets.get(request.dataset)
-        if known is not None:
-            self._require_finishable(known, request, dataset)
+        snapshot = self._snapshot(known, dataset)
         if known is None:
             among = self.agent.home.policy().regressions.methods
-            plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
+            plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)
+            debit = self._debit(request, plan, dataset, snapshot)
         else:
-            plan = self._plan_again(known, request, dataset)
-        table = dataset.table((plan.task.target, *plan.task.features), self.agent.datasets.engine)
-        debit = self._debit(request, plan, dataset, table) if known is None else self._redraw(known, dataset)
+            plan = self._plan_again(known, request, snapshot)
+            debit = _require_granted(self.agent.ledger.redraw(known.release, snapshot=snapshot.digest))
         if known is None:
             _log.info("debited", regression=request.id, rho=float(plan.task.loss.rho))
         faults.reach("party.regression.debited")
-        estimate = self._estimate(request.id, plan, table, debit)
+        estimate = self._estimate(request.id, plan, snapshot, debit)
         faults.reach("party.regression.drawn")
         self._store(request, plan, estimate, debit)
         faults.reach("party.regression.stored")
@@ -129,11 +127,9 @@ class Regressions:
             self.agent.witnesses.accept(self.agent.ledger.signed_place(KIND, identifier))
         return self.get(identifier)
 
-    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, table: Table) -> Debit:
-        """Refuse, or pay. The subjects are read once before, so that others cost nothing."""
+    def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, snapshot: Snapshot) -> Debit:
+        """Refuse, or pay."""
         self._require_nothing_against(self._examine(request, plan))
-        self.agent.jobs.begin(request.id, Stage.CHECKING, total=dataset.n)
-        table.ranks(dataset.digest, self.agent.jobs.progress(request.id))
         now, ledger = self.agent.clock(), self.agent.ledger
         with self.agent.store.transaction() as db:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
@@ -142,7 +138,7 @@ class Regressions:
                 request.id,
                 plan.task.loss.rho,
                 dataset=dataset.name,
-                data_sha256=dataset.subjects_digest,
+                snapshot=snapshot.digest,
                 study=_STUDY,
                 expires=now + _DAY,
                 delta=plan.task.loss.delta,
@@ -151,29 +147,36 @@ class Regressions:
             _require_granted(reserved)
             self.requests.add(db, request, method=plan.name, created=now)
             return _require_granted(
-                ledger.debit_in(db, request.id, approvals=request.id, table=dataset.digest, now=now)
+                ledger.debit_in(db, request.id, approvals=request.id, snapshot=snapshot.digest, now=now)
             )
 
-    def _require_finishable(self, charge: ChargeRecord, request: RegressionRequest, dataset: Dataset) -> None:
-        """Give up what can never be finished: the subjects, or an attribute, are not there any more."""
+    def _snapshot(self, charge: ChargeRecord | None, dataset: Dataset) -> Snapshot:
+        """What is read: the rows that were paid for. Give up what can never be finished.
+
+        Raises:
+            ConflictError: it was given up before.
+            LostError: the rows are not there any more.
+        """
+        if charge is None:
+            return self.agent.datasets.snapshot(dataset.snapshot)
         if charge.state is not ChargeState.DEBITED:
             raise ConflictError(
                 f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
             )
-        gone = {request.target, *request.features} - {attribute.name for attribute in dataset.attributes}
-        if gone or dataset.subjects_digest != charge.data_sha256:
+        try:
+            return self.agent.datasets.snapshot(charge.snapshot)
+        except NotFoundError:
             self._give_up(charge.release)
-            raise SubjectsChangedError(
-                "the data set was registered again with other subjects, or without an attribute, since the regression "
-                "was paid for",
+            raise LostError(
+                "the snapshot that the regression was paid for is lost",
                 remedy="The regression was given up and its charge stays; ask anew.",
-            )
+            ) from None
 
-    def _plan_again(self, charge: ChargeRecord, request: RegressionRequest, dataset: Dataset) -> RegressionPlan:
+    def _plan_again(self, charge: ChargeRecord, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
         """The plan that was paid for. Give up what has none any more, or was paid less by an earlier version."""
         try:
             among = self.requests.debited_for(request.id)
-            plan = plan_regression(request, dataset.attributes, dataset.n, among=among)
+            plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)
         except SpecError:
             self._give_up(charge.release)
             raise
@@ -184,9 +187,6 @@ class Regressions:
                 remedy="The regression was given up and its charge stays; ask anew.",
             )
         return plan
-
-    def _redraw(self, charge: ChargeRecord, dataset: Dataset) -> Debit:
-        return _require_granted(self.agent.ledger.redraw(charge.release, table=dataset.digest))
 
     def _examine(self, request: RegressionRequest, plan: RegressionPlan) -> tuple[Finding, ...]:
         agent, loss = self.agent, plan.task.loss
@@ -202,15 +202,15 @@ class Regressions:
                 remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
             )
 
-    def _estimate(self, identifier: str, plan: RegressionPlan, table: Table, debit: Debit) -> Estimate:
+    def _estimate(self, identifier: str, plan: RegressionPlan, snapshot: Snapshot, debit: Debit) -> Estimate:
         agent = self.agent
         agent.jobs.begin(identifier, Stage.PRIVATISING, total=plan.task.n)
         progress = agent.jobs.progress(identifier)
         try:
             return regress(
-                table, plan.task, charge=debit, draw=agent.draw, generator=agent.generator, progress=progress
+                snapshot, plan.task, charge=debit, draw=agent.draw, generator=agent.generator, progress=progress
             )
-        except SubjectsChangedError:
+        except LostError:
             self._give_up(identifier)
             raise
 

@@ -14,12 +14,24 @@ from typing import Self
 
 from commingle.services.client.pins import NO_MEMBERS
 from commingle.services.errors import ReleaseDirectoryError
-from commingle.shared.release.verification import PublishedRelease, verify_release
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.release.verification import PublishedRelease, open_manifest, verify_release
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import close_to_others, write_durably
+from commingle.shared.runtime.plain_files import MOST_BYTES, read_plain
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _FOR_EVERYONE = 0o644
+_CELL_BYTES = 8
+_MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
+_LARGEST_MATRIX_BYTES = 8 << 30
+
+
+def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -> int:
+    """The most bytes a matrix can have that this manifest is about. Raises ProtocolError."""
+    document = open_manifest(manifest, trusted_coordinator=trusted_coordinator).document
+    cells = document.rows * len(document.columns)
+    return min(_MATRIX_OVERHEAD_BYTES + 2 * _CELL_BYTES * cells, _LARGEST_MATRIX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,12 @@ class ReleaseFiles:
         """The files of a release directory.
 
         Raises:
-            ReleaseDirectoryError: one of them is missing or unreadable.
+            ReleaseDirectoryError: one of them is missing or unreadable, or larger than it can be.
+            ProtocolError: the manifest is none.
         """
         try:
-            return cls(*((directory / name).read_bytes() for name in (MANIFEST, MATRIX, MOMENTS)))
+            manifest, moments = (read_plain(directory / name) for name in (MANIFEST, MOMENTS))
+            return cls(manifest, read_plain(directory / MATRIX, most_bytes=largest_matrix(manifest)), moments)
         except OSError as error:
             raise ReleaseDirectoryError(
                 f"{directory} does not hold a release: cannot read {error.filename} ({error.strerror})",
@@ -93,10 +107,12 @@ class ReleaseCache:
 
     def get(self, release: str) -> ReleaseFiles | None:
         """The files of a release, or None where any of them is missing or damaged."""
-        blobs = [self._blob(digest) for digest in self._digests(release)]
-        match blobs:
-            case [bytes() as manifest, bytes() as matrix, bytes() as moments]:
-                return ReleaseFiles(manifest, matrix, moments)
+        match self._digests(release):
+            case [_, digest, moments_digest]:
+                manifest, moments = self.manifest(release), self._blob(moments_digest)
+                matrix = None if manifest is None else self._matrix(digest, manifest)
+                if manifest is not None and matrix is not None and moments is not None:
+                    return ReleaseFiles(manifest, matrix, moments)
         return None
 
     def manifest(self, release: str) -> bytes | None:
@@ -124,7 +140,7 @@ class ReleaseCache:
     def member_log(self, coordinator: str) -> bytes | None:
         """The log of member keys that was last seen of the coordinator with that fingerprint."""
         try:
-            return (self._logs / coordinator).read_bytes()
+            return read_plain(self._logs / coordinator)
         except OSError:
             return None
 
@@ -137,14 +153,20 @@ class ReleaseCache:
 
     def _digests(self, release: str) -> list[str]:
         try:
-            found = (self._releases / release).read_text(errors="replace").split("\n")
+            found = read_plain(self._releases / release).decode(errors="replace").split("\n")
         except OSError:
             return []
         return found if all(_DIGEST.fullmatch(digest) for digest in found) else []
 
-    def _blob(self, digest: str) -> bytes | None:
+    def _matrix(self, digest: str, manifest: bytes) -> bytes | None:
         try:
-            data = (self._blobs / digest).read_bytes()
+            return self._blob(digest, most_bytes=largest_matrix(manifest))
+        except ProtocolError:
+            return None
+
+    def _blob(self, digest: str, *, most_bytes: int = MOST_BYTES) -> bytes | None:
+        try:
+            data = read_plain(self._blobs / digest, most_bytes=most_bytes)
         except OSError:
             return None
         return data if sha256(data).hexdigest() == digest else None

@@ -8,7 +8,7 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.files import ReleaseCache, ReleaseFiles
+from commingle.services.client.files import ReleaseCache, ReleaseFiles, largest_matrix
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
@@ -21,16 +21,12 @@ from commingle.shared.release.member_log import (
     require_pinned,
     verify_member_log,
 )
-from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
 from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, connect, json_of, model_of, pages
 from commingle.shared.wire import CoordinatorIdentity, ReleasePage, ReleaseSummary
 
 _PAGE = 100
 _LARGEST_PAGE_BYTES = 8 << 20
-_CELL_BYTES = 8
-_MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
-_LARGEST_MATRIX_BYTES = 8 << 30
 _RELEASE_ID = re.compile(r"[0-9a-f]{64}")
 _NOT_FOUND, _CONFLICT = 404, 409
 _log = logging.getLogger(__name__)
@@ -200,14 +196,9 @@ class ReleaseClient:
         manifest, moments = (self._file(release_id, name) for name in ("manifest", "moments"))
         for document in (manifest, moments):
             json_of(document)  # an error page of a proxy is called by its name
-        matrix = self._file(release_id, "matrix", largest_bytes=self._largest_matrix(manifest.content))
+        largest_bytes = largest_matrix(manifest.content, trusted_coordinator=self.trusted_coordinator)
+        matrix = self._file(release_id, "matrix", largest_bytes=largest_bytes)
         return ReleaseFiles(manifest.content, matrix.content, moments.content)
-
-    def _largest_matrix(self, data: bytes) -> int:
-        """The most bytes a matrix can have that this manifest is about. Raises ProtocolError."""
-        manifest = open_manifest(data, trusted_coordinator=self.trusted_coordinator).document
-        cells = manifest.rows * len(manifest.columns)
-        return min(_MATRIX_OVERHEAD_BYTES + 2 * _CELL_BYTES * cells, _LARGEST_MATRIX_BYTES)
 
     def _file(self, release_id: str, name: str, *, largest_bytes: int = LARGEST_ANSWER_BYTES) -> httpx.Response:
         try:

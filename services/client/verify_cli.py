@@ -29,6 +29,7 @@ from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import confirm_by_log, verify_member_log
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
 
 _AUDIT_FILES = "audit-*.json"
@@ -123,7 +124,10 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
         "published": manifest.published.isoformat(),
         "findings": list(found.findings),
         "evidence": list(evidence),
-        "privacy": manifest.privacy.model_dump(mode="json"),
+        "privacy": {
+            **manifest.privacy.model_dump(mode="json"),
+            "delta_implementation": manifest.privacy.delta_implementation,
+        },
     }
 
 
@@ -162,7 +166,8 @@ def _regression_dict(found: VerifiedRegression, *, pinned: bool) -> dict[str, An
 def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bool) -> None:
     """Findings, coefficients, then what they cost."""
     document, privacy = found.document, found.document.privacy
-    size = f"{document.target.name} by {document.method}, n = {document.n}"
+    about = "" if document.request.n is None else "about "
+    size = f"{document.target.name} by {document.method}, n = {about}{document.n}"
     _print_findings(console, f"regression {document.spec}", size, found.findings)
     table = Table("term")
     unitless = document.coefficients[0].original is None
@@ -194,7 +199,7 @@ def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
 
 def _read(file: Path, *, remedy: str) -> bytes:
     try:
-        return file.read_bytes()
+        return read_plain(file, most_bytes=LARGEST_HISTORY_BYTES)
     except OSError as error:
         raise ReleaseDirectoryError(f"cannot read {file} ({error.strerror})", remedy=remedy) from None
 
@@ -207,7 +212,8 @@ def _print_findings(console: Console, what: str, size: str, findings: Iterable[s
 
 
 def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str]) -> Table:
-    table = Table(title=f"Privacy, epsilon at delta {privacy.delta:g}", title_justify="left")
+    taken = f", of which {privacy.delta_implementation:.2g} for the exchange" if privacy.delta_implementation else ""
+    table = Table(title=f"Privacy, epsilon at delta {privacy.delta:g}{taken}", title_justify="left")
     for heading in ("of", "adjacency"):
         table.add_column(heading)
     for heading in ("rho", "epsilon"):

@@ -196,7 +196,14 @@ def _register(dataset: StudyTable, context: Context) -> None:
     for party in dataset.parties:
         folder = context.folders.party(party.name)
         [rows] = folder.glob("rows.*")
-        source = ("--source", rows, *ids, "--schema", folder / "schema.json")
+        source = (
+            "--source",
+            rows,
+            *ids,
+            "--schema",
+            folder / "schema.json",
+            "--listed",
+        )  # read once, and released either way
         jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(context, party.name), *source)]
     for party_name, [registered] in context.processes.run(jobs).items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}

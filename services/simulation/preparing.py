@@ -23,6 +23,7 @@ from commingle.shared.documents.schema import Attribute, CategoricalAttribute, p
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import read_plain
 
 MIN_ROWS = 10
 _MOSTLY = 0.5
@@ -156,7 +157,7 @@ def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
 
 def _read_schema(path: Path) -> tuple[Attribute, ...]:
     try:
-        return parse_attributes(path.read_bytes())
+        return parse_attributes(read_plain(path))
     except OSError as error:
         raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
 

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from commingle.services.simulation.errors import ProcessError
+from commingle.shared.runtime.threads import threads
 
 Command = Sequence[str | Path]
 
@@ -63,11 +64,9 @@ class Processes:
 
     Attributes:
         logs: where their output goes.
-        threads: how many each may use for linear algebra.
     """
 
     logs: Path
-    threads: int = 1
     _running: list[Running] = field(default_factory=list)
     _workers: dict[Connection, Running] = field(default_factory=dict)
 
@@ -170,12 +169,10 @@ class Processes:
         return running
 
     def _environment(self) -> dict[str, str]:
-        threads = str(self.threads)
         return {
+            **threads(os.environ),
             "NO_PROXY": "127.0.0.1,localhost",
             "no_proxy": "127.0.0.1,localhost",
-            "OPENBLAS_NUM_THREADS": threads,
-            "OMP_NUM_THREADS": threads,
             "PYTHONSAFEPATH": "1",  # nothing is loaded from where the simulation happens to be run
         }
 

@@ -23,7 +23,7 @@ from commingle.shared.documents.study import (
     build_spec,
     keyed_by_default,
 )
-from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
@@ -120,16 +120,21 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     releases = tuple(planned)
     plans = [plan for release in releases for plan in plan_blocks(release.spec)]
     parties = {plan.party for plan in plans}
-    total = max(float(sum((p.charge for p in plans if p.party == party), start=ZERO)) for party in parties)
-    delta = releases[0].spec.delta
+    costs = (sum((p.cost for p in plans if p.party == party), start=NOTHING) for party in parties)
+    cost = max(costs, key=_rho_of)
+    total, delta = float(cost.rho), releases[0].spec.delta
     return Allowance(
-        epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta),
-        max_epsilon=max(_ROOM * max(p.charge.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
+        epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta)),
+        max_epsilon=max(_ROOM * max(p.cost.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
         delta=delta,
         max_rho=_ROOM * total,
         max_cells=max(plan.rows * len(plan.columns) for plan in plans),
         mechanisms=tuple(dict.fromkeys(release.spec.mechanism for release in releases)),
     )
+
+
+def _rho_of(loss: Loss) -> Rho:
+    return loss.rho
 
 
 def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:

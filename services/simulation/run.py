@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def simulate(
     with (
         stop_on_signals(),
         _work_folder(out, keep=keep) as work,
-        Processes(Folders(work).logs, threads=_threads(dataset)) as processes,
+        Processes(Folders(work).logs) as processes,
     ):
         with stages.stage("split", "Dividing the table"):
             training = dataset.table.rows(training_rows)
@@ -123,7 +122,3 @@ def _work_folder(out: Path, *, keep: bool) -> Iterator[Path]:
         raise
     if not keep:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _threads(dataset: StudyTable) -> int:
-    return max(1, (cpu_count() or 1) // len(dataset.parties))

@@ -20,10 +20,11 @@ from commingle.shared.documents.subject_ids import IdCounts, IdRules, SubjectCol
 from commingle.shared.encoding import MISSING, Cells, plain_cells, subject_ids
 from commingle.shared.errors import DataError
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
+from commingle.shared.runtime.csv_records import FileBatch
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
-_SAYING = "--encoding, --separator, --decimal"
+_SAYING = "--encoding, --separator, --decimal, --lines-per-record"
 _NOT_A_VALUE = (*MISSING, "?", "n/a", "NaN", "nan")
 _TYPES_OF_TEXT = (pa.float64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 
@@ -161,10 +162,10 @@ def _read(path: Path, csv_format: CsvFormat | None) -> tuple[dict[str, Cells], t
         if twice or "" in names:
             said = f"two columns are named {twice[0]!r}" if twice else "a column has no name"
             raise TableError(f"{path}: {said}", remedy="Give every column a name of its own.")
-        batches = [batch for batch in read_batches(path, given, form) if batch.num_rows]
+        batches = _well_formed(path, read_batches(path, given, form))
         if not (names and batches):
             raise TableError(f"{path} has no rows", remedy="Give a table with one row per subject.")
-        cells = {name: [plain_cells(batch[number]) for batch in batches] for number, name in enumerate(names)}
+        cells = {name: [_plain(batch[number]) for batch in batches] for number, name in enumerate(names)}
         guessed = csv_format is None and form != USUAL
         notices = (f"{path.name} looks like this: {form}. If it is not, say so with {_SAYING}.",) if guessed else ()
         return {name: pa.concat_arrays(pieces) for name, pieces in cells.items()}, notices
@@ -175,6 +176,25 @@ def _read(path: Path, csv_format: CsvFormat | None) -> tuple[dict[str, Cells], t
         raise TableError(
             f"{path} is not a table: {first}", remedy=f"Give a CSV with a header ({_SAYING}), or Parquet."
         ) from None
+
+
+def _well_formed(path: Path, batches: Iterable[FileBatch]) -> list[pa.RecordBatch]:
+    """The batches that have rows. Raises TableError where records are not what the header says."""
+    read = list(batches)
+    wrong = [batch.first for batch in read if batch.first]
+    if wrong:
+        count = sum(batch.unreadable + batch.uneven for batch in read)
+        raise TableError(
+            f"{path} is not a table: {count} records have other cells than the header, or quotes that do not match; "
+            f"the first is record {wrong[0]}",
+            remedy=f"Correct them, or say how the CSV is written ({_SAYING}).",
+        )
+    return [batch.cells for batch in read if batch.cells.num_rows]
+
+
+def _plain(cells: Cells) -> Cells:
+    """Cells of a CSV as text. Raises ArrowException where they are no UTF-8."""
+    return cells.cast(pa.string()) if pa.types.is_binary(cells.type) else plain_cells(cells)
 
 
 def _tidy(cells: Cells) -> Cells:

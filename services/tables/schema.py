@@ -58,7 +58,9 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
     try:
         if is_numeric(cells) and not levels:
             return _of_numbers(name, present, target=target, rule=rule)
-        kinds, counts = np.unique(as_text(name, present).to_numpy(zero_copy_only=False).astype(str), return_counts=True)
+        kinds, counts = np.unique(
+            as_text(name, present).drop_null().to_numpy(zero_copy_only=False).astype(str), return_counts=True
+        )
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
         return _of_levels(name, kinds.tolist(), counts, rule=rule)

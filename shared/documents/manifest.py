@@ -45,6 +45,8 @@ class PrivacyStatement(WireModel):
     """What the release costs.
 
     Attributes:
+        delta: of all that is stated here.
+        delta_implementation: the part of it that is no noise's: what an exchange may fail to hide; left out, none.
         trust: whom a party relies on besides itself.
         per_party: the guarantee of each block by itself (Wu et al. 2022).
         per_subject: of a person, who is a row at every party, to everybody, fellow members included: the sum over all
@@ -55,6 +57,7 @@ class PrivacyStatement(WireModel):
     adjacency: str
     calibration: str
     delta: float
+    delta_implementation: Annotated[float, Field(ge=0, exclude_if=lambda none: none == 0)] = 0.0
     protects: str = PROTECTS
     trust: str = TRUST_NOBODY
     per_party: tuple[PartyLoss, ...]

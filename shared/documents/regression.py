@@ -55,8 +55,8 @@ Proportion = Annotated[float, Field(gt=0, lt=1)]
 _Encoded = Annotated[float, Field(ge=-1, le=1)]
 KIND = "regression"
 PROTECTS_PRESENCE = (
-    "Whether a subject's row is there is protected, and with it its values. Neighbouring data sets differ by one row;"
-    " how many rows there are is stated and taken as known."
+    "Whether a subject's row is there is protected, and with it its values and how many rows there are. Neighbouring"
+    " data sets differ by one row; the number of rows that is stated is a public figure, given with the request."
 )
 
 
@@ -93,10 +93,12 @@ class RegressionRequest(ExtendedModel):
         row_norm: encoded features of a row are scaled down to this Euclidean norm; None where their bounds do.
         label_bound: the encoded target is cut to it; 1 are the bounds of its schema.
         public: needed by dp_pmtolse and dp_pmtse, and looked at by auto.
+        n: about how many rows there are, as everybody may know it; given under add_remove, where the exact number is
+            private, and only there.
         nonce: tells two equal questions apart.
     """
 
-    added: ClassVar[frozenset[str]] = frozenset({"bounds", "mapping", "intercept"})
+    added: ClassVar[frozenset[str]] = frozenset({"bounds", "mapping", "intercept", "n"})
     type: Literal["commingle/regression-request"] = "commingle/regression-request"
     version: Version = 1
     dataset: Name
@@ -113,6 +115,7 @@ class RegressionRequest(ExtendedModel):
     row_norm: Annotated[float, Field(ge=1e-3, le=1e3)] | None = None
     label_bound: Annotated[float, Field(ge=1e-3, le=1)] = 1.0
     public: PublicSecondMoments | None = None
+    n: Annotated[Count, Field(ge=1)] | None = None
     nonce: Hex32
 
     @model_validator(mode="after")
@@ -125,6 +128,12 @@ class RegressionRequest(ExtendedModel):
     def _bounds_what_it_names(self) -> Self:
         if not self.bounds.keys() <= {self.target, *self.features}:
             raise ValueError("bounds are for the target and the features only")
+        return self
+
+    @model_validator(mode="after")
+    def _says_n_where_it_is_private(self) -> Self:
+        if (self.n is None) == (self.adjacency == "add_remove"):
+            raise ValueError("give n, a public figure of about how many rows there are, with add_remove and only there")
         return self
 
     @property
@@ -203,6 +212,7 @@ class RegressionResult(WireModel):
     Attributes:
         method, calibration, reason: what was used, and why where `auto` was asked for.
         target, features: public schemas, in the order of the request.
+        n: how many rows there are; under add_remove, where that is private, the public figure of the request.
         coefficients: the intercept first.
         published: further privatised quantities that the same charge paid for; of `two_stage` the noisy sums of both
             stages, whole numbers, and the scales of their noise.

@@ -62,6 +62,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     _require(names == (result.request.target, *result.request.features), "the schemas are not those of the request")
     _require(result.request.method in {"auto", result.method}, "another method was used than was asked for")
     _require(result.request.calibration in {None, result.calibration}, "another calibration was used than asked for")
+    _require(result.request.n in {None, result.n}, "it states another number of rows than the request")
     _require_bounds(result)
     _require_units(result)
     _require_promise(result)
@@ -144,7 +145,8 @@ def _require_stages(result: RegressionResult) -> None:
     request, privacy = result.request, result.privacy
     _require(not request.maps_rows, "it maps rows itself, and was asked for with a mapping")
     attributes = measured_attributes(result.target, result.features)
-    adjacency = Adjacency.REPLACE_ONE if privacy.adjacency == "replace_one" else Adjacency.ZERO_OUT
+    counted = privacy.adjacency == "add_remove"  # with noise, before the sums of columns
+    adjacency = Adjacency.ADD_REMOVE if counted else Adjacency.REPLACE_ONE
     try:
         stages = plan_two_stages(attributes, n=result.n, rho=privacy.own_loss.rho, adjacency=adjacency)
     except ParameterError:
@@ -152,7 +154,7 @@ def _require_stages(result: RegressionResult) -> None:
     figures = {name: len(values) for name, values in result.published.items()}
     d = sum(attribute.columns for attribute in attributes)
     numbers = sum(attribute.kind == "numeric" for attribute in attributes)
-    whole = figures == {"sigmas": 3, "sums": d + numbers, "moments": d + d * (d + 1) // 2}
+    whole = figures == {"sigmas": 3, "sums": counted + d + numbers, "moments": d + d * (d + 1) // 2}
     _require(whole, "it does not state the figures of both stages")
     noise = stages is not None and result.published["sigmas"] == stages.sigmas
     _require(noise, "the noise of its stages is not that of its loss")

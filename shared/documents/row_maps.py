@@ -13,13 +13,11 @@ import numpy as np
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import Attribute, Whitening
+from commingle.shared.documents.terms import Terms, allowed_rho
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
-from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, plan_first_stage, scaling
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.gaussian import calibrated_rho
-from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
 from commingle.shared.registry import mechanism_of
 
@@ -27,25 +25,6 @@ AUTO: Literal["auto"] = "auto"
 _ROUNDING = 1e-6  # of gains, which are rounded down
 MAPPED_ROW_NORM = 1.0
 """Mapped rows are cut at it; what is cut is up to the map."""
-
-
-class Terms(Protocol):
-    """Of a release, asked for or proposed."""
-
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def adjacency(self) -> Adjacency: ...
-    @property
-    def calibration(self) -> Calibration: ...
-    @property
-    def keyed(self) -> bool: ...
 
 
 class AskedParty(Protocol):
@@ -61,14 +40,7 @@ class AskedParty(Protocol):
     def first_stage_share(self) -> float | Literal["auto"] | None: ...
 
 
-class Asked(Terms, Protocol):
-    """What a share depends on besides."""
-
-    @property
-    def asked_parties(self) -> Sequence[AskedParty]: ...
-
-
-def chosen_share(asked: Asked, party: AskedParty) -> float | None:
+def chosen_share(asked: Terms, party: AskedParty) -> float | None:
     """The share of a party: as it was asked for, or what suits the release where that was left open.
 
     Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor where sums or their
@@ -90,16 +62,16 @@ def chosen_share(asked: Asked, party: AskedParty) -> float | None:
     return share
 
 
-def chosen_cross_weight(asked: Asked) -> int | None:
+def chosen_cross_weight(asked: Terms) -> int | None:
     """That of a party with a first stage."""
     rho, columns = _rho_and_columns(asked)
     return mechanism_of(asked).cross_weight(rho=rho, n=asked.n, columns=columns)
 
 
-def _rho_and_columns(asked: Asked) -> tuple[float, float]:
+def _rho_and_columns(asked: Terms) -> tuple[float, float]:
     """What a party may spend, and its columns, on average."""
-    columns = sum(len(a.columns) for p in asked.asked_parties for a in p.attributes) / len(asked.asked_parties)
-    return calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta), columns
+    columns = sum(len(a.columns) for p in asked.contributors for a in p.attributes) / len(asked.contributors)
+    return allowed_rho(asked), columns
 
 
 class MappedParty(Protocol):
@@ -124,7 +96,7 @@ class MappedRelease(Terms, Protocol):
 
 def target_rho(spec: MappedRelease) -> Rho:
     """What a party may spend: the rho of (epsilon, delta), rounded down."""
-    return Rho(int(calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta) * RHO_UNITS))
+    return Rho(int(allowed_rho(spec) * RHO_UNITS))
 
 
 def stage_targets(spec: MappedRelease, party: MappedParty) -> tuple[Rho, Rho]:

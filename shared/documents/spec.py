@@ -25,10 +25,10 @@ from commingle.shared.documents.schema import (
     presence_column,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
+from commingle.shared.documents.terms import allowed_rho, delta_implementation
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
-from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry
 from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.text import hidden_text
@@ -117,7 +117,7 @@ class PartySpec(WireModel):
 
 
 class ReleaseSpec(StatedPurpose):
-    """A proposed release. Units: epsilon and delta are per party, in the release's own adjacency.
+    """A proposed release. Units: epsilon and delta, all of it, are per party, in the release's own adjacency.
 
     Attributes:
         version: 2 where parties exchange as they do today, and 1 where they do not, or did before: members of an
@@ -181,6 +181,21 @@ class ReleaseSpec(StatedPurpose):
     def table_rows(self) -> int:
         """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
         return self.n if self.buckets is None else self.buckets
+
+    @property
+    def proved(self) -> bool:
+        """Whether each party proves that it keeps its rows within bounds and follows the exchange."""
+        return self.bounds == "proved"
+
+    @property
+    def contributors(self) -> tuple[PartySpec, ...]:
+        """The parties."""
+        return self.parties
+
+    @property
+    def delta_implementation(self) -> float:
+        """The part of delta that is no noise's; none is known of the exchange of an earlier version."""
+        return 0.0 if self.version == 1 else delta_implementation(self)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -248,7 +263,7 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     if width > MAX_COLUMNS:
         found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
     try:
-        calibrated_rho(spec.calibration, epsilon=spec.epsilon, delta=spec.delta)
+        allowed_rho(spec)
         for party in spec.parties:
             check_exact_range(spec.table_rows, party.row_norm)
             first_stage_of(spec, party)

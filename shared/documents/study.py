@@ -26,6 +26,7 @@ from commingle.shared.documents.spec import (
     Title,
 )
 from commingle.shared.documents.subject_ids import IdRules
+from commingle.shared.documents.terms import delta_implementation
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.sensitivity import Adjacency
@@ -119,7 +120,17 @@ class Study(StatedPurpose):
         return self.subjects == "keyed" if self.subjects is not None else self.adjacency is Adjacency.ADD_REMOVE
 
     @property
-    def asked_parties(self) -> tuple[StudyParty, ...]:
+    def proved(self) -> bool:
+        """Whether bounds are, where parties exchange."""
+        return self.bounds != "trusted"
+
+    @property
+    def delta_implementation(self) -> float:
+        """The part of delta that is no noise's."""
+        return delta_implementation(self)
+
+    @property
+    def contributors(self) -> tuple[StudyParty, ...]:
         """The parties, whose first stages may be left open."""
         return self.parties
 

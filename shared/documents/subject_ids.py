@@ -25,13 +25,24 @@ SubjectColumns = str | Annotated[tuple[str, ...], Field(min_length=1, max_length
 EXACT: IdRules = ("exact/1",)
 """What leaving the rules out has always meant."""
 
+LONGEST_PART = 1024
+"""Bytes of UTF-8 that a cell of an id has at most: putting many combining marks in order takes quadratic time."""
+
 _NUMBER = re.compile(r"[0-9]+([ -][0-9]+)*")
 _ISO_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ]00:00(:00(\.0+)?)?)?", re.ASCII)
 
 
 def canonical_subject(identifier: str) -> bytes:
-    """NFC-normalised, stripped UTF-8: the rule exact/1."""
-    return _exact(identifier).encode()
+    """NFC-normalised, stripped UTF-8: the rule exact/1. Empty for what can be no part of an id."""
+    return _exact(identifier).encode() if _is_possible(identifier) else b""
+
+
+def _is_possible(text: str) -> bool:
+    """Whether a text is short enough and every character of it is one: half a surrogate pair is none."""
+    try:
+        return len(text) <= LONGEST_PART and len(text.encode()) <= LONGEST_PART
+    except UnicodeEncodeError:
+        return False
 
 
 def _exact(text: str) -> str:
@@ -112,11 +123,11 @@ class SubjectKey:
         return ", ".join(name if rule in EXACT else f"{name} ({rule})" for name, rule in pairs)
 
     def canonical(self, cells: Sequence[str]) -> bytes:
-        """One subject's id, from the text of its cells; empty where a cell does not follow its rule.
+        """One subject's id, from the text of its cells; empty where a cell does not follow its rule. Total.
 
         The parts of several columns stand in a JSON array, so no two lists of parts give the same bytes.
         """
-        parts = [_RULES[rule](cell) for rule, cell in zip(self.rules, cells, strict=True)]
+        parts = [_RULES[rule](cell) if _is_possible(cell) else "" for rule, cell in zip(self.rules, cells, strict=True)]
         if not all(parts):
             return b""
         return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
@@ -138,9 +149,11 @@ class IdCounts:
     Attributes:
         rows: how many rows there are.
         missing: rows of which a cell of the key is empty.
-        invalid: others of which a cell does not follow its rule.
+        invalid: others of which a cell does not follow its rule, is no text, or is too long to be part of an id.
         duplicates: rows behind another one with the same id.
         changed: ids that a rule writes otherwise than exact/1, which only drops what stands around them.
+        unreadable: records that could not be read at all and are no rows.
+        uneven: rows that have fewer or more cells than the source has columns.
     """
 
     rows: int = 0
@@ -148,11 +161,19 @@ class IdCounts:
     invalid: int = 0
     duplicates: int = 0
     changed: int = 0
+    unreadable: int = 0
+    uneven: int = 0
 
     def __add__(self, other: Self) -> Self:
         """Of the rows of both, among which duplicates are still to be looked for."""
-        sums = (self.missing + other.missing, self.invalid + other.invalid, 0, self.changed + other.changed)
-        return type(self)(self.rows + other.rows, *sums)
+        return type(self)(
+            rows=self.rows + other.rows,
+            missing=self.missing + other.missing,
+            invalid=self.invalid + other.invalid,
+            changed=self.changed + other.changed,
+            unreadable=self.unreadable + other.unreadable,
+            uneven=self.uneven + other.uneven,
+        )
 
     @property
     def problems(self) -> list[str]:
@@ -161,6 +182,8 @@ class IdCounts:
             (self.missing, "subject ids are missing"),
             (self.invalid, "subject ids do not follow their rule"),
             (self.duplicates, "duplicate subject ids"),
+            (self.unreadable, "records cannot be read"),
+            (self.uneven, "records have another number of cells than there are columns"),
         )
         return [f"{count} {what}" for count, what in found if count]
 

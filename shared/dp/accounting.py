@@ -2,7 +2,7 @@
 
 A loss rho is mu^2 / 2 of a Gaussian mechanism that reveals no less, mu its sensitivity over its noise; it is rho-zCDP
 too. It is kept as an integer multiple of 2^-64, rounded up, so that sums over releases and parties are exact and never
-too small.
+too small. What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Loss:
 
     Attributes:
         rho: mu^2 / 2.
-        delta: a float; sums are rounded up.
+        delta: a float; sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
         gaussian: False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1):
             charges of a version that drew noise and counted otherwise, and what a lost branch of a ledger has spent.
     """
@@ -78,7 +78,7 @@ class Loss:
         Raises:
             ParameterError: delta does not exceed the loss's own.
         """
-        left = nextafter(delta - self.delta, -inf) if self.delta else delta
+        left = delta_left(delta, self.delta)
         return (gaussian_epsilon if self.gaussian else epsilon_of_rho)(float(self.rho), left)
 
     @staticmethod
@@ -91,6 +91,11 @@ class Loss:
 NOTHING = Loss(ZERO)
 
 
+def delta_left(delta: float, taken: float) -> float:
+    """What is left of a delta for noise where something else takes a part of it; rounded down."""
+    return nextafter(delta - taken, -inf) if taken else delta
+
+
 def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
     """The most rho that losses of the same delta and kind as `beside` may have within (epsilon, delta); rounded down.
 
@@ -99,7 +104,7 @@ def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
     Raises:
         ParameterError: epsilon or delta outside its domain.
     """
-    left = nextafter(delta - beside.delta, -inf) if beside.delta else delta
+    left = delta_left(delta, beside.delta)
     if beside.delta and left < float_info.min:
         return ZERO
     return Rho(int((gaussian_rho if beside.gaussian else rho_of_epsilon)(epsilon, left) * RHO_UNITS))

@@ -91,6 +91,10 @@ class FirstStage:
         """How many sums there are."""
         return self.keyed + self.columns + len(_numeric(self.attributes))
 
+    def count(self, first: int) -> int:
+        """How many subjects the map and fits go by: as the first of the noisy sums says where they are keyed."""
+        return max(1, (2 * first + SCALE) // (2 * SCALE)) if self.keyed else self.n
+
     def noise(self, draw: Sampler) -> NDArray[np.int64]:
         """Independent noise of all sums, drawn now."""
         numbers = len(_numeric(self.attributes))
@@ -188,7 +192,7 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     """
     totals = [int(total) for total in sums]
     if stage.keyed:
-        stage = replace(stage, n=max(1, (2 * totals[0] + SCALE) // (2 * SCALE)))
+        stage = replace(stage, n=stage.count(totals[0]))
         totals = totals[1:]
     squares = dict(zip(_numeric(stage.attributes), totals[stage.columns :], strict=True))
     centres, deviations, weights, longest, start = [], [], [], Fraction(0), 0

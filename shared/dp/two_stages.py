@@ -1,8 +1,9 @@
 """Second moments of one holder's columns in two stages, features and label together (docs/proofs/two-stages.md, 7).
 
 A share of rho buys noisy sums of the columns and of their squares, and the rest all second moments of the rows that
-were centred, scaled and cut as those sums suggest. Integer arithmetic throughout: from rho, n, the schema and the noisy
-sums everybody computes the same noise and the same map.
+were centred, scaled and cut as those sums suggest. Under `add_remove`, where the number of rows is private, it is the
+first of those sums. Integer arithmetic throughout: from rho, n, the schema and the noisy sums everybody computes the
+same noise and the same map.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from commingle.shared.dp.first_stage import (
     FirstStage,
     MeasuredAttribute,
     RadiusRule,
-    column_sums,
     first_stage_loss,
     plan_first_stage,
     radius_squared_for,
@@ -33,13 +33,13 @@ from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 SHARE = Fraction(3, 20)
 """Of rho for the first stage, chosen by measuring, as the weight of linear terms was; privacy depends on neither."""
 _LINEAR = Fraction(1, 4)
-_SQUARED = {Adjacency.REPLACE_ONE: (2 + _LINEAR) ** 2 / 2, Adjacency.ZERO_OUT: 1 + _LINEAR}
+_SQUARED = {Adjacency.REPLACE_ONE: (2 + _LINEAR) ** 2 / 2, Adjacency.ADD_REMOVE: 1 + _LINEAR}
 _MOST_ROWS = 1 << 23  # n 2^30 < 2^53: sums of products are exact in float64, in whatever order
 _MOST_COLUMNS = 256
 # What is published has no standard errors, so what cutting bends need not vanish beside them: r^2 has a largest value.
 _RADIUS, _MOST_RADIUS_SQUARED = RadiusRule(unit=80, least=Fraction(1, 2), rooted=False), Fraction(4)
 WIDER = 4 * SHARE + Fraction(9, 4) * (1 - SHARE)
-"""At most what a plan for `zero_out` costs under `replace_one`, over its own loss."""
+"""At most what a plan for `add_remove` costs under `replace_one`, over its own loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,15 @@ class TwoStages:
         return isqrt(-(-(self.sigma**2) * _LINEAR.denominator // (_LINEAR.numerator * SCALE**2)) - 1) + 1
 
     def sums(self, q: NDArray[np.int64], draw: Sampler) -> NDArray[np.float64]:
-        """The first stage: noisy sums of encoded rows q (n x d), then of squares of numeric columns; whole numbers."""
-        noisy = column_sums(q, self.first.attributes) + self.first.noise(draw)
-        return noisy.astype(np.float64)
+        """The first stage: noisy sums of encoded rows q (n x d), then of squares of numeric columns; whole numbers.
+
+        Before them, under `add_remove`, 2^15 times the number of rows, with the noise of sums.
+        """
+        return (self.first.sums(q) + self.first.noise(draw)).astype(np.float64)
+
+    def count(self, sums: NDArray[np.float64]) -> int:
+        """How many rows the fit goes by, 1 at least: as `sums` say where that is private."""
+        return self.first.count(int(sums[0]))
 
     def map(self, sums: NDArray[np.float64]) -> IntegerMap:
         """The map that follows from what `sums` gave, whatever it gave."""
@@ -93,12 +99,12 @@ class TwoStages:
         products = (z.T @ z).astype(np.int64) + symmetric
         return np.concatenate([linear, products[upper]]).astype(np.float64)
 
-    def system(self, moments: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def system(self, moments: NDArray[np.float64], *, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The same as sums over rows (1, z) in units of z, (d + 1, d + 1), n first, and variances of their noise."""
         d = self.first.columns
         upper = np.triu_indices(d)
         gram, variance = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
-        gram[0, 0] = self.first.n
+        gram[0, 0] = n
         gram[0, 1:], variance[0, 1:] = moments[:d] / SCALE, (self.linear_sigma / SCALE) ** 2
         gram[1:, 1:][upper] = moments[d:] / SCALE**2
         variance[1:, 1:] = (self.product_sigma / SCALE**2) ** 2
@@ -109,6 +115,8 @@ class TwoStages:
 
 def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> TwoStages:
     """The least noise with which both stages together lose no more than `rho` in that adjacency.
+
+    n is public: under `add_remove` a figure that only says how far rows are cut.
 
     Raises:
         ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
@@ -129,8 +137,8 @@ def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho
 def two_stage_loss(stages: TwoStages, adjacency: Adjacency) -> Rho:
     """What both stages cost together in an adjacency, be it the one that they were planned for or replace_one.
 
-    Guarantee: a Gaussian loss of rho for whoever sees both; neighbours differ in one row's values, or under `zero_out`
-    by one row, n being known (docs/proofs/two-stages.md, 7).
+    Guarantee: a Gaussian loss of rho for whoever sees both; neighbours differ in one row's values, or under
+    `add_remove` by one row (docs/proofs/two-stages.md, 7).
     """
     second = gaussian_loss(squared_sensitivity=_squared_sensitivity(adjacency), sigma=stages.sigma)
     return first_stage_loss(stages.first, adjacency) + second

@@ -78,7 +78,7 @@ def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
     if found is not None:
         return found.sentences
     none = "No forecast: no attribute can be the label of a linear model."
-    return none, *exchange_words(exchange_of(design_of(spec)))
+    return none, *exchange_words(exchange_of(design_of(spec)), spec.delta_implementation)
 
 
 def question_of(design: ReleaseDesign, assumed: Assumptions) -> Question:
@@ -123,6 +123,7 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         n_needed=_n_needed(design, task),
         best_k=best.k,
         terms=_terms(task, found),
+        delta_implementation=chosen.delta_implementation,
         shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )

@@ -38,6 +38,7 @@ class Forecast:
         r_squared_range: where `r_squared` lies for nine of ten populations that such a table may come from; None where
             the assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
+        delta_implementation: the part of delta that is no noise's (docs/proofs/delta.md).
         shared_error: where subjects are keyed, the standard error of the number that two parties share if they share
             all, of the worst two; None of listed ones.
         exchange: what it costs besides budget; None where nothing is exchanged, or so much would be refused.
@@ -64,6 +65,7 @@ class Forecast:
     n_needed: int | None
     best_k: int | None
     terms: tuple[TermForecast, ...]
+    delta_implementation: float = 0.0
     shared_error: float | None = None
     exchange: ExchangeCost | None = None
     sentences: tuple[str, ...] = ()

@@ -48,15 +48,15 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "count what cutting loses. It helps only where public knowledge says that nearly all rows are well below "
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
-    said += exchange_words(f.exchange)
+    said += exchange_words(f.exchange, f.delta_implementation)
     why_not = mechanism_of(design).exchange_problems(design.table_rows, design.table_columns, proved=design.proved)
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(design.whitened)))
 
 
-def exchange_words(cost: ExchangeCost | None) -> tuple[str, ...]:
-    """What parties compute and send besides, and what of it proofs are."""
+def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:
+    """What parties compute and send besides, what of it proofs are, and which part of delta it takes."""
     if cost is None:
         return ()
     sent, received = (max(each) for each in zip(*((p.bytes_sent, p.bytes_received) for p in cost.parties), strict=True))
@@ -69,7 +69,11 @@ def exchange_words(cost: ExchangeCost | None) -> tuple[str, ...]:
     if cost.bounds == "proved":
         proofs = f"{_amount(cost.proof_bytes)} and {_seconds(cost.proof_seconds)}"
         said += f" Proofs that members keep their bounds and follow it are {proofs} of that."
-    return said, "What is debited stays spent also where another member never sends its part, or a proof of it."
+    return (
+        said,
+        f"Of delta the exchange takes {delta:.2g}: the chance that it does not hide what it should.",
+        "What is debited stays spent also where another member never sends its part, or a proof of it.",
+    )
 
 
 def _shared(n: int, error: float) -> str:

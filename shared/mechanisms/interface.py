@@ -197,6 +197,10 @@ class Mechanism(ABC):
     def rows(self, spec: ReleaseSpec) -> int:
         """Rows of every block and of the published matrix."""
 
+    def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
+        """Cells that a party works on, by which its processor time, memory and disk grow: here of its block."""
+        return self.rows(spec) * len(party.columns)
+
     @abstractmethod
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
         """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
@@ -240,6 +244,17 @@ class Mechanism(ABC):
             columns: of a party, on average.
         """
         return radius_squared_for(self.radius, rho=rho, n=n, columns=columns)
+
+    def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
+        """The part of delta that is no noise's: 0 where parties exchange nothing (docs/proofs/delta.md).
+
+        Args:
+            rows: of every party's table.
+            columns: encoded ones of each party.
+            proved: whether bounds are.
+        """
+        del rows, columns, proved
+        return 0.0
 
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
         """What it costs to exchange encrypted columns first; None where nothing is exchanged, or so much is refused.

@@ -17,10 +17,10 @@ from commingle.shared.documents.row_maps import (
 from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
 from commingle.shared.documents.spec import Projection, ReleaseSpec
 from commingle.shared.documents.study import AskedShare, Study
+from commingle.shared.documents.terms import allowed_rho, delta_implementation
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
-from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
 from commingle.shared.registry import KEYED, mechanism_of
 
@@ -95,8 +95,13 @@ class ReleaseDesign:
     buckets: int | None = None
 
     @property
-    def asked_parties(self) -> tuple[PartyDesign, ...]:
-        """The shares, by the name that a choice of first stages has for them."""
+    def delta_implementation(self) -> float:
+        """The part of delta that is no noise's."""
+        return delta_implementation(self)
+
+    @property
+    def contributors(self) -> tuple[PartyDesign, ...]:
+        """The shares, by the name that all terms have for them."""
         return self.shares
 
     @property
@@ -209,7 +214,7 @@ def design_of(asked: Study | ReleaseSpec) -> ReleaseDesign:
         calibration=asked.calibration,
         shares=tuple(shares),
         projection=asked.projection,
-        proved=asked.bounds == "proved" if isinstance(asked, ReleaseSpec) else asked.bounds != "trusted",
+        proved=asked.proved,
         keyed=asked.keyed,
         buckets=asked.buckets,
     )
@@ -224,7 +229,7 @@ def noise_variance(design: ReleaseDesign) -> Array:
     Raises:
         ParameterError: epsilon, delta or a row norm outside its domain.
     """
-    rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
+    rho = allowed_rho(design)
     found: list[float] = []
     for share in design.parties:
         adjacency = Adjacency.ZERO_OUT if design.keyed else design.adjacency

@@ -279,7 +279,9 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     charge = history.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:
         raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
-    _require(charge.rho == plan_block(release.spec, share).charge, f"the ledger of {name} was debited another loss")
+    cost = plan_block(release.spec, share).cost
+    paid = (charge.rho, charge.delta) == (cost.rho, cost.delta)
+    _require(paid, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.rho):.6g}"
     whose = called(name, pinned=name in release.pinned)
     people = (history.deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))

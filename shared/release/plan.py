@@ -19,7 +19,7 @@ from commingle.shared.documents.manifest import (
 from commingle.shared.documents.row_maps import first_stage_of, stage_targets
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Rho, gaussian_loss, least_sigma
+from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Loss, Rho, delta_left, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.gaussian import stated_epsilon
@@ -39,6 +39,7 @@ class BlockPlan:
         step: the published value is integer * step.
         loss: rho in the release's own adjacency, of both stages where there are two.
         charge: rho under replace_one, which is what a ledger is debited.
+        delta_implementation: what it is debited besides: the part of the release's delta that is no noise's.
         first_stage: the noise of the sums that the map of the rows follows from, where there are any.
     """
 
@@ -49,7 +50,13 @@ class BlockPlan:
     step: float
     loss: Rho
     charge: Rho
+    delta_implementation: float
     first_stage: FirstStage | None
+
+    @property
+    def cost(self) -> Loss:
+        """The whole debit."""
+        return Loss(self.charge, self.delta_implementation)
 
     def describes(self, statement: BlockStatement) -> bool:
         """Whether a block of that statement is one that the spec calls for, as far as its statement says."""
@@ -63,7 +70,7 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     """The plan of one party's block.
 
     sigma is the least integer s with Delta^2 <= 2 rho s^2, Delta^2 the block's squared sensitivity and rho that of
-    (epsilon, delta), rounded down, less what a first stage takes of it.
+    epsilon and what of delta is left for noise, rounded down, less what a first stage takes of it.
 
     Raises:
         SpecError: epsilon so small that the noise leaves exact arithmetic.
@@ -87,6 +94,7 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         step=mechanism.step(spec),
         loss=loss(spec.adjacency),
         charge=loss(Adjacency.REPLACE_ONE),
+        delta_implementation=spec.delta_implementation,
         first_stage=stage,
     )
 
@@ -99,10 +107,11 @@ def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
 def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     """The losses of a release: a function of its spec alone."""
     plans, mechanism, both = plan_blocks(spec), mechanism_of(spec), (spec.adjacency, Adjacency.REPLACE_ONE)
+    left = delta_left(spec.delta, spec.delta_implementation)
 
     def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
         def loss(rho: Rho) -> StatedLoss:
-            return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), spec.delta))
+            return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), left))
 
         return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
 
@@ -118,6 +127,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
+        delta_implementation=spec.delta_implementation,
         protects=PROTECTS_KEYED if spec.keyed else PROTECTS,
         trust=mechanism.trust_of(spec.bounds),
         per_party=tuple(

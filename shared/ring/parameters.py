@@ -6,6 +6,7 @@ integers. Bounds are proved in docs/proofs/linear-encryption.md, sections 2 to 4
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import sha256
 from math import e, log2, pi, prod, sqrt
 
@@ -86,6 +87,13 @@ class Parameters:
         """Total variation between all openings of a release and openings whose noise tells nothing (4.2), at most."""
         deviation = sqrt(self.error_bound / 2 * (rows * ENTRY_LIMIT**2 + 2 * self.degree))
         return openings * deviation / 2.0 ** (self.flood_bits + 1)
+
+    def flood_delta(self, rows: int) -> Fraction:
+        """The chance that a flood lies where it tells of the noise of one sum over so many rows: V / 2^flood_bits.
+
+        Sums with a flood that stay V inside its range have one law, whatever the noise (docs/proofs/delta.md, 1.3).
+        """
+        return Fraction(self.largest_noise(rows), 1 << self.flood_bits)
 
     def most_openings(self, rows: int) -> int:
         """Of one release over so many rows: more are not flooded to 2^-40, whatever errors of that size were chosen.

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import close_to_others, write_durably
+from commingle.shared.runtime.plain_files import open_plain
 
 _PIECE = 1 << 20
 
@@ -51,7 +52,7 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
         with TemporaryDirectory(dir=home.parent, prefix=".restore-") as folder:
             restored = Path(folder) / "home"
             close_to_others(restored)
-            with tarfile.open(file) as tar:
+            with open_plain(file) as packed, tarfile.open(fileobj=packed) as tar:
                 tar.extractall(restored, filter="data")
             for directory in (path for path in restored.rglob("*") if path.is_dir()):
                 close_to_others(directory)

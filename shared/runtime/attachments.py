@@ -1,12 +1,14 @@
 """Files that belong to a study, as commands take them: name and SHA-256 are proposed, the file is not."""
 
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 
 import click
 
 from commingle.shared.documents.purpose import Attachment
 from commingle.shared.documents.study import Study
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import open_plain
 
 attach_option = click.option(
     "--attach",
@@ -18,6 +20,14 @@ attach_option = click.option(
 
 
 def with_attachments(study: Study, files: tuple[Path, ...]) -> Study:
-    """The study with these files' digests among its attachments. Raises OSError."""
-    attached = tuple(Attachment(name=file.name, sha256=sha256(file.read_bytes()).hexdigest()) for file in files)
+    """The study with these files' digests among its attachments. Raises SettingsError: one cannot be read."""
+    attached = tuple(Attachment(name=file.name, sha256=_digest(file)) for file in files)
     return study.model_copy(update={"attachments": (*(study.attachments or ()), *attached) or None})
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open_plain(path) as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None

@@ -10,6 +10,7 @@ RuntimeFaultError
 ├── TooLargeError        a body beyond its limit
 ├── BusyError            too many requests wait already
 ├── TooCostlyError       a request that takes longer to compute than any may
+├── NoRoomError          a body for which there is no room: on the disk, or in the share of who sends it
 ├── RequestBodyError     a body that is not what this endpoint takes
 └── RemoteError          talking to another process failed
     ├── UnreachableError     nobody answered; trying again later may help
@@ -69,15 +70,26 @@ class TooLargeError(RuntimeFaultError):
 
 
 class BusyError(RuntimeFaultError):
-    """Too many requests wait already, of all or of this client."""
+    """Too many requests wait already, of all or of this client.
+
+    Attributes:
+        retry_seconds: when another try may go better.
+    """
 
     code = "busy"
+    retry_seconds = 3
 
 
 class TooCostlyError(RuntimeFaultError):
     """A request that takes longer to compute than any may."""
 
     code = "too-costly"
+
+
+class NoRoomError(RuntimeFaultError):
+    """A body for which there is no room: on the disk, or in the share of who sends it."""
+
+    code = "no-room"
 
 
 class RequestBodyError(RuntimeFaultError):

@@ -13,6 +13,7 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey, parse_fingerprint
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, open_plain, read_plain
 
 _OTHERS = 0o077
 _OWNER_ONLY = 0o700
@@ -94,6 +95,7 @@ def sync_directory(directory: Path) -> None:
 
 
 _SECRET_BYTES = 32
+_LONGEST_KEY_FILE = 1 << 10
 
 
 def create_secret(path: Path) -> bytes:
@@ -116,8 +118,8 @@ def load_secret(path: Path) -> bytes:
         KeyFileError: missing, malformed or readable by others.
     """
     try:
-        text = path.read_bytes().strip()
-        mode = path.stat().st_mode
+        with open_plain(path) as file:
+            text, mode = file.read(_LONGEST_KEY_FILE).strip(), os.fstat(file.fileno()).st_mode
     except OSError as error:
         raise KeyFileError(
             f"cannot read the key file {path} ({error.strerror})", remedy="Run the init command first."
@@ -162,7 +164,7 @@ def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | N
         VerificationError, SignatureError, DocumentError: the history does not hold, or is somebody else's.
     """
     try:
-        data = file.read_bytes()
+        data = read_plain(file, most_bytes=LARGEST_HISTORY_BYTES)
     except OSError as error:
         raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
     history = verify(data)

@@ -37,7 +37,6 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """How every service's OpenAPI document describes its errors."""
 _STATUSES = frozenset(map(int, HTTPStatus))
-_RETRY_SECONDS = "3"
 _HUNG_UP = 499  # nobody sees it but the metrics
 _log = structlog.get_logger()
 
@@ -82,7 +81,7 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
         status = status_of(error, statuses)
         headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
         if isinstance(error, BusyError):
-            headers["Retry-After"] = _RETRY_SECONDS
+            headers["Retry-After"] = str(error.retry_seconds)
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed", path=request.url.path, error=type(error).__name__, code=error.code)
         return problem(status, error.code, str(error), error.remedy, headers)

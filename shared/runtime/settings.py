@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import read_plain
 
 
 class Settings(BaseModel):
@@ -28,7 +29,7 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
         SettingsError: missing, not JSON, unknown or wrong keys.
     """
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(read_plain(path))
     except OSError as error:
         raise SettingsError(
             f"cannot read {path} ({error.strerror})", remedy="Run the init command first, or check the path."
@@ -61,7 +62,7 @@ def read_token(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        text = path.read_text().strip()
+        text = read_plain(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read the token in {path} ({error})", remedy="Check the path.") from None
     if not text.isascii() or not text.isprintable() or not text or " " in text:

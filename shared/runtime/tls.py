@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import require_plain
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -63,6 +64,7 @@ def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
         return True
     context = ssl.create_default_context()
     try:
+        require_plain(ca_file)
         context.load_verify_locations(ca_file)
     except OSError as error:  # ssl.SSLError is one
         raise SettingsError(
@@ -78,6 +80,8 @@ def _server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
     if certificate is None or key is None:
         raise click.UsageError("--tls-certificate and --tls-key go together")
     try:
+        require_plain(certificate)
+        require_plain(key)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except OSError as error:
         raise SettingsError(

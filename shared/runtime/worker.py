@@ -17,12 +17,11 @@ from typing import Any, Protocol
 
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import TooCostlyError
+from commingle.shared.runtime.threads import threads
 
 CPU_SECONDS = 10
 _NICENESS = 5  # who answers short requests comes first
 _DYING_SECONDS = 10
-# jobs run side by side; threads of one that wait for each other cost more than they gain
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class JobFaultError(Exception):
@@ -82,8 +81,7 @@ class ProcessWorker:
             self._started[0].kill()
 
     def _start(self) -> tuple[Any, Connection]:
-        for name in _THREADS:
-            os.environ.setdefault(name, "1")  # read by libraries while they load, which here they have
+        os.environ.update(threads(os.environ))  # read by libraries while they load, which here they have
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, *self._preload])
         ours, theirs = context.Pipe()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.blobs import LEAST_AGE, BlobDirectory
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.publisher import LEAST_AGE, clean
+from commingle.coordinator.publisher import clean
 from commingle.coordinator.publishing import expire, publish
 from commingle.coordinator.uploads import expect_block, store_block
 from commingle.shared.release.verification import verify_release

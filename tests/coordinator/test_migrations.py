@@ -132,7 +132,8 @@ def test_upgrade_keeps_everything_but_what_was_of_the_former_exchange(
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     found = contents(hub)
     for name, rows in world.rows.items():
-        assert _sorted(found[name]) == _sorted(rows), name
+        unknown = {"exchanged_bytes", "kept_bytes"} if name == "releases" else set()  # of what was there: nothing
+        assert _sorted(found[name]) == _sorted([{**row, **dict.fromkeys(unknown, 0)} for row in rows]), name
     hub.close()
     open_store(database_url).close()  # a second start finds nothing to do
 

@@ -7,7 +7,7 @@ import sqlalchemy
 
 from commingle.party_agent.private.sources import open_source
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.conftest import PostgresServer
@@ -27,7 +27,8 @@ INSERT INTO visit_occurrence VALUES (10, 1, 9201, '2025-03-01', '2025-03-09'), (
 INSERT INTO measurement VALUES (1, 1, 3004501, '2025-03-02', 110, 8840, 10),
     (2, 1, 3004501, '2025-03-01', 150, 8840, 10),
     (3, 1, 3004501, '2025-02-01', 6.1, 8753, 10), (4, 2, 3004249, '2025-12-30', 135, 8876, 12),
-    (5, 2, 3016723, '2025-12-30', NULL, 8840, 12);
+    (5, 2, 3016723, '2025-12-30', NULL, 8840, 12),
+    (6, 2, 3004501, '2025-02-01', 999, 8840, 10); -- of p2, and says that it is of a stay of p1
 """
 
 
@@ -43,14 +44,15 @@ def make(url: str, view: str) -> None:
 def check(url: str) -> None:
     """What a data set of the view is."""
     attributes = parse_attributes((EXAMPLES / "omop_stays.json").read_bytes())
-    source = SqlSource(url=url, query="SELECT * FROM commingle_stays", order_by="subject_id")
-    scan = PrivateTable(open_source(source), SubjectKey.of("subject_id", None), attributes).scan()
-    assert (scan.n, set(scan.clipped.values())) == (3, {0})  # p4 was no inpatient
+    source = SqlSource(url=url, query="SELECT * FROM commingle_stays")
+    scan = SourceTable([open_source(source)], SubjectKey.of("subject_id", None), attributes).scan()
+    assert (scan.ids.rows, set(scan.clipped.values())) == (3, {0})  # p4 was no inpatient
     assert scan.missing == {
         "age": 0, "sex": 1, "emergency": 0, "glucose": 2, "creatinine": 3, "systolic": 2, "length_of_stay": 0,
     }  # fmt: skip
     (batch,) = open_source(source)(["subject_id", "age", "emergency", "glucose", "length_of_stay"])
-    read = {name: [str(cell) for cell in cells.to_pylist()] for name, cells in batch.columns.items()}
+    rows = sorted(zip(*(cells.to_pylist() for cells in batch.columns.values()), strict=True))
+    read = dict(zip(batch.columns, ([str(cell) for cell in cells] for cells in zip(*rows, strict=True)), strict=True))
     assert read["subject_id"] == ["p1", "p2", "p3"]
     assert (read["age"], read["emergency"]) == (["75", "45", "34"], ["no", "yes", "no"])
     assert [float(days) for days in read["length_of_stay"]] == [8, 3, 2]

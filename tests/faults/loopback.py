@@ -235,7 +235,7 @@ class Loopback:
         schema = self.root / f"{name}.schema.json"
         schema.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[name]]))
         table = write_csv(self.root / f"{name}.csv", rows_of(name, ROWS))
-        source = ("--source", table, "--subject-id", "subject", "--schema", schema)
+        source = ("--source", table, "--subject-id", "subject", "--schema", schema, "--listed")
         self.command("party", "datasets", "add", "main", "--home", self.home(name).root, *source)
 
     def _has_finished(self, name: str, release: str) -> bool:

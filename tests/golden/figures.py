@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from hashlib import sha256
 from itertools import product
 from math import isnan
 from typing import Any, get_args
@@ -11,15 +10,14 @@ import numpy as np
 
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.table import PrivateTable
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.model import decode, encode, text_digest
+from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.subject_ids import SubjectKey, canonical_subject
+from commingle.shared.documents.subject_ids import canonical_subject
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
@@ -33,7 +31,7 @@ from commingle.shared.release.plan import plan_block, privacy_statement
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES, RELEASES
-from tests.party_agent.private.ranking import ids_of
+from tests.world.snapshots import snapshot_of
 
 TARGET = world.CHARGES.name
 ADJACENCIES = ("replace_one", "zero_out")
@@ -47,24 +45,12 @@ def encoding() -> dict[str, Any]:
         for party in NAMES
         for attribute in world.ATTRIBUTES[party]
     }
-    subjects = {name: world.table(name).scan().digest.subjects for name in NAMES}
-    digests = {name: sha256(found.columns.astype("<i8").tobytes()).hexdigest() for name, found in rows.items()}
-    table_digests: dict[str, Any] = {
-        party: {"subjects": digest, "attributes": {a.name: digests[a.name] for a in world.ATTRIBUTES[party]}}
-        for party, digest in subjects.items()
-    }
-    ranks = world.table("clinic").ranks(world.table("clinic").scan().digest)
+    ids: list[Any] = [one for piece in world.snapshot("clinic").ids() for one in piece.to_pylist()]
     return {
         "rows": {name: integers(found.columns) for name, found in rows.items()},
         "clipped": {name: found.clipped for name, found in rows.items()},
         "missing": {name: found.missing for name, found in rows.items()},
-        "table_digests": table_digests,
-        "data_digests": {
-            party: text_digest("".join([found["subjects"], *found["attributes"].values()]))
-            for party, found in table_digests.items()
-        },
-        "ranks": ranks.by_row[:].tolist(),
-        "sorted_subjects": [subject.decode() for subject in ids_of(ranks)],
+        "sorted_subjects": [bytes(subject).decode() for subject in ids],
         "canonical_subject": canonical_subject(" e\u0301\u212b x\u00a0").hex(),
         "bounded_rows": {release: bounded(release) for release in RELEASES},
     }
@@ -211,10 +197,10 @@ def regression(method: RegressionMethod) -> dict[str, Any]:
         nonce="00" * 32,
     )
     plan = plan_regression(request, attributes, world.N)
-    table = PrivateTable(world.read, SubjectKey.of("id"), attributes)
-    charge = world.Charge(request.id, table.scan().digest)
+    snapshot = snapshot_of(world.read, attributes)
+    charge = world.Charge(request.id, snapshot.digest)
     found = regress(
-        table, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)
+        snapshot, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)
     )
     return {
         "coefficients": numbers(found.coefficients.tolist()),

@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from commingle.coordinator.store.store import open_store
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.linkage import signed_identity
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -50,7 +49,7 @@ from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
 
 CLINIC = KEYS["clinic"]
-TABLE = TableDigest("5a" * 32)
+TABLE = "5a" * 32
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
@@ -233,8 +232,8 @@ def approve_and_upload(store: AgentStore, book: Ledger, made: world.Made) -> Non
         assert isinstance(reserve(book, db, spec, world.request("rmgm", name).plan.charge), Charge)
         book.sign_off(db, spec, "approval", made.approvals[name])
         book.sign_off(db, spec, "alignment", world.alignment("rmgm", name))
-    book.debit(spec, approvals="0c" * 32, table=TABLE, now=NOW)
-    debit = book.redraw(spec, table=TABLE)
+    book.debit(spec, approvals="0c" * 32, snapshot=TABLE, now=NOW)
+    debit = book.redraw(spec, snapshot=TABLE)
     assert isinstance(debit, Debit)
     with store.transaction() as db:
         assert book.record_block(db, debit, sha256(made.bodies[name]).hexdigest())
@@ -250,14 +249,14 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         for release in (before, after):
             reserve(book, db, release, Rho(1 << 60))
         book.withdraw(db, before)
-    book.debit(after, approvals="0d" * 32, table=TABLE, now=NOW)
+    book.debit(after, approvals="0d" * 32, snapshot=TABLE, now=NOW)
     exchanged = world.exchanged()
     with store.transaction() as db:
         book.sign_off(db, after, "columns", exchanged.columns["clinic"])
         book.sign_off(db, after, "reply", exchanged.replies["clinic"])
         book.withdraw(db, after)
         reserve(book, db, result.request.id, result.privacy.loss.rho, kind="regression")
-    debit = book.debit(result.request.id, approvals=result.request.id, table=TABLE, now=NOW)
+    debit = book.debit(result.request.id, approvals=result.request.id, snapshot=TABLE, now=NOW)
     assert isinstance(debit, Debit)
     signed = seal(result, kind="regression", key=CLINIC)
     with store.transaction() as db:
@@ -273,7 +272,7 @@ def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> objec
         release,
         rho,
         dataset="patients",
-        data_sha256=TABLE.subjects,
+        snapshot=TABLE,
         study="x",
         expires=NOW + timedelta(days=1),
         coordinator=COORDINATOR.fingerprint,

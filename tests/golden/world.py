@@ -15,10 +15,9 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.private.privatise import BlockRequest, PrivateBlock, exchanged_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
@@ -38,7 +37,6 @@ from commingle.shared.documents.statements import (
     open_spec,
 )
 from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
-from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
 from commingle.shared.mechanisms.moments.exchange.documents import (
@@ -54,6 +52,7 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from tests.world.snapshots import snapshot_of
 
 Block = NDArray[np.int64]
 Drawn = dict[str, Any]
@@ -145,10 +144,11 @@ def read(names: Sequence[str], rows: range = range(N)) -> Iterator[RawBatch]:
         yield RawBatch({name: cells()[name].slice(start, count) for name in names}, count)
 
 
-def table(party: str, release: str = "") -> PrivateTable:
+@cache
+def snapshot(party: str, release: str = "") -> Snapshot:
     """The columns of one party, of everybody, or of those whom it holds where subjects are keyed."""
     rows = HELD[party] if release in KEYED else range(N)
-    return PrivateTable(partial(read, rows=rows), SubjectKey.of("id"), ATTRIBUTES[party])
+    return snapshot_of(partial(read, rows=rows), ATTRIBUTES[party])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Charge:
     """A debit that covers everything."""
 
     release: str
-    table: TableDigest
+    snapshot: str
     rho_units: int = 1 << 200
     delta: float = 0.5
 
@@ -231,7 +231,7 @@ def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelop
 def alignment(mechanism: str, party: str) -> Envelope:
     """What that party says of its subjects."""
     spec = signed_spec(mechanism).digest
-    ids = table(party).ranks(table(party).scan().digest).listed()
+    ids = snapshot(party).listed()
     digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, listed=ids)
     return seal(
         AlignmentStatement(spec=spec, party=party, subjects=N, digest=digest), kind="alignment", key=KEYS[party]
@@ -247,7 +247,7 @@ def request(mechanism: str, party: str) -> BlockRequest:
 
 def charge(mechanism: str, party: str) -> Charge:
     """Its debit."""
-    return Charge(signed_spec(mechanism).digest, table(party, mechanism).scan().digest)
+    return Charge(signed_spec(mechanism).digest, snapshot(party, mechanism).digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def name_of(exchange: Exchange) -> str:
 def exchanged_by(party: str, name: str) -> Block:
     """That party's bounded rows."""
     draw = sampler(f"sums {party}")
-    return exchanged_rows(table(party, name), request(name, party), charge=charge(name, party), draw=draw).integers
+    return exchanged_rows(snapshot(party, name), request(name, party), charge=charge(name, party), draw=draw).integers
 
 
 def rows_of(exchange: Exchange, party: str) -> Callable[[int, int], NDArray[np.int16]]:
@@ -387,7 +387,7 @@ def blocks_of(mechanism: str) -> Mapping[str, Block]:
 def private_block(name: str, party: str) -> PrivateBlock:
     """What that party makes of its rows for a release without an exchange."""
     draw = sampler(f"noise {name} {party}")
-    return privatise(table(party, name), request(name, party), charge=charge(name, party), draw=draw)
+    return privatise(snapshot(party, name), request(name, party), charge=charge(name, party), draw=draw)
 
 
 def sums_of(name: str, party: str) -> Sums | None:

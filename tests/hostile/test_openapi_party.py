@@ -7,8 +7,9 @@ from fastapi import FastAPI
 
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from tests.hostile.attack import attack
-from tests.world.consortium import BY_A_PERSON, BY_HAND, consortium_of, strictly
+from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, consortium_of, strictly
 from tests.world.local_api import network_app, operator_app
+from tests.world.pushed_rows import declare
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
             }
             for release in releases
         ]
-        (agent.home.root / "sources.json").write_text('{"pushed": ["*"]}')
+        declare(agent, "stays", SCHEMAS["clinic"])
         token = create_token(agent.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
         statuses = attack(network_app(agent), known=known, headers={"Authorization": f"Bearer {token}"})
         assert statuses["PUT", "/v1/proposals/{release}/approval"] > {200, 404}
@@ -47,9 +48,10 @@ def test_agent_answers_as_documented(tmp_path: Path) -> None:
         assert taken
         assert all(401 in seen for seen in taken)
         assert statuses["POST", "/v1/datasets"] <= {401, 403, 422}
+        assert statuses["POST", "/v1/datasets/{name}/reading"] <= {202, 401, 404, 409, 422}
         assert statuses["POST", "/v1/regressions"] <= {401, 404, 422}
         assert statuses["POST", "/v1/proposals"] <= {201, 401, 409, 422}
-        assert statuses["PUT", "/v1/datasets/{name}/uploads/{upload}"] <= {200, 201, 401, 409, 422}
+        assert statuses["PUT", "/v1/datasets/{name}/uploads/{upload}"] <= {200, 201, 401, 409, 422, 429}
         operators = attack(needing_no_token(operator_app(agent)), known=known)
         assert operators["PUT", "/v1/proposals/{release}/approval"] >= {404, 409}  # those above were decided before
         assert operators["POST", "/v1/datasets"] <= {401, 409, 422}

@@ -1,4 +1,4 @@
-"""What a system with a token of scope `register` tried: to read what is not its own, and to read single cells."""
+"""What a system with a token of scope `register` tried: to choose what is read, and to read single cells."""
 
 import json
 import sqlite3
@@ -10,12 +10,11 @@ import httpx
 import pytest
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.home import Home
-from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
+from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
-from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, strictly, write_csv
 from tests.world.coordinator import problem
 from tests.world.local_api import network_app, operator_app
 from tests.world.transport import InProcess
@@ -39,19 +38,12 @@ def allowed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def home(consortium: Consortium, allowed: Path) -> Home:
-    """An operator's home, who has allowed a folder and a query."""
-    home = consortium.homes["clinic"]
-    database = allowed / "stays.db"
-    with sqlite3.connect(database) as db:
+    """A home whose operator has tables outside it, a database among them."""
+    with sqlite3.connect(allowed / "stays.db") as db:
         db.execute("CREATE TABLE stays (subject, age, bmi)")
         db.executemany("INSERT INTO stays VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
-    listed = {
-        "files": [f"{allowed}/*.csv", f"{allowed}/tables", "s3://own/lake"],
-        "queries": [{"url": f"sqlite:///{database}", "query": QUERY}],
-    }
-    (home.root / "sources.json").write_text(json.dumps(listed))
-    return home
+    return consortium.homes["clinic"]
 
 
 def system(agent: Agent, app: Callable[[Agent], Any] = network_app) -> httpx.Client:
@@ -74,7 +66,7 @@ def partitions(path: object) -> dict[str, str]:
 
 
 def sql(url: str, query: str = QUERY) -> dict[str, str]:
-    return {"kind": "sql", "url": url, "query": query, "order_by": "subject"}
+    return {"kind": "sql", "url": url, "query": query}
 
 
 def registration(source: dict[str, str], **changes: object) -> dict[str, object]:
@@ -123,40 +115,35 @@ OWN: dict[str, Trick] = {
     "what there is not yet": lambda home, _: file(home.root / "outbox" / "block.csv"),
 }
 """What nobody may register, the operator neither."""
-FOREIGN: dict[str, Trick] = {
-    "passwd": lambda *_: file("/etc/passwd"),
-    "passwd, by a link": by_link(lambda _: Path("/etc/passwd")),
-    "passwd, upwards": lambda _, allowed: file(f"{allowed}/../../../../../../../../../../etc/passwd"),
-    "folder below": lambda _, allowed: file(allowed / "below" / "table.csv"),
-    "other suffix": lambda _, allowed: file(allowed / "table.parquet"),
-    "folder, as partitions": lambda _, allowed: partitions(allowed / "lake"),
-    "bucket": lambda *_: partitions("s3://bucket/lake"),
-    "allowed bucket of another server": lambda *_: partitions("s3://own/lake?endpoint_override=elsewhere"),
-    "below an allowed bucket": lambda *_: partitions("s3://own/lake/below"),
-    "another database": lambda _, allowed: sql(f"sqlite:///{allowed}/other.db"),
-    "another query": lambda _, allowed: sql(
-        f"sqlite:///{allowed}/stays.db", f"{QUERY} WHERE subject = 's7' AND age > 31"
-    ),
-    "another query, as a comment": lambda _, allowed: sql(f"sqlite:///{allowed}/stays.db", f"{QUERY} --"),
-}
-"""What an operator may, and a token may not."""
 
 
 def registered(agent: Agent) -> list[str]:
     return [dataset.name for dataset in agent.datasets.all()]
 
 
+SINGLED_OUT: dict[str, dict[str, object]] = {
+    "as its operator would": {},
+    "an attribute as the subject": {"subject_id": ["subject", "age"], "attributes": ATTRIBUTES[1:]},
+    "a rule that a cell follows or not": {"subject_id": ["subject", "age"], "id_rules": ["exact/1", "digits/1"]},
+    "other bounds": {"attributes": [{**ATTRIBUTES[0], "lower": 30, "upper": 31}]},
+    "another name for the same rows, without its cap": {"name": "main2"},
+    "other people": {"source": {"kind": "sql", "url": "sqlite:///x.db", "query": f"{QUERY} WHERE subject = 's7'"}},
+}
+"""Declarations that would let a token read cells by what becomes of the data set, or of releases that name it."""
+
+
 @pytest.mark.parametrize("app", [network_app, operator_app])
-@pytest.mark.parametrize("what", [*OWN, *FOREIGN])
-def test_token_registers_nothing_that_the_operator_has_not_allowed(
-    consortium: Consortium, home: Home, allowed: Path, what: str, app: Callable[[Agent], Any]
+@pytest.mark.parametrize("what", SINGLED_OUT)
+@pytest.mark.parametrize("replace", ["true", "false"])
+def test_token_chooses_neither_source_nor_key_nor_schema(
+    consortium: Consortium, what: str, app: Callable[[Agent], Any], replace: str
 ) -> None:
     with consortium.agent("clinic") as agent, system(agent, app) as http:
-        refused = http.post("/v1/datasets", json=registration((OWN | FOREIGN)[what](home, allowed)))
-        assert problem(refused) == (403, "source-refused")
-        assert registered(agent) == ["main"]
-        assert "passwd" not in refused.text
-        assert "ledger" not in refused.text
+        before = agent.datasets.all()
+        body = {**registration(file(consortium.table("clinic"))), **SINGLED_OUT[what]}
+        refused = http.post(f"/v1/datasets?replace={replace}", json=body)
+        assert problem(refused) == (403, "scope")
+        assert agent.datasets.all() == before
 
 
 @pytest.mark.parametrize("what", OWN)
@@ -169,31 +156,20 @@ def test_operator_registers_no_file_of_the_home(consortium: Consortium, home: Ho
         assert registered(agent) == ["main"]
 
 
-def test_without_a_list_tokens_register_nothing_and_are_told_how_they_could(consortium: Consortium, home: Home) -> None:
-    (home.root / "sources.json").unlink()
-    with consortium.agent("clinic") as agent, system(agent) as http:
-        refused = http.post("/v1/datasets", json=registration(file(consortium.table("clinic"))))
-        assert problem(refused) == (403, "source-refused")
-        assert "sources.json" in refused.json()["remedy"]
-
-
-def test_operator_registers_what_is_on_no_list(consortium: Consortium, home: Home) -> None:
-    (home.root / "sources.json").unlink()
+def test_operator_registers_any_table_outside_the_home(consortium: Consortium) -> None:
     with consortium.agent("clinic") as agent, operator(agent) as http:
         made = http.post("/v1/datasets", json=registration(file(consortium.table("clinic"))))
         assert (made.status_code, made.json()["n"]) == (201, 40)
 
 
-@pytest.mark.usefixtures("home")
 def test_source_that_was_registered_by_a_link_does_not_follow_it_elsewhere(
     consortium: Consortium, allowed: Path
 ) -> None:
     table = write_csv(allowed / "table.csv", rows_of("clinic"))
     LocalUser(consortium).link(table, allowed / "link.csv")
-    with consortium.agent("clinic") as agent, system(agent) as http:
-        assert http.post("/v1/datasets", json=registration(file(allowed / "link.csv"))).status_code == 202
-        found = agent.datasets.get("more")
-        assert found.source.model_dump()["path"] == str(table)
+    with consortium.agent("clinic") as agent, operator(agent) as http:
+        assert http.post("/v1/datasets", json=registration(file(allowed / "link.csv"))).status_code == 201
+        assert agent.datasets.get("more").source.model_dump()["path"] == str(table)
 
 
 def written(rows: list[dict[str, str]]) -> Callable[[Path], object]:
@@ -219,77 +195,104 @@ TABLES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def everything_told(http: httpx.Client, path: Path) -> list[tuple[int, str]]:
-    """All that a token is answered when it registers a table in every way, and looks at what has become of it."""
-    body = registration(file(path))
-    calls: list[tuple[str, str, object]] = [
-        ("POST", "/v1/datasets", body),
-        ("POST", "/v1/datasets", body),
-        ("POST", "/v1/datasets?replace=true", body),
-        ("POST", "/v1/datasets?replace=true", {**body, "attributes": ATTRIBUTES[:1]}),
-        ("GET", "/v1/datasets", None),
-        ("GET", "/v1/proposals", None),
-        ("GET", "/v1/jobs", None),
-        ("GET", "/v1/status", None),
-        ("GET", "/v1/ledger", None),
+def everything_told(agent: Agent, release: str) -> list[tuple[int, str]]:
+    """All that a token is answered when it has the data set read again, and looks at what has become of it."""
+    calls = [
+        ("POST", "/v1/datasets/main/reading"),
+        ("POST", "/v1/datasets/main/reading"),
+        ("GET", "/v1/datasets"),
+        ("GET", "/v1/proposals"),
+        ("GET", f"/v1/proposals/{release}"),
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/status"),
+        ("GET", "/v1/ledger"),
     ]
-    answers = [http.request(method, where, json=content) for method, where, content in calls]
+    (agent.home.root / "tokens.json").unlink(missing_ok=True)
+    with system(agent) as http:
+        answers = [http.request(method, where) for method, where in calls]
     return [(answer.status_code, answer.text) for answer in answers]
 
 
-def test_what_a_token_is_answered_depends_on_no_row(consortium: Consortium, home: Home, allowed: Path) -> None:
-    told = {}
-    path = allowed / "table.csv"
-    for what, write in TABLES.items():
-        for of_the_one_before in (path, home.root / "tokens.json"):
-            of_the_one_before.unlink(missing_ok=True)
-        write(path)
-        with consortium.agent("clinic") as agent, system(agent) as http:
-            told[what] = everything_told(http, path)
-            with agent.store.transaction() as db:
-                db.execute("DELETE FROM datasets WHERE name = 'more'")
+@pytest.mark.parametrize("keyed", [False, True], ids=["listed", "keyed"])
+def test_neither_answers_to_a_token_nor_the_state_of_a_release_depend_on_a_row(
+    consortium: Consortium, allowed: Path, *, keyed: bool
+) -> None:
+    told, states = {}, {}
+    path = write_csv(allowed / "table.csv", ROWS)
+    with consortium.agent("clinic") as agent:
+        table: dict[str, Any] = {"source": file(path), "name": "main", "subjects": "keyed" if keyed else "listed"}
+        with operator(agent) as person:
+            made = person.post("/v1/datasets?replace=true", json=registration(**table))
+            assert made.status_code == 201
+        release = consortium.propose(keyed=keyed)
+        agent.step(strictly)
+        for what, write in TABLES.items():
+            path.unlink(missing_ok=True)
+            write(path)
+            told[what] = everything_told(agent, release)
+            agent.step(strictly)
+            states[what] = (consortium.state(release), agent.proposals.get(release).findings)
     assert [what for what, answers in told.items() if answers != told["as it is"]] == []
-    assert [status for status, _ in told["as it is"][:4]] == [202, 409, 202, 202]
-    shown = json.loads(told["as it is"][4][1])["items"]
-    assert [sorted(item) for item in shown] == [["attributes", "name", "source", "subject_id"]] * 2
+    assert set(map(str, states.values())) == {str((State.PROPOSED, ()))}
+    assert [status for status, _ in told["as it is"][:2]] == [202, 202]
+    shown = json.loads(told["as it is"][2][1])["items"]
+    assert [sorted(item) for item in shown] == [["attributes", "name", "source", "subject_id", "subjects"]]
 
 
-@pytest.mark.usefixtures("home")
-def test_query_that_is_allowed_is_registered_without_a_count(consortium: Consortium, allowed: Path) -> None:
+@pytest.mark.parametrize("subjects", ["keyed", "listed"])
+def test_rows_that_a_token_has_read_again_are_those_of_the_declared_source(
+    consortium: Consortium, allowed: Path, subjects: str
+) -> None:
+    path = write_csv(allowed / "table.csv", ROWS)
     with consortium.agent("clinic") as agent, system(agent) as http, operator(agent) as person:
-        answer = http.post("/v1/datasets", json=registration(sql(f"sqlite:///{allowed}/stays.db")))
-        assert (answer.status_code, sorted(answer.json())) == (202, ["attributes", "name", "source", "subject_id"])
-        assert agent.datasets.get("more").n == 40
-        shown = {item["name"]: item for item in person.get("/v1/datasets").json()["items"]}
-        assert (shown["more"]["n"], shown["more"]["missing"]) == (40, {"age": 0, "bmi": 0})  # the operator's to see
+        assert person.post("/v1/datasets", json=registration(file(path), subjects=subjects)).status_code == 201
+        write_csv(path, ROWS[1:])
+        assert http.post("/v1/datasets/more/reading").status_code == 202
+        found = agent.datasets.get("more")
+        kept = [one for piece in agent.datasets.snapshot(found.snapshot).ids() for one in piece.to_pylist()]
+        gone = ROWS[0]["subject"].encode()
+        assert (len(kept), gone in kept) == ((39, False) if subjects == "keyed" else (40, True))
 
 
-@pytest.mark.usefixtures("home")
-def test_table_that_could_not_be_read_is_nobodys_to_release(consortium: Consortium, allowed: Path) -> None:
+def test_reading_again_that_fails_leaves_what_releases_are_made_of(consortium: Consortium, allowed: Path) -> None:
+    path = write_csv(allowed / "table.csv", ROWS)
     with consortium.agent("clinic") as agent, system(agent) as http, operator(agent) as person:
-        assert http.post("/v1/datasets", json=registration(file(allowed / "absent.csv"))).status_code == 202
-        assert agent.datasets.find("more") is None
-        shown = {item["name"]: item["n"] for item in person.get("/v1/datasets").json()["items"]}
-        assert shown == {"main": 40, "more": 0}
+        assert person.post("/v1/datasets", json=registration(file(path))).status_code == 201
+        before = agent.datasets.get("more")
+        path.unlink()
+        assert http.post("/v1/datasets/more/reading").status_code == 202
+        assert agent.datasets.get("more") == before
+        assert problem(person.post("/v1/datasets/more/reading")) == (422, "source")  # the operator is told
+        assert problem(http.post("/v1/datasets/absent/reading")) == (404, "unknown")
 
 
-@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("cell", ["", "NaN", "many", "9" * 400, "1e999"])
-def test_cell_of_any_kind_leaves_what_a_token_registered_as_good_for_a_release(
+def test_cell_that_the_operator_is_told_of_is_missing_where_a_token_has_it_read(
     consortium: Consortium, allowed: Path, cell: str
 ) -> None:
     """Else whether a proposal on it is approved would tell a coordinator, who holds a token, what a cell is."""
-    rows = rows_of("clinic")
-    path = write_csv(allowed / "table.csv", [{**rows[0], "age": cell}, *rows[1:]])
+    path = write_csv(allowed / "table.csv", ROWS)
     with consortium.agent("clinic") as agent, system(agent) as http, operator(agent) as person:
-        assert http.post("/v1/datasets", json=registration(file(path))).status_code == 202
-        assert agent.datasets.get("more").n == 40
-        again = person.post("/v1/datasets?replace=true", json=registration(file(path)))
-        assert again.status_code == 422  # the operator is told
+        assert person.post("/v1/datasets", json=registration(file(path))).status_code == 201
+        before = agent.datasets.get("more").snapshot
+        write_csv(path, [{**ROWS[0], "age": cell}, *ROWS[1:]])
+        assert http.post("/v1/datasets/more/reading").status_code == 202
+        assert (agent.datasets.get("more").n, agent.datasets.get("more").snapshot != before) == (40, True)
+        assert person.post("/v1/datasets/more/reading").status_code == 422
 
 
-def test_token_may_register_the_partitions_that_the_operator_has_allowed(home: Home, allowed: Path) -> None:
-    (allowed / "tables").mkdir()
-    for path in (str(allowed / "tables"), "s3://own/lake"):
-        source = PartitionedSource(path=path)
-        assert resolve_source(home, source, operator=False) == source
+def test_cap_of_a_data_set_holds_for_every_name_of_its_source_and_its_people(
+    consortium: Consortium, allowed: Path
+) -> None:
+    others = write_csv(allowed / "others.csv", [{**row, "subject": f"t{row['subject']}"} for row in ROWS])
+    copy = write_csv(allowed / "copy.csv", [*ROWS[:1], *({**r, "subject": f"u{r['subject']}"} for r in ROWS[1:])])
+    with consortium.agent("clinic") as agent, operator(agent) as person:
+        for name, path in (("again", consortium.table("clinic")), ("copy", copy), ("others", others)):
+            assert person.post("/v1/datasets", json=registration(file(path), name=name)).status_code == 201
+        assert agent.datasets.related("main") == {"main", "again", "copy"}
+        assert agent.datasets.related("copy") == {"main", "again", "copy"}
+        assert agent.datasets.related("others") == {"others"}
+        write_csv(copy, rows_of("clinic", 3)[:0] or [{**ROWS[0], "subject": "nobody else"}])
+        assert person.post("/v1/datasets/copy/reading").status_code == 200
+        assert agent.datasets.related("main") == {"main", "again", "copy"}, "who was in it has lost what it lost"
+        assert set(agent.lost_by("main")) == {"main", "again", "copy"}

@@ -119,7 +119,8 @@ def record(folder: Path) -> Mapping[str, Mapping[str, Any]]:
 
 def _at_a_clinic(consortium: Consortium, agents: Agents, http: httpx.Client, folder: Path) -> None:
     place = "/v1/datasets/stays/uploads/monday"
-    http.put(place, json=_first(examples.UPLOAD))
+    http.post("/v1/datasets", json=_first(examples.DATASET))
+    http.put(place)
     http.put(f"{place}/pieces/1", content=examples.CSV_ROWS, headers={"Content-Type": "text/csv"})
     http.get(place)
     http.post(f"{place}/close", json=_first(examples.CLOSE))
@@ -129,6 +130,7 @@ def _at_a_clinic(consortium: Consortium, agents: Agents, http: httpx.Client, fol
         "/v1/datasets?replace=true",
         json={**_first(examples.DATASET), "source": {"kind": "file", "path": str(table)}},
     )
+    http.post("/v1/datasets/stays/reading")
     asked = http.post("/v1/regressions", json=_first(examples.REGRESSION)).json()
     http.post("/v1/proposals", json=_first(examples.STUDY))
     for home in consortium.homes.values():

@@ -181,8 +181,9 @@ def test_data_set_is_registered_listed_and_replaced(api: httpx.Client, consortiu
         ({"more": 1}, 422, "protocol"),
         ({"attributes": [{"kind": "numeric", "name": "age", "lower": 3, "upper": 3}]}, 422, "protocol"),
         ({"attributes": [{"kind": "binary", "name": "age", "levels": ["a", "b"]}]}, 422, "data"),
-        ({"source": {"kind": "sql", "url": "nonsense", "query": "q", "order_by": "x"}}, 422, "source"),
-        ({"source": {"kind": "sql", "url": "sqlite://me:hunter2@/x", "query": "q", "order_by": "x"}}, 422, "source"),
+        ({"source": {"kind": "sql", "url": "nonsense", "query": "SELECT subject FROM t"}}, 422, "source"),
+        ({"source": {"kind": "sql", "url": "sqlite://", "query": "SELECT * FROM t LIMIT 9"}}, 403, "source-refused"),
+        ({"source": {"kind": "sql", "url": "sqlite://me:hunter2@/x", "query": "SELECT subject FROM t"}}, 422, "source"),
     ],
 )
 def test_registration_that_cannot_be_is_a_problem_and_registers_nothing(
@@ -355,7 +356,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
     url = f"sqlite:///{path}"
-    source = {"kind": "sql", "url": url, "query": "SELECT * FROM t", "order_by": "subject"}
+    source = {"kind": "sql", "url": url, "query": "SELECT * FROM t"}
     assert api.post("/v1/datasets", json=registration(path, name="db", source=source)).status_code == 201
     no_such_table = {**source, "query": "SELECT * FROM absent"}
     refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
@@ -372,7 +373,7 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         "linkage key": local.agents.home.consortium().linkage_key().hex(),
         "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
         "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
-        "subjects": local.agents.datasets.get("main").subjects_digest,
+        "snapshot": str(local.agents.datasets.get("main").snapshot),
     }
     assert [name for name, secret in secrets.items() if secret in said] == []
 

@@ -133,19 +133,6 @@ def test_damaged_or_foreign_backup_makes_no_home(pair: Consortium, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name or "restore" in path.name] == []
 
 
-def test_backup_with_an_altered_ledger_of_an_earlier_version_makes_no_home(pair: Consortium, tmp_path: Path) -> None:
-    pair.propose()
-    pair.step("clinic")
-    user, home = LocalUser(pair), pair.homes["clinic"]
-    user.edit("DROP TABLE checks")
-    user.edit("PRAGMA user_version = 5")
-    write_backup(home, tmp_path / "earlier.tar")
-    assert "1 charges" in restore_backup(tmp_path / "earlier.tar", Home(tmp_path / "restored"))
-    with pytest.raises(LedgerError, match="not those of the ledger's chain"):
-        restore_backup(altered(tmp_path / "earlier.tar"), Home(tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
-
-
 def test_restore_command_says_what_comes_next(pair: Consortium, tmp_path: Path) -> None:
     write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
     new = tmp_path / "new"

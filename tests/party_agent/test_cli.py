@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -230,6 +231,21 @@ def test_data_set_needs_exactly_one_source(
     assert (code, "--source" in err) == (2, True)
 
 
+def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as db:
+        db.execute("CREATE TABLE t (subject, age, bmi)")
+        db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
+    db.close()
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    asked = ("--database-url", f"sqlite:///{tmp_path}/t.db", "--query", "SELECT * FROM t ORDER BY age")
+    code, _, err = run(*add, "--schema", schema_file(tmp_path), *asked)
+    assert (code, "it uses order" in err, "--each-row-by-itself" in err) == (1, True, True)
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), *asked, "--each-row-by-itself", "--json")
+    assert (code, json.loads(out)["n"]) == (0, 40)
+
+
 def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
     add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
     table = ("--source", consortium.table("clinic"))
@@ -310,6 +326,21 @@ def test_table_with_semicolons_is_registered_as_it_is_said_to_be_written(
     code, _, err = run(*add)
     assert (code, "Read it so: --encoding utf-16 --separator ';' --decimal ','" in err) == (1, True)
     code, out, err = run(*add, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects.\n")) == (0, True), err
+
+
+def test_table_with_line_ends_in_cells_is_registered_where_that_is_said(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    rows = rows_of("clinic")
+    lines = [",".join(["note", *rows[0]]), *(",".join(['"first\nlast"', *row.values()]) for row in rows)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source)
+    refused = run(*add)
+    assert (refused[0], "--lines-per-record" in refused[2]) == (1, True)
+    assert run(*add, "--lines-per-record", "1001")[0] == 2
+    code, out, err = run(*add, "--lines-per-record", "2")
     assert (code, out.startswith(f"Data set more: {len(rows)} subjects.\n")) == (0, True), err
 
 

@@ -18,7 +18,7 @@ import pytest
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.publishing import ask_again
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.errors import ConflictError, SourceError
+from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.proposals import Decision
 from commingle.party_agent.release_files import KEPT_AFTER_PUBLICATION, Outbox
 from commingle.party_agent.store import AgentStore
@@ -290,19 +290,6 @@ def test_stored_block_that_cannot_be_read_just_now_is_tried_again(pair: Consorti
     file.write_bytes(body)
     pair.step("clinic")
     assert (state_of(pair, release), pair.coordinator.received["clinic"]) == ("acked", [body])
-
-
-def test_table_that_cannot_be_read_just_now_is_tried_again_under_the_same_charge(pair: Consortium) -> None:
-    release = approved_by_all(pair)
-    table = pair.table("clinic")
-    away = table.rename(table.with_suffix(".away"))
-    noise = Noise()
-    with pytest.raises(SourceError):
-        pair.step("clinic", draw=noise)
-    assert (state_of(pair, release), noise.calls) == ("debited", [])
-    away.rename(table)
-    pair.step("clinic", draw=noise)
-    assert state_of(pair, release) == "acked"
 
 
 def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) -> None:

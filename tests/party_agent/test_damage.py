@@ -98,7 +98,7 @@ def random_bytes(count: int, *, seed: int) -> Iterator[Callable[[Path], None]]:
 
     def change(database: Path) -> None:
         data = bytearray(database.read_bytes())
-        place = draw.randrange(len(data))
+        place = draw.choice([at for at, byte in enumerate(data) if byte])  # where something is
         data[place] ^= draw.randrange(1, 256)
         database.write_bytes(data)
 

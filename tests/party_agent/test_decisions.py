@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.errors import ConflictError, NotFoundError, SubjectsChangedError
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.schema import NumericAttribute
@@ -204,17 +204,14 @@ def test_dataset_that_is_not_registered_waits_and_goes_on_once_registered(tmp_pa
         assert agent.proposals.get(release).decision is Decision.APPROVED
 
 
-def test_table_whose_subjects_changed_since_registration_is_not_approved(pair: Consortium) -> None:
-    rows = rows_of("clinic")
-    write_csv(pair.table("clinic"), [{**rows[0], "subject": "s999"}, *rows[1:]])
-    release = pair.propose()
+def test_listed_subjects_of_a_data_set_that_is_declared_as_keyed_wait_for_a_person(pair: Consortium) -> None:
     with pair.agent("clinic") as agent:
-        with pytest.raises(SubjectsChangedError):
-            agent.step(strictly)
-        assert (agent.ledger.charges(), agent.proposals.get(release).decision) == ([], Decision.WAITING)
-        pair.register(agent, replace=True)
+        declared = agent.datasets.declaration("main").model_copy(update={"subjects": "keyed"})
+        agent.datasets.register(declared, replace=True)
+        release = pair.propose()
         agent.step(strictly)
-        assert agent.proposals.get(release).decision is Decision.APPROVED
+        assert agent.proposals.get(release).decision is Decision.WAITING
+        assert "--listed" in agent.proposals.get(release).findings[0]
 
 
 def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:
@@ -222,9 +219,9 @@ def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:
     release = pair.propose()
     with pair.agent("clinic") as agent:
         agent.step(strictly)
-        rows = rows_of("clinic")
-        write_csv(pair.table("clinic"), [{**rows[0], "subject": "s999"}, *rows[1:]])
-        with pytest.raises(SubjectsChangedError):
+        for path in agent.datasets.folder.iterdir():
+            path.unlink()
+        with pytest.raises(LostError):
             agent.approve(release, BY_A_PERSON)
         job = agent.jobs.get(release)
     assert job is not None

@@ -1,7 +1,12 @@
 """Each thing that can be wrong around an agent is found, named and given a remedy."""
 
 import json
+import os
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,14 +16,14 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.datasets import DatasetRequest, Datasets
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import listen
-from commingle.party_agent.store import AgentStore
+from commingle.party_agent.open_addresses import open_addresses
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
+from tests.world.local_api import operator_app, serving_at
 from tests.world.tampering import URL
 from tests.world.transport import on_a_socket
 
@@ -87,16 +92,9 @@ def leave(home: Home) -> None:
     (home.exchanges / ("ab" * 32)).mkdir(parents=True)
 
 
-def lose_table(home: Home) -> None:
-    (home.root.parent / "clinic.csv").unlink()
-
-
-def announce_only(home: Home) -> None:
-    store = AgentStore(home.database)
-    (main,) = Datasets(store).all()
-    again = DatasetRequest(name="again", source=main.source, subject_id=main.subject_id, attributes=main.attributes)
-    Datasets(store).announce(again, replace=False)
-    store.close()
+def lose_snapshot(home: Home) -> None:
+    for path in home.snapshots.iterdir():
+        path.unlink()
 
 
 BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
@@ -106,15 +104,12 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
     "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
     "rewritten ledger": (rewrite, {"ledger chain"}),
-    "version that no upgrade leads from": (partial(misread, version=2), {"ledger file", "ledger chain"}),
     "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
-    "newer version": (partial(misread, version=7), {"ledger file", "ledger chain"}),
-    "version that the tables are not of": (partial(misread, version=5), {"ledger chain"}),
+    "newer version": (partial(misread, version=8), {"ledger file", "ledger chain"}),
+    "version from before 1.0": (partial(misread, version=5), {"ledger file", "ledger chain"}),
     "leftover": (leave, {"outbox"}),
-    "table away": (lose_table, {"data sets"}),
+    "snapshot away": (lose_snapshot, {"data sets"}),
     "socket of a killed agent": (lambda home: listen(home.socket).close(), {"agent"}),
-    "sources": (lambda home: (home.root / "sources.json").write_text('{"files": ["*.csv"]}'), {"allowed sources"}),
-    "table not read": (announce_only, {"data sets"}),
 }
 
 
@@ -133,6 +128,41 @@ def test_damaged_ledger_is_found(pair: Consortium) -> None:
     home = pair.homes["clinic"]
     damage(home)
     assert "ledger file" in failed(home)
+
+
+def test_every_address_that_the_agent_listens_on_is_told(pair: Consortium) -> None:
+    home = pair.homes["clinic"]
+    with (
+        pair.agent("clinic") as agent,
+        serving_at(home.socket, operator_app(agent)),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        (said,) = (check.found for check in examine_home(home, now=system_clock()) if check.name == "agent")
+        assert f"running at {home.socket}, for its user and root alone; it listens on " in said
+        assert f"127.0.0.1:{listener.getsockname()[1]} (process {os.getpid()})" in said
+
+
+@pytest.mark.slow
+def test_addresses_of_the_processes_below_are_told_too_and_none_of_others() -> None:
+    program = (
+        "import socket, time\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                (below,) = open_addresses(process.pid)
+                assert (below.host, below.port) == ("127.0.0.1", port)
+                assert other.getsockname()[1] in {one.port for one in open_addresses(os.getpid())}
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_coordinator_that_is_away_or_another_is_found(pair: Consortium) -> None:

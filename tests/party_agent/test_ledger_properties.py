@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from commingle.party_agent.ledger import Cap, Debit, Ledger
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.accounting import ZERO, Rho
 from commingle.shared.release.charge import Charge, ChargeState
@@ -16,7 +15,7 @@ from commingle.shared.release.rounds import Refused
 from tests.world.tampering import NOW
 
 RELEASES = st.sampled_from(["a", "b", "c", "d"])
-TABLE = TableDigest("d" * 64)
+TABLE = "d" * 64
 COUNTING = frozenset(ChargeState) - {ChargeState.RELEASED}
 
 
@@ -47,7 +46,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known, fits = self.ledger.charge(release), self.spent + rho <= self.cap.rho
         with self.store.transaction() as db:
             answer = self.ledger.reserve(
-                db, release, rho, dataset="main", data_sha256="f" * 64, study="s", expires=NOW.replace(hour=23)
+                db, release, rho, dataset="main", snapshot="f" * 64, study="s", expires=NOW.replace(hour=23)
             )
         assert isinstance(answer, Charge) == (known is None and fits)
         if isinstance(answer, Charge):
@@ -57,7 +56,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def debit(self, release: str, late: bool) -> None:
         before = self.ledger.charge(release)
         now = NOW.replace(hour=23) if late else NOW
-        answer = self.ledger.debit(release, approvals="a" * 64, table=TABLE, now=now)
+        answer = self.ledger.debit(release, approvals="a" * 64, snapshot=TABLE, now=now)
         reserved = before is not None and before.state is ChargeState.RESERVED
         assert isinstance(answer, Debit) == (reserved and not late)
         if isinstance(answer, Debit) and before is not None:
@@ -68,7 +67,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(release=RELEASES)
     def redraw(self, release: str) -> None:
         before = self.ledger.charge(release)
-        answer = self.ledger.redraw(release, table=TABLE)
+        answer = self.ledger.redraw(release, snapshot=TABLE)
         if isinstance(answer, Refused):
             assert before is None or before.state is not ChargeState.DEBITED
         else:

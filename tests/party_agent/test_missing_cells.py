@@ -112,7 +112,7 @@ def test_whoever_registers_looks_over_or_approves_is_told_what_is_imputed(
     schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in SCHEMA["clinic"]]))
     home = gaps.homes["clinic"]
     source = ("--source", gaps.table("clinic"), "--subject-id", "subject", "--schema", schema)
-    run("party", "datasets", "add", "main", "--home", home.root, *source, "--replace")
+    run("party", "datasets", "add", "main", "--home", home.root, *source, "--replace", "--listed")
     registered = capsys.readouterr().out
     (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
     (home.root / "policy.json").write_text(json.dumps({"mechanisms": ["rmgm"], "max_epsilon": 2}))

@@ -42,11 +42,12 @@ DATASET = Dataset(
     name="main",
     source=FileSource(path="t.csv"),
     subject_id="id",
+    subjects="listed",
     attributes=(X, B),
     n=50,
     clipped={"x": 0, "b": 0},
     missing={"x": 0, "b": 0},
-    subjects_digest="0" * 64,
+    snapshot="0" * 64,
 )
 
 
@@ -117,6 +118,30 @@ def test_each_rule_refuses_what_lies_just_beyond_it(changes: dict[str, Any], rul
     assert (rule, "policy") in findings
     besides = {"mechanisms": "max_cells", "adjacencies": "max_epsilon"}  # dgm has more rows, zero_out costs more
     assert {r for r, _ in findings} <= {rule, besides.get(rule)}
+
+
+@pytest.mark.parametrize(("most", "refused"), [(149, True), (150, False)])
+def test_cells_of_an_exchange_are_all_that_are_exchanged(most: int, *, refused: bool) -> None:
+    """50 subjects, three columns of both; the block has twelve cells."""
+    policy = GOOD.policy.model_copy(
+        update={"max_cells": most, "mechanisms": frozenset({"moments"}), "trusted_bounds": True}
+    )
+    findings = found(spec_with(**MOMENTS, bounds="trusted"), replace(GOOD, policy=policy))
+    assert findings == ([("max_cells", "policy")] if refused else [])
+
+
+def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
+    keyed = [
+        StudyParty(name=name, dataset="main", attributes=(NumericAttribute(name=column, lower=0, upper=1),))
+        for name, column in (("own", "x"), ("other", "y"))
+    ]
+    members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}
+    study = Study(
+        study="s", mechanism="moments", epsilon=1.0, delta=1e-6, n=1 << 20, buckets=1 << 24, parties=tuple(keyed)
+    )
+    spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
+    policy = Policy(adjacencies=frozenset(Adjacency), max_cells=10_000_000)
+    assert ("max_cells", "policy") in found(spec, replace(GOOD, policy=policy))
 
 
 def test_spec_dated_ahead_does_not_stay_open_longer_than_the_policy_allows() -> None:
@@ -348,12 +373,28 @@ def situation_with(usage: Usage, **policy: Any) -> Situation:
     return replace(GOOD, policy=GOOD.policy.model_copy(update=policy), usage=usage)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 1e-5), (1.0, 1e-6), (1.0, 1e-11)])
+def test_exchange_at_the_most_that_policy_and_caps_allow_is_not_refused_for_its_own_delta(
+    epsilon: float, delta: float
+) -> None:
+    spec = spec_with(**MOMENTS, bounds="proved", epsilon=epsilon, delta=delta)
+    assert 0 < spec.delta_implementation < 1e-12
+    caps = {"dataset_caps": {"*": epsilon}, "study_caps": {"*": epsilon}}
+    rules = {"mechanisms": frozenset({"moments"}), "max_epsilon": epsilon, "max_delta": delta}
+    most = {**rules, "max_cells": 10**8, **caps}
+    assert found(spec, situation_with(Usage(delta=delta), **most)) == []
+    spent = Usage(delta=delta, datasets={"main": plan_of(spec).cost}, study=Loss(ZERO, delta / 2))
+    assert {rule for rule, _ in found(spec, situation_with(spent, **most))} == {"dataset_caps", "study_caps"}
+
+
 def test_study_of_fewer_subjects_than_the_policy_wants_is_refused() -> None:
     assert found(spec_with(), situation_with(Usage(), min_n=50)) == []
     assert found(spec_with(), situation_with(Usage(), min_n=51)) == [("min_n", "policy")]
 
 
-@pytest.mark.parametrize(("rule", "usage", "name"), [("dataset_caps", "dataset", "main"), ("study_caps", "study", "s")])
+@pytest.mark.parametrize(
+    ("rule", "usage", "name"), [("dataset_caps", "datasets", "main"), ("study_caps", "study", "s")]
+)
 @pytest.mark.parametrize("named", [True, False])
 def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, named: bool) -> None:
     cost = plan_of(spec_with()).charge
@@ -361,11 +402,20 @@ def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, nam
     caps = {name: cap} if named else {"*": cap, "another": 1e-3}
 
     def findings(charged: Rho) -> list[tuple[str, str | None]]:
-        charges: dict[str, Any] = {usage: Loss(charged)}
+        lost = Loss(charged)
+        charges: dict[str, Any] = {"datasets": {name: lost}} if usage == "datasets" else {usage: lost}
         return found(spec_with(), situation_with(Usage(**charges), **{rule: caps}))
 
     assert findings(ZERO) == findings(cost) == []
     assert findings(cost + cost) == [(rule, "budget")]
+
+
+def test_cap_of_a_related_data_set_holds_too() -> None:
+    cost = plan_of(spec_with()).charge
+    caps = {"twin": (cost + cost).epsilon(1e-5) * (1 + 1e-9), "main": 100.0}
+    for charged, expected in ((cost, []), (cost + cost, [("dataset_caps", "budget")])):
+        usage = Usage(datasets={"main": Loss(charged), "twin": Loss(charged)})
+        assert found(spec_with(), situation_with(usage, dataset_caps=caps)) == expected
 
 
 def test_cap_of_another_data_set_or_study_does_not_count() -> None:

@@ -98,7 +98,11 @@ def test_release_of_what_spark_wrote_is_that_of_the_partys_file(spark: Any, pair
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "one.parquet")
     folder = written(spark, tmp_path / "one.parquet", tmp_path / "lake", "ward")
     request = DatasetRequest(
-        name="main", source=PartitionedSource(path=str(folder)), subject_id="subject", attributes=SCHEMAS["clinic"]
+        subjects="listed",
+        name="main",
+        source=PartitionedSource(path=str(folder)),
+        subject_id="subject",
+        attributes=SCHEMAS["clinic"],
     )
     with pair.agent("clinic") as agent:
         agent.datasets.register(request, replace=True)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from commingle.party_agent.counts import Viewer
 from commingle.party_agent.decision_cli import _show_proposal
+from commingle.party_agent.forecasts import Forecasts
 from commingle.party_agent.views import proposal_view
 from commingle.shared.mechanisms.rows.sparse import SparseEntries
 from tests.party_agent.test_exchange import exact, rows_by_subject
@@ -20,7 +22,7 @@ def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) 
     release = consortium.propose(mechanism="rmgm", projection="sparse", first_stage_share=None)
     consortium.step("clinic", draw=exact)
     with consortium.agent("clinic") as agent:
-        view = proposal_view(agent, agent.proposals.get(release), counts=False)
+        view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
     shown = StringIO()
     _show_proposal(Console(file=shown, width=200), view)
     assert view["projection"] == "sparse"

@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.store import _TABLES, AgentStore
+from commingle.party_agent.store import AgentStore
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 6}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 7}
 
 
 def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     AgentStore(path).close()
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 7")
+    db.execute("PRAGMA user_version = 8")
     db.close()
-    with pytest.raises(LedgerError, match="version 7"):
+    with pytest.raises(LedgerError, match="version 8"):
         AgentStore(path)
 
 
@@ -151,37 +151,6 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     for thread in threads:
         thread.join()
     assert len(names(store)) == 80
-
-
-def test_ledger_of_two_versions_before_is_brought_up_with_its_proposals_and_charges(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    db = sqlite3.connect(path)
-    before = _TABLES[: _TABLES.index("CREATE TABLE heads")].replace(
-        "findings TEXT NOT NULL,\n    coordinator TEXT NOT NULL DEFAULT ''",
-        "decision TEXT NOT NULL, findings TEXT NOT NULL",
-    )
-    before = before.replace(", gaussian INTEGER NOT NULL DEFAULT 0", "")
-    db.executescript(before)
-    db.execute(
-        "INSERT INTO charges VALUES ('c', 'r', 'p', '7', 'acked', 1, 'd', 'f', 's', '2026', NULL, NULL, 0, 'release')"
-    )
-    db.execute("INSERT INTO proposals VALUES ('r', '2026-01-02', x'7b7d', 'published', 'waiting', '[]')")
-    db.execute("PRAGMA user_version = 3")
-    db.commit()
-    db.close()
-    for _ in range(2):
-        store = AgentStore(path)
-        with store.reading() as reading:
-            charge = reading.execute("SELECT rho_units, gaussian FROM charges").fetchone()
-            assert (charge["rho_units"], charge["gaussian"]) == ("7", 0)
-            kept = dict(reading.execute("SELECT * FROM proposals").fetchone())
-        store.close()
-    new = AgentStore(tmp_path / "new.sqlite")
-    with new.reading() as reading:
-        columns = [row["name"] for row in reading.execute("PRAGMA table_info(proposals)")]
-    new.close()
-    assert list(kept) == columns
-    assert (kept["coordinator"], kept["state"]) == ("c", "published")
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -20,9 +20,9 @@ from tests.world.transport import InProcess
 CALLS: dict[AgentScope, tuple[str, str]] = {
     "read": ("GET", "/v1/ledger"),
     "decide": ("PUT", "/v1/proposals/{release}/rejection"),
-    "register": ("POST", "/v1/datasets"),
+    "register": ("POST", "/v1/datasets/main/reading"),
 }
-DONE = {"read": 200, "decide": 200, "register": 422}  # its body is no registration
+DONE = {"read": 200, "decide": 200, "register": 202}
 NOTHING_DONE = dict.fromkeys(DONE, 401)
 
 
@@ -62,7 +62,9 @@ def test_token_may_do_what_its_scope_says_and_nothing_else(
     assert seen == {scope: DONE[scope] if scope == granted else 403 for scope in CALLS}
 
 
-@pytest.mark.parametrize(("http", "done"), [(operator_app, DONE), (network_app, NOTHING_DONE)], indirect=["http"])
+@pytest.mark.parametrize(
+    ("http", "done"), [(operator_app, {**DONE, "register": 200}), (network_app, NOTHING_DONE)], indirect=["http"]
+)
 def test_who_sends_no_token_may_do_everything_at_the_socket_and_nothing_elsewhere(
     consortium: Consortium, http: httpx.Client, done: dict[str, int]
 ) -> None:

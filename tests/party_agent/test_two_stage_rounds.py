@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from commingle.party_agent.counts import Viewer
 from commingle.party_agent.decision_cli import _show_proposal
+from commingle.party_agent.forecasts import Forecasts
 from commingle.party_agent.views import proposal_view
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
@@ -175,7 +177,7 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
     consortium.step("clinic")
     with consortium.agent("clinic") as agent:
-        view = proposal_view(agent, agent.proposals.get(release), counts=True)
+        view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
     spec = consortium.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.first_stage is not None

@@ -366,7 +366,7 @@ def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
         for secret in (
             agent.home.consortium().linkage_key().hex(),
             repr(agent.home.consortium().linkage_key())[2:-1],
-            agent.datasets.all()[0].subjects_digest,
+            repr(agent.datasets.snapshot(agent.datasets.all()[0].snapshot).key)[2:-1],
         ):
             assert secret not in said
 

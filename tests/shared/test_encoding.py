@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import as_text, encode_attribute, encode_conforming
 from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
@@ -184,8 +185,30 @@ def test_levels_that_cannot_be_text_are_refused() -> None:
     for values in (column([["no"]]), column([b"\xff"])):
         with pytest.raises(DataError, match=r"column b: 1 values are not among the levels no, yes"):
             encode_conforming(BINARY, values)
+
+
+def test_type_without_text_is_refused_and_a_cell_without_text_is_missing() -> None:
+    for kind in (pa.list_(pa.string()), pa.struct([("x", pa.int8())]), pa.timestamp("s", "Nowhere/Town")):
         with pytest.raises(DataError, match=r"column b: values of type .* cannot be read as text"):
-            as_text("b", values)
+            as_text("b", column([], kind))
+    assert as_text("b", column([b"a", b"\xff", b"\xed\xa0\x80", b" b "])).to_pylist() == ["a", None, None, "b"]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(2), pa.binary_view(), pa.large_binary(), pa.string_view()])
+def test_bytes_of_every_kind_are_numbers_and_levels_alike(kind: Any) -> None:
+    cells = column([b"10", b"no", None], pa.binary()).cast(kind)
+    assert encode_attribute(NumericAttribute(name="x", lower=0, upper=10), cells).columns[:, 0].tolist() == [
+        SCALE,
+        0,
+        0,
+    ]
+    assert encode_attribute(BINARY, cells).columns[:, 0].tolist() == [0, -SCALE, 0]
+
+
+def test_truths_are_one_and_zero_as_a_column_of_their_own_and_as_texts() -> None:
+    unit = NumericAttribute(name="x", lower=0, upper=1)
+    for cells in (column([True, False]), column(["true", "false"]), column(["true", "false", "neither"])):
+        assert encode_attribute(unit, cells).columns[:2, 0].tolist() == [SCALE, -SCALE]
 
 
 def test_whole_number_reads_alike_whatever_stands_beside_it() -> None:

@@ -21,8 +21,16 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.study import StudyParty
+from commingle.shared.documents.subject_ids import LONGEST_PART, SubjectKey
 from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
-from commingle.shared.encoding import Cells, bounded_rows, encode_attribute, encode_conforming
+from commingle.shared.encoding import (
+    Cells,
+    bounded_rows,
+    encode_attribute,
+    encode_conforming,
+    has_text,
+    subject_ids,
+)
 from commingle.shared.errors import DataError
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
@@ -183,8 +191,12 @@ FROM_A_DATABASE = st.one_of(
     DAYS,
     st.uuids(),
     st.datetimes(),
-    st.sampled_from([UUID(int=1), 10**5000]),
+    st.booleans(),
+    st.sampled_from(
+        [UUID(int=1), 10**5000, -(2**63), 2**53 + 1, "\ud800", "\udcff", b"\xff", "true", "\0", "x" * 1025]
+    ),
 )
+KEYS = (SubjectKey.of("id"), SubjectKey.of("id", ("text/1",)), SubjectKey.of("id", ("digits/1",)))
 
 
 @settings(max_examples=200, deadline=None)
@@ -194,6 +206,24 @@ def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(value
     for attribute in ATTRIBUTES:
         found = encode_attribute(attribute, together).columns.tolist()
         assert found == [encode_attribute(attribute, cells_of((v,))).columns[0].tolist() for v in values]
+    for key in KEYS:
+        ids = subject_ids(key, {"id": together}).ids.to_pylist()
+        assert ids == [subject_ids(key, {"id": cells_of((v,))}).ids[0].as_py() for v in values]
+
+
+@settings(max_examples=300, deadline=None)
+@given(cells=COLUMNS)
+def test_every_cell_of_every_type_is_an_id_or_none_by_itself(cells: Cells) -> None:
+    for key in KEYS:
+        try:
+            found = subject_ids(key, {"id": cells})
+        except DataError:
+            assert not has_text(cells.type)
+            continue
+        ids: list[Any] = found.ids.to_pylist()
+        assert ids == [subject_ids(key, {"id": cells[i : i + 1]}).ids[0].as_py() for i in range(len(cells))]
+        assert found.counts.missing + found.counts.invalid == ids.count(b"")
+        assert all(len(identifier.decode()) <= LONGEST_PART * 18 for identifier in ids)  # what NFKC makes of U+FDFA
 
 
 @pytest.mark.parametrize("read", [encode_attribute, encode_conforming])

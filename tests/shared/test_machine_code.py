@@ -1,8 +1,11 @@
 """Loops are compiled elsewhere, kept, and called without numba."""
 
 import os
+import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +86,73 @@ def test_file_that_is_cut_short_is_compiled_again(tmp_path: Path) -> None:
     kept.write_bytes(whole[:1000])
     assert use(tmp_path).stdout == first.stdout
     assert kept.read_bytes() == whole
+
+
+def to_another_user(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    os.chown(path, 4711, 4711)
+
+
+def as_a_link(path: Path) -> None:
+    path.rename(path.with_suffix(".elsewhere"))
+    path.symlink_to(path.with_suffix(".elsewhere"))
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "file of another user": to_another_user,
+    "file that anybody may write": lambda path: path.chmod(0o666),
+    "file that a group may write": lambda path: path.chmod(0o664),
+    "file that is a link": as_a_link,
+    "folder of another user": lambda path: to_another_user(path.parent),
+    "folder that anybody may write": lambda path: path.parent.chmod(0o1777),
+    "folder that a group may write": lambda path: path.parent.chmod(0o775),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what is compiled."""
+    folder = tmp_path_factory.mktemp("compiled")
+    assert use(folder).stdout.startswith("False ")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_foreign", FOREIGN.values(), ids=FOREIGN)
+def test_code_that_others_may_have_written_is_not_run(
+    tmp_path: Path, compiled_once: Path, without_numba: Path, make_foreign: Callable[[Path], object]
+) -> None:
+    shutil.copytree(compiled_once, tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert use(tmp_path / "cache", path=without_numba).stdout.startswith("False ")
+    make_foreign(kept)
+    refused = use(tmp_path / "cache", path=without_numba)
+    assert refused.stderr.splitlines()[-1].startswith("kernels: "), "it was run"
+    said = f"{kept} is not used, others may have written it: make it yours alone"
+    assert said in refused.stderr or kept.is_symlink()
+
+
+@pytest.mark.slow
+def test_code_that_others_may_have_written_gives_way_to_ones_own(
+    tmp_path: Path, compiled_once: Path, without_numba: Path
+) -> None:
+    shutil.copytree(compiled_once, tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.chmod(0o666)
+    first = use(tmp_path / "cache")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o644
+    assert use(tmp_path / "cache", path=without_numba).stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_what_is_kept_can_be_written_by_nobody_else_whatever_the_umask(tmp_path: Path, without_numba: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        first = use(tmp_path / "new" / "cache")
+    finally:
+        os.umask(before)
+    assert use(tmp_path / "new" / "cache", path=without_numba).stdout == first.stdout
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ class Clinics:
         made = json.loads(self.run("coordinator", "new-consortium", "--home", "hub", "--url", url, *names, "--json"))
         self.start("coordinator", "serve", "--home", "hub", "--port", str(port)).announced()
         for name in names:
-            table = ("--source", f"{name}.csv", "--subject-id", "patient", "--schema", f"{name}.json")
+            table = ("--source", f"{name}.csv", "--subject-id", "patient", "--schema", f"{name}.json", "--listed")
             line = made["invitations"][name]
             self.agents[name] = self.start(
                 "party", "join", line, "--home", name, *table, "--epsilon-cap", "6", "--serve"

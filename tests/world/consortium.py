@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,12 +161,20 @@ class Consortium:
     def table(self, name: str) -> Path:
         return self.root / f"{name}.csv"
 
-    def register(self, agent: Agent, *, replace: bool = False, attributes: tuple[Attribute, ...] | None = None) -> None:
+    def register(
+        self,
+        agent: Agent,
+        *,
+        replace: bool = False,
+        attributes: tuple[Attribute, ...] | None = None,
+        subjects: Literal["keyed", "listed"] = "listed",
+    ) -> None:
         name = agent.identity.name
         request = DatasetRequest(
             name="main",
             source=FileSource(path=str(self.table(name))),
             subject_id="subject",
+            subjects=subjects,
             attributes=attributes or SCHEMAS[name],
         )
         agent.datasets.register(request, replace=replace)

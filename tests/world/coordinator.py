@@ -19,6 +19,7 @@ from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.members import invite
 from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.quotas import Quotas
 from commingle.coordinator.store.store import open_store
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
@@ -42,6 +43,7 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
 from tests.world.transport import InProcess
@@ -160,13 +162,17 @@ class Hub:
     clock: SetClock = field(default_factory=SetClock)
     key: SigningKey = field(default_factory=lambda: key_of("the coordinator"))
     blobs: Blobs | None = None
+    quotas: Quotas = field(default_factory=Quotas)
+    disks: Disks = field(default_factory=lambda: Disks((), 0))
 
     def __post_init__(self) -> None:
         _prepare(self.url)
         self.store = open_store(self.url)
         finalize(self, self.store.close)  # where a test leaves it to the garbage collector
         blobs = self.blobs or BlobDirectory(self.home / "blobs")
-        self.coordinator = Coordinator("hub", self.key, self.store, blobs, self.clock)
+        self.coordinator = Coordinator(
+            "hub", self.key, self.store, blobs, self.clock, quotas=self.quotas, disks=self.disks
+        )
         self.publisher = Publisher(self.coordinator)
         self.app = create_app(self.coordinator, self.publisher, Feed(self.coordinator.store), pool=pool_of_threads())
         self.http = httpx.Client(transport=InProcess(self.app), base_url="http://hub")

@@ -38,6 +38,7 @@ from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Round, State
+from commingle.shared.release.sizes import release_sizes
 from tests.world.coordinator import Hub
 from tests.world.documents import HEAD, block_statement, manifest, signed_document
 from tests.world.noise import seeded_noise
@@ -277,7 +278,11 @@ def _add(tx: Transaction, release: str, files: ReleaseFiles, state: State) -> No
     spec = decode(ReleaseSpec, published_as.spec.payload_bytes)
     said = {name.name: getattr(spec, name.name) for name in fields(Facts) if name.name != "id"}
     tx.releases.add(
-        Facts(id=release, **said), spec=published_as.spec, proposer_key=published_as.proposer_key, parties=[*PARTIES]
+        Facts(id=release, **said),
+        spec=published_as.spec,
+        proposer_key=published_as.proposer_key,
+        parties=[*PARTIES],
+        sizes=release_sizes(spec),
     )
     tx.releases.save(release, Round(frozenset(PARTIES), spec.expires, state))
 

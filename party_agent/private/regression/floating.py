@@ -134,7 +134,7 @@ def subagg(
     loss = subagg_loss(privacy)
     n, d = sample.n, sample.d
     count = max(1, n // max(2 * d, isqrt(n), 1)) if blocks is None else blocks
-    member = generator.integers(count, size=n)
+    member = generator.integers(count, size=len(sample.y))
     fits = np.array([_least_squares(sample.x[member == b], sample.y[member == b]) for b in range(count)])
     cut = np.clip(fits, -radius, radius)
     share = privacy.epsilon / d

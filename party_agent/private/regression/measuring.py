@@ -134,8 +134,9 @@ class _ExactParts(Parts):
 
     def _noisy(self, value: Floats, step: float, counted: Fraction) -> Floats:
         scale = isqrt(ceil(self._sigma**2 / counted) - 1) + 1
-        noise = self._draw(scale, value.size).astype(np.float64).reshape(value.shape)
-        noisy: Floats = (np.rint(value / step) + noise) * step
+        # added as integers: whatever becomes of a sum too long for a float is post-processing
+        steps = np.rint(value / step).astype(np.int64) + self._draw(scale, value.size).reshape(value.shape)
+        noisy: Floats = steps.astype(np.float64) * step
         return noisy
 
 

@@ -1,7 +1,7 @@
 """The methods by name: what each costs, what it promises, and what its noise is made of."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, exp
 from types import MappingProxyType
@@ -38,6 +38,7 @@ class Method:
         guarantee: one sentence for a privacy statement.
         loss: what it costs under the adjacency it is asked for, from public parameters alone.
         wider: what its rho is under replace_one, over that under add_remove; None where it goes by groups of two.
+        counted: whether its guarantee needs the exact number of rows, which is private under add_remove.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Method:
     guarantee: str
     loss: Callable[[Privacy], Loss]
     wider: Fraction | int | None
+    counted: bool = field(default=False, kw_only=True)
 
     def charge(self, privacy: Privacy) -> Loss:
         """The debit: what the run costs under replace_one, the ledger's unit (docs/proofs/regression.md, 9).
@@ -120,7 +122,13 @@ METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
                 posterior.adaops,
             ),
             FloatingMethod(
-                "ops", posterior.OPS_SOUND, posterior.OPS_GUARANTEE, posterior.ops_loss, None, posterior.ops
+                "ops",
+                posterior.OPS_SOUND,
+                posterior.OPS_GUARANTEE,
+                posterior.ops_loss,
+                None,
+                posterior.ops,
+                counted=True,
             ),
             FloatingMethod(
                 "objpert",

@@ -40,7 +40,8 @@ def ops_loss(privacy: Privacy) -> Loss:
 def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
     """A sample of the ridge posterior with lambda and gamma from public quantities.
 
-    Privacy: add_remove as in the paper, replace_one by group privacy; the number of rows is public.
+    Privacy: add_remove as in the paper, replace_one by group privacy, given that there are no more than n rows: so the
+    product has it under replace_one only.
     (epsilon, delta)-DP (docs/proofs/regression.md, 4.4). Floating-point noise.
     """
     loss = ops_loss(privacy)

@@ -40,17 +40,19 @@ class Sample:
         y: n labels, |y| at most label_bound.
         row_bound: ||X||, public.
         label_bound: ||Y||, public.
+        public_n: about how many rows there are, where the exact number is private.
     """
 
     x: Floats = field(repr=False)
     y: Floats = field(repr=False)
     row_bound: float
     label_bound: float
+    public_n: int | None = None
 
     @property
     def n(self) -> int:
-        """The number of rows."""
-        return len(self.y)
+        """The number of rows as a method may know it: the public figure, where there is one."""
+        return len(self.y) if self.public_n is None else self.public_n
 
     @property
     def d(self) -> int:
@@ -73,7 +75,7 @@ class Estimate:
     published: Published = field(default_factory=dict)
 
 
-def clip_sample(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
+def clip_sample(x: Floats, y: Floats, *, row_bound: float, label_bound: float, public_n: int | None = None) -> Sample:
     """Rows scaled down into the ball, labels cut, in floating point.
 
     The bounds hold up to a few units in the last place: for benchmarks, and methods with floating-point noise.
@@ -85,28 +87,34 @@ def clip_sample(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -
     _check(x, y, row_bound, label_bound)
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     scaled: Floats = x / np.maximum(1.0, norms / row_bound)
-    return Sample(scaled, np.clip(y, -label_bound, label_bound), row_bound, label_bound)
+    return Sample(scaled, np.clip(y, -label_bound, label_bound), row_bound, label_bound, public_n)
 
 
-def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float) -> Sample:
+def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float, public_n: int | None = None) -> Sample:
     """As `clip_sample`, but on a grid of 2^-15 times the next power of two above each bound, and exactly within it.
 
-    Every sum of products of grid values is then a multiple of the grid's square below 2^53 of them, so X^T X and
-    X^T y are computed without any rounding, in whatever order (docs/proofs/regression.md, 1).
+    A row is clipped in integers: to 2^-15 times a power of two of its own where it is longer than a unit, below 2^16,
+    then by `clip_rows`. So what becomes of it follows from that row alone, wherever it stands. Every sum of products
+    of grid values is a multiple of the grid's square below 2^53 of them, so X^T X and X^T y are computed without any
+    rounding, in whatever order (docs/proofs/regression.md, 1).
 
     Raises:
         SampleError: as `clip_sample`, or 2^23 rows and more.
         ParameterError: as `clip_sample`.
     """
-    rough = clip_sample(x, y, row_bound=row_bound, label_bound=label_bound)
-    if rough.n >= _EXACT_ROWS:
-        raise SampleError(f"{rough.n} rows are too many for exact sums", remedy="Use fewer than 2^23 rows.")
+    _check(x, y, row_bound, label_bound)
+    if len(y) >= _EXACT_ROWS:
+        raise SampleError("there are too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
     row_unit, label_unit = power_of_two_above(row_bound), power_of_two_above(label_bound)
-    rows = clip_rows(quantise(np.clip(rough.x / row_unit, -1, 1)), squared_row_limit(row_bound / row_unit))
-    labels = quantise(rough.y / label_unit)
+    scaled = x / row_unit
+    longest = np.frexp(np.abs(scaled).max(axis=1, keepdims=True))[1]  # an entry of the row is 2^(longest - 1) or more
+    shorter = np.ldexp(scaled, -np.maximum(longest - 1, 0))  # what is halved here is still over the limit
+    steps = np.trunc(shorter * SCALE).astype(np.int64)
+    rows = clip_rows(steps, squared_row_limit(row_bound / row_unit), largest=2 * SCALE)
+    labels = quantise(np.clip(y, -label_bound, label_bound) / label_unit)
     x_exact = rows.astype(np.float64) * (row_unit / SCALE)
     y_exact = labels.astype(np.float64) * (label_unit / SCALE)
-    return Sample(x_exact, y_exact, row_bound, label_bound)
+    return Sample(x_exact, y_exact, row_bound, label_bound, public_n)
 
 
 def power_of_two_above(value: float) -> float:

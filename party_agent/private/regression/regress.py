@@ -12,8 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import SubjectsChangedError
-from commingle.party_agent.private.digest import CommittedCharge
+from commingle.party_agent.private.charge import CommittedCharge
 from commingle.party_agent.private.engine import Progress
 from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.measuring import Exact
@@ -21,11 +20,12 @@ from commingle.party_agent.private.regression.methods import ExactMethod, Floati
 from commingle.party_agent.private.regression.problem import Estimate, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.sources import Table
-from commingle.shared.documents.schema import Attribute
+from commingle.party_agent.private.snapshot import Snapshot
+from commingle.shared.documents.schema import Attribute, NumericAttribute, encoded_columns
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import TwoStages
+from commingle.shared.encoding import narrowed
 
 Encoded = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Features (m x d) and label (m) of some rows."""
@@ -47,7 +47,8 @@ class PrivateRegression:
         rows: how encoded rows become those of the regression.
         label_bound: the encoded target is cut to it.
         public: second moments of public rows so mapped; needed by `PublicMethod`.
-        n: registered number of rows.
+        n: how many rows there are as everybody may know it: the registered number under replace_one, a public figure
+            under add_remove, where the number is private.
         stages: planned for what the method costs; needed by `StagedMethod`.
     """
 
@@ -69,7 +70,7 @@ class PrivateRegression:
 
 
 def regress(
-    table: Table,
+    snapshot: Snapshot,
     task: PrivateRegression,
     *,
     charge: ChargedLoss,
@@ -80,11 +81,10 @@ def regress(
     """Privatised coefficients in encoded units, the intercept first, 0 where there is none to fit.
 
     Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 6).
-    Noise is drawn once, after the debit that `charge` stands for and after the last row was read and the subjects
-    compared.
+    Noise is drawn once, after the debit that `charge` stands for and after the last row was read.
 
     Args:
-        table: the registered table, restricted to the target and then the features.
+        snapshot: of the data set.
         task: what to compute.
         charge: the committed debit. It must cover the task.
         draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
@@ -92,14 +92,12 @@ def regress(
         progress: told the rows read.
 
     Raises:
-        SubjectsChangedError: the table has other subjects than those that were debited; no noise has been drawn then.
-        ValueError: the charge does not cover the task (a fault of the caller).
+        LostError: the snapshot is gone or damaged; no noise has been drawn then.
+        ValueError: the charge does not cover the task, or is for another snapshot (faults of the caller).
     """
-    if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta:
+    if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta or charge.snapshot != snapshot.digest:
         raise ValueError("the charge does not cover the regression")
-    encoded = list(_encoded(table, task, charge, progress))
-    if sum(len(labels) for _, labels in encoded) != task.n:
-        raise SubjectsChangedError("the number of subjects has changed", remedy="Register the changed table again.")
+    encoded = list(_encoded(snapshot, task, progress))
     if isinstance(task.method, StagedMethod):
         q = np.vstack([np.column_stack(rows) for rows in encoded])
         estimate = task.method.run(q, _stages(task), task.privacy, draw, intercept=task.rows.intercept)
@@ -125,11 +123,18 @@ def _run(
     return method.run(sample, _public(task), task.privacy, measure)
 
 
-def _encoded(table: Table, task: PrivateRegression, charge: ChargedLoss, progress: Progress) -> Iterator[Encoded]:
-    """Features and label of each batch; not to be used before the last, which may raise SubjectsChangedError."""
-    for batch in table.batches(charge.table, progress):
-        features = np.hstack([batch.attributes[a.name] for a in task.features])
-        yield features, batch.attributes[task.target.name][:, 0]
+def _encoded(snapshot: Snapshot, task: PrivateRegression, progress: Progress) -> Iterator[Encoded]:
+    """Features and label of each batch, within the bounds that were asked for."""
+    asked, known = (task.target, *task.features), {attribute.name: attribute for attribute in snapshot.attributes}
+    registered = [known[attribute.name] for attribute in asked]
+    for _, rows in snapshot.choose(registered).records(progress):
+        start = 0
+        for one, narrower in zip(registered, asked, strict=True):
+            if isinstance(one, NumericAttribute) and isinstance(narrower, NumericAttribute):
+                rows[:, start] = narrowed(one, narrower, rows[:, start])
+            start += len(encoded_columns((one,)))
+        width = len(encoded_columns((task.target,)))
+        yield rows[:, width:], rows[:, 0]
 
 
 def _sample(encoded: list[Encoded], task: PrivateRegression) -> Sample:
@@ -137,8 +142,8 @@ def _sample(encoded: list[Encoded], task: PrivateRegression) -> Sample:
     x, y = np.concatenate([rows for rows, _ in mapped]), np.concatenate([labels for _, labels in mapped])
     if isinstance(task.method, PublicMethod):
         labels = np.clip(y, -task.label_bound, task.label_bound)
-        return transform(x, labels, _public(task), make=on_grid)
-    return on_grid(x, y, row_bound=task.row_bound, label_bound=task.label_bound)
+        return transform(x, labels, _public(task), make=on_grid, public_n=task.n)
+    return on_grid(x, y, row_bound=task.row_bound, label_bound=task.label_bound, public_n=task.n)
 
 
 def _public(task: PrivateRegression) -> PublicMoments:

@@ -25,8 +25,8 @@ TWO_STAGE_GUARANTEE = (
 
 
 def adjacency_of(privacy: Privacy) -> Adjacency:
-    """A row more or less moves sums by what a row beside zeros moves them."""
-    return Adjacency.REPLACE_ONE if privacy.replaces else Adjacency.ZERO_OUT
+    """Where a row may be there or not, how many there are is measured with the sums."""
+    return Adjacency.REPLACE_ONE if privacy.replaces else Adjacency.ADD_REMOVE
 
 
 def two_stage(
@@ -40,18 +40,18 @@ def two_stage(
     sums = stages.sums(q, draw)
     mapped = stages.map(sums)
     moments = stages.moments(q, mapped, draw)
-    mode = _mode(stages, mapped, moments)
+    mode = _mode(stages, mapped, moments, n=stages.count(sums))
     first, last = 0 if intercept else 1, len(mode) - 1
     theta = solve(mode[first:last, first:last], mode[first:last, last])
     published = {"sigmas": stages.sigmas, "sums": sums.tolist(), "moments": moments.tolist()}
     return Estimate(theta, sums_loss(privacy), published)
 
 
-def _mode(stages: TwoStages, mapped: IntegerMap, moments: Floats) -> Floats:
+def _mode(stages: TwoStages, mapped: IntegerMap, moments: Floats, *, n: int) -> Floats:
     """Second moments of encoded rows (1, x, y), (d + 1, d + 1), at the mode."""
-    gram, variance = stages.system(moments)
+    gram, variance = stages.system(moments, n=n)
     inverse, centre = mapped.undo()
     scales = 1 / np.diag(inverse)
     basis = np.diag(np.append(1.0, scales))  # (1, z) = basis (1, x, y)
     basis[1:, 0] = -scales * centre
-    return posterior_mode(EntryLikelihood.of(gram, variance, n=stages.first.n, basis=basis))
+    return posterior_mode(EntryLikelihood.of(gram, variance, n=n, basis=basis))

@@ -7,7 +7,8 @@ intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from math import sqrt
+from fractions import Fraction
+from math import inf, nextafter, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,10 @@ _TRUST_BEFORE = (
 )
 _SIGNAL_OF_EQUAL_WEIGHTS = 6
 _MOST_CROSS_WEIGHT = 4
+_SOUND_BITS, _HIDDEN_BITS = 40, 190
+"""Of the chance that a false proof is accepted, and that an honest one shows its witness: docs/proofs/delta.md, 2.3."""
+_ENDED_BITS = 60
+"""Of the chance, and of what it counts for at any epsilon up to 41, that noise beyond `TAIL` ends an exchange."""
 TAIL = 13
 """Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
 
@@ -106,6 +111,11 @@ class NoisyMoments(Mechanism):
             ]
         return found
 
+    def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
+        """Of floods and proofs, or of the end of an exchange whose bounds are trusted; rounded up."""
+        exact = exchange_delta(rows, columns, proved=proved)
+        return nextafter(float(exact), inf)
+
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
         """From sizes alone; None where a spec of these is refused."""
         refused = self.exchange_problems(n, columns, proved=proved)
@@ -118,6 +128,15 @@ class NoisyMoments(Mechanism):
     def rows(self, spec: ReleaseSpec) -> int:
         """One per published column."""
         return _width(spec)
+
+    def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
+        """Of all columns that are exchanged, or of the block.
+
+        A party encrypts its own columns, multiplies those before it, verifies the bounds of all where they are proved,
+        and opens what those after it reply: of each as many as there are subjects or buckets.
+        """
+        exchanged = spec.table_rows * sum(len(each.columns) for each in spec.parties)
+        return max(exchanged, super().cells(spec, party))
 
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
         """That of own block, linear terms and cross blocks together, as weighted."""
@@ -168,6 +187,24 @@ class NoisyMoments(Mechanism):
 MOMENTS = NoisyMoments()
 
 
+def exchange_delta(rows: int, columns: Sequence[int], *, proved: bool) -> Fraction:
+    """What an exchange adds to delta, term by term as docs/proofs/delta.md, 2; of more rows than it may have, of those.
+
+    All in all it is about 2^-40.
+    """
+    openings, parties = _openings(columns), len(columns)
+    floods = openings * STANDARD.flood_delta(min(rows, ROWS_LIMIT))
+    if not proved:
+        return floods + openings * Fraction(1, 1 << _ENDED_BITS)
+    simulated = parties * (parties + 1) // 2  # of columns, one each, and of replies, one for each pair
+    return floods + Fraction(1, 1 << _SOUND_BITS) + simulated * Fraction(1, 1 << _HIDDEN_BITS)
+
+
+def _openings(columns: Sequence[int]) -> int:
+    """Products of columns of different parties."""
+    return (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2
+
+
 def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
     return 0 < row_bound(spec, party) < BOUND_LIMIT
 
@@ -177,7 +214,7 @@ def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> 
     of = "buckets" if keyed else "subjects"
     if n > ROWS_LIMIT:
         return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
-    openings, most = (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2, STANDARD.most_openings(n)
+    openings, most = _openings(columns), STANDARD.most_openings(n)
     if proved and openings > most:
         return [
             (

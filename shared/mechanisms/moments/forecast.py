@@ -13,8 +13,8 @@ from math import ceil, isqrt, sqrt
 
 import numpy as np
 
+from commingle.shared.documents.terms import allowed_rho
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
-from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.estimator import FAILURE
@@ -71,7 +71,7 @@ class MomentsPlanner(Planner):
         Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
         """
         n, q = design.summed, len(task.b)
-        spread = 1 / sqrt(2 * calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta))
+        spread = 1 / sqrt(2 * allowed_rho(design))
         index = [0, *(1 + i for i in (*task.x, task.y))]
         unit = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(index, index)]
         T = _undoing(design, task)
@@ -97,7 +97,7 @@ class MomentsPlanner(Planner):
         if not design.keyed or len(design.shares) < 2:  # noqa: PLR2004 - a pair
             return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
-        rho = calibrated_rho(design.calibration, epsilon=design.epsilon, delta=design.delta)
+        rho = allowed_rho(design)
         widths = np.cumsum([1, *(len(share.columns) for share in design.shares[:-1])])
         products = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(widths, widths)]
         worst = float(products[~np.eye(len(widths), dtype=bool)].max()) / (2 * rho * unit**2)

@@ -12,6 +12,13 @@ from commingle.shared.mechanisms.interface import Accumulator, Names
 from commingle.shared.mechanisms.moments.block import NoisyMoments
 from commingle.shared.ring.parameters import ROWS_LIMIT
 
+_MOST_BUCKETS = 16
+"""For each subject. Every bucket costs everybody seconds and bytes whether somebody is in it or not, and with 16 for
+each hardly anybody gives way to another. What counts is n as the spec says it, which everybody knows. A party's own
+count of subjects decides nothing here: what a party refuses, or leaves waiting where its policy would have approved, is
+seen by all, and would tell how many it holds. A spec may say an n that is too large; then the policy's `max_cells`
+holds.
+"""
 _BUCKETS = 4
 """For each subject, where a study leaves it open: about an eighth give way (docs/proofs/keyed-subjects.md, 5.2)."""
 
@@ -56,6 +63,13 @@ class KeyedMoments(NoisyMoments):
 
     keyed = True
     fit_address = "commingle.shared.mechanisms.moments.keyed_fit:KEYED"
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        """That there are more buckets than can be of use, besides."""
+        found, most = super().problems(spec), _MOST_BUCKETS * spec.n
+        if spec.buckets is not None and spec.buckets > most:
+            found.append(f"{spec.buckets} buckets are too many for about {spec.n} subjects: at most {most}")
+        return found
 
     def buckets(self, n: int) -> int | None:
         """Four for each subject."""

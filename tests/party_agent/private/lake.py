@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Made, Partition, Progress, Work
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.partitions import PartitionedTable
 from commingle.party_agent.private.sources import open_table
+from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 
@@ -34,14 +34,9 @@ def write_partitions(folder: Path, columns: Columns, ends: Sequence[int], *, see
     return folder
 
 
-def lake(
-    path: Path | str, *attributes: Attribute, engine: Engine = IN_PROCESS, strict: bool = False
-) -> PartitionedTable:
+def lake(path: Path | str, *attributes: Attribute, engine: Engine = IN_PROCESS, strict: bool = False) -> SourceTable:
     """The table of the files below a directory."""
-    source = PartitionedSource(path=str(path))
-    table = open_table(source, SubjectKey.of("id"), attributes, engine=engine, strict=strict)
-    assert isinstance(table, PartitionedTable)
-    return table
+    return open_table(PartitionedSource(path=str(path)), SubjectKey.of("id"), attributes, engine=engine, strict=strict)
 
 
 @dataclass(frozen=True)

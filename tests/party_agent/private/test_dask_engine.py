@@ -1,26 +1,39 @@
 """Partitions on Dask workers: two processes of this machine, one of which is killed; schedulers that are not there."""
 
+import os
 import socket
+import ssl
+import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 
 import dask
+import httpx
 import numpy as np
 import pytest
-from distributed import LocalCluster, Scheduler
+from distributed import Client, LocalCluster, Scheduler, Worker
 
 from commingle.party_agent.engine_settings import EngineSettings
 from commingle.party_agent.errors import DataError, SourceError
-from commingle.party_agent.private import dask_engine
+from commingle.party_agent.open_addresses import open_addresses
+from commingle.party_agent.private import dask_engine, sorting
+from commingle.party_agent.private import snapshot as snapshot_module
 from commingle.party_agent.private.dask_engine import Dask
 from commingle.party_agent.private.engine import Engine
 from commingle.shared.errors import CommingleError
 from tests.party_agent.private.lake import KillingOnce, failing, lake, reading_the_rows, write_partitions
-from tests.party_agent.private.tables import NUMBER, column
-from tests.party_agent.private.test_partitions import ATTRIBUTES, Release, asked, before_noise
+from tests.party_agent.private.tables import NUMBER, column, rows_of, snapshot_from, snapshot_of
+from tests.party_agent.private.test_partitions import ATTRIBUTES, Release, asked, before_noise, before_noise_of
 from tests.party_agent.private.test_privatise import columns_of
 
 pytestmark = pytest.mark.slow
+
+
+def _where_rows_are(dask_worker: Worker) -> tuple[str, str]:
+    """What holds the results of a worker, and the nearest folder of its own that others could enter."""
+    return type(dask_worker.data).__name__, str(Path(dask_worker.local_directory).parents[1])
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +43,14 @@ def engine() -> Iterator[Engine]:
     dask_engine._processes.cache_clear()
 
 
+@pytest.mark.parametrize("pieces", [1, 64])
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
-def test_block_before_noise_is_that_of_this_process(tmp_path: Path, engine: Engine, mechanism: Release) -> None:
+def test_block_before_noise_is_that_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine, mechanism: Release, pieces: int
+) -> None:
+    """Workers have another disk: they read partitions at registration, and are sent rows as arrays for a release."""
+    monkeypatch.setattr(snapshot_module, "_PART_PIECES", pieces)
+    monkeypatch.setattr(sorting, "_PIECE_RECORDS", 7)
     folder = write_partitions(tmp_path / "t", columns_of(), [5, 20, 21, 50])
     shuffled = write_partitions(tmp_path / "u", columns_of(), [30, 40], seed=1)
     here, sums = before_noise(lake(folder, *ATTRIBUTES), asked(mechanism))
@@ -59,6 +78,31 @@ def test_every_partition_is_read_once_and_progress_adds_up(engine: Engine) -> No
     assert found == {place: place for place in range(9)}
     assert seen == [10 * done for done in range(1, 10)]
     assert engine.describe() == "Dask: 2 processes of this machine"
+
+
+def test_own_cluster_answers_nobody_without_its_certificate(engine: Engine) -> None:
+    assert dict(engine.run(reading_the_rows, [1], lambda _: None)) == {0: 1}
+    ports = [address.port for address in open_addresses(os.getpid()) if address.pid != os.getpid()]
+    assert len(ports) == 2, "one of each worker"
+    cluster = dask_engine._processes(2)
+    ports += [
+        int(one.rpartition(":")[2])
+        for one in (cluster.scheduler_address, *(w.address for w in cluster.workers.values()))
+    ]
+    for port in ports:
+        with pytest.raises((httpx.HTTPError, ssl.SSLError)):
+            httpx.get(f"http://127.0.0.1:{port}/", timeout=5)
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"https://127.0.0.1:{port}/", timeout=5, verify=False)  # noqa: S501 - what is asked is whether it answers
+
+
+def test_own_cluster_keeps_rows_in_memory_and_its_folder_for_this_user(engine: Engine) -> None:
+    assert dict(engine.run(reading_the_rows, [1], lambda _: None)) == {0: 1}
+    with Client(dask_engine._processes(2), set_as_default=False) as client:
+        for kind, folder in client.run(_where_rows_are).values():
+            assert kind == "dict", "what spills is something else"
+            assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+            assert Path(folder).parts[:3] != (*Path(gettempdir()).parts, "dask-scratch-space")
 
 
 def test_worker_of_another_version_is_refused() -> None:
@@ -95,11 +139,20 @@ def test_scheduler_that_vanishes_while_partitions_are_read_is_an_error() -> None
             list(Dask(short.scheduler_address).run(reading_the_rows, list(range(9)), vanish))
 
 
-def test_worker_that_is_killed_half_way_changes_nothing(tmp_path: Path, engine: Engine) -> None:
-    folder = write_partitions(tmp_path / "t", columns_of(), [5, 20, 50])
-    flag = tmp_path / "killed"
+def test_worker_that_is_killed_while_a_table_is_read_changes_nothing(tmp_path: Path, engine: Engine) -> None:
+    folder, flag = write_partitions(tmp_path / "t", columns_of(), [5, 20, 50]), tmp_path / "killed"
     killing = lake(folder, *ATTRIBUTES, engine=KillingOnce(engine, flag))
-    here, _ = before_noise(lake(folder, *ATTRIBUTES), asked("dgm"))
-    there, _ = before_noise(killing, asked("dgm"))
+    read = rows_of(snapshot_from(tmp_path / "s", killing))
+    assert flag.exists()
+    assert read == rows_of(snapshot_from(tmp_path / "s", lake(folder, *ATTRIBUTES)))
+
+
+def test_worker_that_is_killed_during_a_release_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    monkeypatch.setattr(snapshot_module, "_PART_PIECES", 3)
+    snapshot, flag = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES, piece=7), tmp_path / "killed"
+    here, _ = before_noise_of(snapshot, asked("dgm"))
+    there, _ = before_noise_of(replace(snapshot, engine=KillingOnce(engine, flag)), asked("dgm"))
     assert flag.exists()
     assert np.array_equal(there, here)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unicodedata import normalize
 
@@ -21,11 +23,11 @@ from commingle.party_agent.private.engine import IN_PROCESS
 from commingle.party_agent.private.privatise import privatise
 from commingle.party_agent.private.sources import open_table
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.conftest import PostgresServer
-from tests.party_agent.private.tables import column, reader_of
+from tests.party_agent.private.tables import column, reader_of, snapshot_from
 from tests.party_agent.private.test_privatise import Charge, request_of
 from tests.world.consortium import Noise
 
@@ -92,17 +94,19 @@ def filled(url: str, rows: Rows) -> Iterator[SqlSource]:
         TABLE.create(engine)
         with engine.begin() as db:
             db.execute(TABLE.insert(), list(rows))
-        yield SqlSource(url=url, query="SELECT * FROM cells", order_by=("id", "born"))
+        yield SqlSource(url=url, query="SELECT * FROM cells")
     finally:
         TABLE.drop(engine, checkfirst=True)
         engine.dispose()
 
 
-def block(table: Any, n: int) -> NDArray[np.int64]:
+def block(table: SourceTable, n: int) -> NDArray[np.int64]:
     """Of dgm, so the rows themselves, by rank; whatever their cells are, as for an agent that is bound to them."""
     request, noise = request_of("dgm", *ATTRIBUTES, n=n), Noise()
-    charge = Charge("r", request.plan.charge.units, table.scan(strict=False).digest)
-    made = privatise(table, request, charge=charge, draw=noise).integers
+    with TemporaryDirectory() as folder:
+        snapshot = snapshot_from(Path(folder), table, strict=False)
+        charge = Charge("r", request.plan.charge.units, snapshot.digest)
+        made = privatise(snapshot, request, charge=charge, draw=noise).integers
     return made - noise.drawn[-1].reshape(made.shape)
 
 
@@ -117,7 +121,7 @@ def in_plain_python(rows: Rows) -> NDArray[np.int64]:
     for name in rows[0]:
         written = texts.get(name, lambda v: v)
         columns[name] = column([None if row[name] is None else written(row[name]) for row in rows])
-    return block(PrivateTable(reader_of(columns), KEY, ATTRIBUTES), len(rows))
+    return block(SourceTable([reader_of(columns)], KEY, ATTRIBUTES), len(rows))
 
 
 def read_back(url: str, rows: Rows) -> NDArray[np.int64]:

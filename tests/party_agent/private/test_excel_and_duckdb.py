@@ -9,22 +9,23 @@ import duckdb
 import openpyxl
 import pytest
 
-from commingle.party_agent.allowed_sources import resolve_source
 from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.source_paths import resolve_source
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.errors import MissingExtraError
+from tests.party_agent.private.tables import rows_of, snapshot_from
 
 SCHEMA = (NumericAttribute(name="age", lower=0, upper=100), BinaryAttribute(name="smoker", levels=("no", "yes")))
 KEY = SubjectKey.of("id", None)
 
 
-def table(source: FileSource | SqlSource) -> PrivateTable:
-    return PrivateTable(open_source(source), KEY, SCHEMA)
+def table(source: FileSource | SqlSource) -> SourceTable:
+    return SourceTable([open_source(source)], KEY, SCHEMA)
 
 
 def workbook(path: Path, rows: list[list[Any]]) -> FileSource:
@@ -42,10 +43,9 @@ def test_workbook_is_read_as_the_csv_that_it_would_be(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,smoker,age\np1,no,54\n7,yes,7.5\n")
     in_csv = FileSource(path=str(tmp_path / "t.csv"))
     found = [table(source) for source in (workbook(tmp_path / "t.xlsx", rows), in_csv)]
-    digests = [one.scan().digest for one in found]
-    assert digests[0] == digests[1]
-    read = [{n: c.tolist() for b in one.batches(digests[0]) for n, c in b.attributes.items()} for one in found]
+    read = [rows_of(snapshot_from(tmp_path / "made", one)) for one in found]
     assert read[0] == read[1]
+    assert set(read[0]) == {b"p1", b"7"}
 
 
 def test_workbook_that_cannot_be_read_is_refused_without_a_value(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_duckdb_file_is_a_database_like_others_and_no_way_to_the_agents_own(tmp_
     with duckdb.connect(str(path)) as db:
         db.execute("CREATE TABLE t (id VARCHAR, age DOUBLE, smoker VARCHAR)")
         db.execute("INSERT INTO t VALUES ('p2', 7.5, 'yes'), ('p1', 54, 'no')")
-    scan = table(SqlSource(url=f"duckdb:///{path}", query="SELECT * FROM t;", order_by="id")).scan()
-    assert scan.n == 2
+    read = snapshot_from(tmp_path / "made", table(SqlSource(url=f"duckdb:///{path}", query="SELECT * FROM t;")))
+    assert read.n == 2
     home = Home(tmp_path / "home")
     home.root.mkdir()
-    own = SqlSource(url=f"duckdb:///{home.root}/ledger.sqlite", query="SELECT 1 AS id", order_by="id")
+    own = SqlSource(url=f"duckdb:///{home.root}/ledger.sqlite", query="SELECT 1 AS id")
     with pytest.raises(SourceRefusedError, match="own home"):
-        resolve_source(home, own, operator=True)
+        resolve_source(home, own)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,8 @@ def test_driver_that_is_missing_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, url: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    source = SqlSource(url=url, query="SELECT 1 AS id", order_by="id")
+    source = SqlSource(url=url, query="SELECT 1 AS id")
     with pytest.raises(MissingExtraError, match=f"{module} is not installed") as refused:
         table(source).scan()
     assert f"commingle[{extra}]" in refused.value.remedy
     assert "hunter2" not in refused.value.diagnostics()
-
-
-def test_excel_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(MissingExtraError) as refused:
-        table(FileSource(path=str(tmp_path / "t.xlsx"))).scan()
-    assert "commingle[excel]" in refused.value.remedy

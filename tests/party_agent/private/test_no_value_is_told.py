@@ -19,6 +19,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.settings import system_clock
 
 SENTINEL = "XyZZy73519"
 ATTRIBUTES: dict[str, Attribute] = {
@@ -47,7 +48,7 @@ def write(source: str, directory: Path, ids: list[Any], values: list[Any]) -> Fi
         db.executemany("INSERT INTO t VALUES (?, ?)", list(zip(ids, values, strict=True)))
         db.commit()
         db.close()
-        return SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t", order_by="id")
+        return SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t")
     if source == "parquet":
         path = directory / "t.parquet"
         pq.write_table(pa.table({"id": _same_type(ids), "v": _same_type(values)}), path)
@@ -79,7 +80,7 @@ def test_no_value_of_a_bad_table_is_told(
         store = AgentStore(Path(name) / "ledger.sqlite")
         told = repr(request)
         try:
-            told += repr(Datasets(store).register(request, replace=False))
+            told += repr(Datasets(store, Path(name) / "snapshots", system_clock).register(request, replace=False))
         except CommingleError as error:
             told += f"{error!r}{error.diagnostics()}{error.__cause__!r}"
         finally:

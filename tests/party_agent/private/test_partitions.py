@@ -6,33 +6,42 @@ import pickle
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import DataError, SourceError, SubjectsChangedError
-from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.engine import IN_PROCESS
-from commingle.party_agent.private.mixing import PresentRows
+from commingle.party_agent.private.mixing import KeyedRows
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.partitions import PartitionedTable
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
-from commingle.party_agent.private.sources import Table, open_table
+from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.private.sources import open_table
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import SourceTable, TableScan
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake, write_partitions
-from tests.party_agent.private.ranking import ids_of
-from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
+from tests.party_agent.private.tables import (
+    BINARY,
+    LEVELS,
+    NUMBER,
+    column,
+    reader_of,
+    rows_of,
+    snapshot_from,
+    table_of,
+)
 from tests.party_agent.private.test_privatise import Charge, N, columns_of, request_of
 from tests.world.consortium import Noise
 
@@ -45,14 +54,19 @@ def asked(mechanism: Release) -> BlockRequest:
     return request_of(mechanism, *ATTRIBUTES, first_stage_share=0.2)
 
 
-def before_noise(table: Table, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
+def before_noise(table: SourceTable, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
     """What a release is made of, the noise of its block taken off again; and the sums, which have noise of one seed."""
-    noise = Noise()
-    charge = Charge("r", request.plan.charge.units, table.scan().digest)
+    with TemporaryDirectory() as folder:
+        return before_noise_of(snapshot_from(Path(folder), table), request)
+
+
+def before_noise_of(snapshot: Snapshot, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
+    """The same of a table that was read."""
+    noise, charge = Noise(), Charge("r", request.plan.charge.units, snapshot.digest)
     if request.spec.interactive:
-        rows = exchanged_rows(table, request, charge=charge, draw=noise)
+        rows = exchanged_rows(snapshot, request, charge=charge, draw=noise)
         return rows.integers, rows.sums
-    made = privatise(table, request, charge=charge, draw=noise)
+    made = privatise(snapshot, request, charge=charge, draw=noise)
     return made.integers - noise.drawn[-1].reshape(made.integers.shape), made.sums
 
 
@@ -70,43 +84,61 @@ def test_block_before_noise_is_the_same_whatever_the_partitions(
     assert sums == same
 
 
-def test_registration_counts_the_same_and_its_digest_knows_no_order(tmp_path: Path) -> None:
+def read_all(table: SourceTable) -> tuple[TableScan, list[tuple[Any, list[int]]]]:
+    """What is found, and everybody's row."""
+    found = table.scan()
+    rows = [one for ids, encoded in found.sorter for one in zip(ids.to_pylist(), encoded.tolist(), strict=True)]
+    return found, rows
+
+
+def test_registration_finds_and_counts_the_same_whatever_the_partitions(tmp_path: Path) -> None:
     columns = columns_of() | {"x": column([99.0, None, *columns_of()["x"].to_pylist()[2:]])}
     number = NUMBER.model_copy(update={"missing": "midpoint"})
-    found = table_of(columns, number, BINARY).scan()
-    one = lake(write_partitions(tmp_path / "a", columns, [10, 50]), number, BINARY, strict=True).scan()
-    other = lake(write_partitions(tmp_path / "b", columns, [33], seed=1), number, BINARY, strict=True).scan()
-    assert one == other
-    assert (one.n, one.ids, one.clipped, one.missing) == (found.n, found.ids, found.clipped, found.missing)
-    assert one.clipped["x"] >= 1
-    assert one.missing["x"] == 1
-    assert one.digest != found.digest
+    found, rows = read_all(table_of(columns, number, BINARY))
+    for place, (ends, seed) in enumerate([([10, 50], None), ([33], 1), ([0, N], 2)]):
+        folder = write_partitions(tmp_path / str(place), columns, ends, seed=seed)
+        other, same = read_all(lake(folder, number, BINARY, strict=True))
+        assert same == rows
+        assert (other.counts, other.clipped, other.missing) == (found.counts, found.clipped, found.missing)
+    assert found.clipped["x"] >= 1
+    assert found.missing["x"] == 1
 
 
-@given(st.lists(st.text(min_size=1, max_size=3).filter(str.strip), min_size=1, max_size=20), st.integers(0, 20))
-def test_digest_of_partitions_is_that_of_the_set_of_subjects(ids: list[str], cut: int) -> None:
-    def digest(parts: list[list[str]]) -> TableDigest | int:
-        tables = [table_of({"id": column(part, pa.string())}) for part in parts]
-        try:
-            return PartitionedTable(tables, SubjectKey.of("id"), IN_PROCESS).scan().digest
-        except DataError:
-            return 0  # ids that stand twice, wherever they stand
+@settings(deadline=None)
+@given(
+    records=st.lists(st.tuples(st.sampled_from(["a", "b", "c", "", "é"]), st.integers(0, 10)), max_size=20),
+    cut=st.integers(0, 20),
+    order=st.randoms(use_true_random=False),
+)
+def test_partitions_of_any_records_are_read_as_one_table(
+    records: list[tuple[str, int]], cut: int, order: Random
+) -> None:
+    """Also where a subject has records in several: the least of them counts, wherever it stands."""
 
-    assert digest([ids[:cut], ids[cut:]]) == digest([ids[::-1]])
-    assert digest([[*ids, "another"]]) != digest([ids]) or digest([ids]) == 0
+    def read(*parts: list[tuple[str, int]]) -> list[tuple[Any, list[int]]]:
+        columns = [
+            {"id": column([i for i, _ in p], pa.string()), "x": column([x for _, x in p], pa.int64())} for p in parts
+        ]
+        table = SourceTable([reader_of(each, batch=3) for each in columns], SubjectKey.of("id"), [NUMBER])
+        return read_all(table)[1]
+
+    shuffled = list(records)
+    order.shuffle(shuffled)
+    assert read(records) == read(shuffled[:cut], shuffled[cut:]) == read(shuffled[cut:], shuffled[:cut])
 
 
 def test_subject_in_two_partitions_is_a_duplicate(tmp_path: Path) -> None:
     columns = {"id": column(["a", "b", "a"]), "x": column([1.0, 2.0, 3.0])}
+    found, _ = read_all(lake(write_partitions(tmp_path / "t", columns, [2]), NUMBER, strict=True))
     with pytest.raises(DataError, match="column id: 1 duplicate"):
-        lake(write_partitions(tmp_path / "t", columns, [2]), NUMBER, strict=True).scan()
+        found.require_one_row_each(SubjectKey.of("id"))
 
 
-def test_partitions_without_rows_are_read_and_a_table_of_them_alone_is_refused(tmp_path: Path) -> None:
-    table = lake(write_partitions(tmp_path / "t", columns_of(), [0, N]), *ATTRIBUTES)
-    assert len(table.ranked(table.scan().digest)) == 1
+def test_table_of_partitions_without_rows_is_refused(tmp_path: Path) -> None:
+    nobody = {name: cells[:0] for name, cells in columns_of().items()}
+    found, _ = read_all(lake(write_partitions(tmp_path / "none", nobody, [0]), NUMBER))
     with pytest.raises(DataError, match="no rows"):
-        lake(write_partitions(tmp_path / "none", {k: v[:0] for k, v in columns_of().items()}, [0]), NUMBER).scan()
+        found.require_one_row_each(SubjectKey.of("id"))
 
 
 def test_column_may_be_in_the_names_of_folders(tmp_path: Path) -> None:
@@ -115,35 +147,8 @@ def test_column_may_be_in_the_names_of_folders(tmp_path: Path) -> None:
         pq.write_table(pa.table({"id": ids}), tmp_path / folder / "part-0.snappy.parquet")
     (tmp_path / "_temporary").mkdir()
     (tmp_path / "_temporary" / "half.parquet").write_bytes(b"half")
-    table = lake(tmp_path, LEVELS)
-    encoded = {
-        subject: row.tolist()
-        for batch in table.batches(table.scan(strict=False).digest)
-        for subject, row in zip(batch.subjects.to_pylist(), batch.attributes["c"], strict=True)
-    }
-    assert encoded == {b"a": [0, 0], b"b": [32768, 0], b"c": [0, 0], b"d": [32768, 0]}
-
-
-def test_ranks_and_ids_are_those_of_the_table_in_one_piece(tmp_path: Path) -> None:
-    table = lake(write_partitions(tmp_path / "t", columns_of(), [20, 40]), NUMBER)
-    whole = table_of(columns_of(), NUMBER)
-    ranks, expected = table.ranks(table.scan().digest), whole.ranks(whole.scan().digest)
-    assert ids_of(ranks) == ids_of(expected)
-    assert ranks.by_row[:].tolist() == expected.by_row[:].tolist()
-    assert table.count_ids(table.scan().digest) == (whole.scan().ids, True)
-
-
-@pytest.mark.parametrize("ids", [["p1", "p62"], ["p0", "p1"], ["p0"]], ids=["another", "one twice", "one less"])
-def test_other_subjects_are_refused_before_noise_is_drawn(tmp_path: Path, ids: list[str]) -> None:
-    request, noise = asked("rmgm"), Noise()
-    registered = lake(write_partitions(tmp_path / "t", columns_of(), [20]), *ATTRIBUTES).scan().digest
-    others = [i for i in columns_of()["id"].to_pylist() if i not in {"p0", "p1"}]
-    changed = column([*(others if "p62" in ids else ["p1" if i == "p5" else i for i in others]), *ids])
-    columns = {name: array[: len(changed)] for name, array in columns_of().items()} | {"id": changed}
-    table = lake(write_partitions(tmp_path / "u", columns, [20]), *ATTRIBUTES)
-    with pytest.raises(SubjectsChangedError):
-        privatise(table, request, charge=Charge("r", request.plan.charge.units, registered), draw=noise)
-    assert noise.calls == []
+    read = snapshot_from(tmp_path / "made", lake(tmp_path, LEVELS), strict=False)
+    assert rows_of(read) == {b"a": [0, 0], b"b": [32768, 0], b"c": [0, 0], b"d": [32768, 0]}
 
 
 def replaced(folder: Path) -> None:
@@ -158,37 +163,31 @@ def touched(folder: Path) -> None:
     os.utime(folder / "part-1.parquet", ns=(1, 1))
 
 
+@pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("change", [replaced, removed, touched])
 def test_partition_that_changes_while_the_table_is_read_is_an_error_that_names_it(
-    tmp_path: Path, change: Callable[[Path], None]
+    tmp_path: Path, change: Callable[[Path], None], strict: bool
 ) -> None:
-    request, noise = asked("dgm"), Noise()
     folder = write_partitions(tmp_path / "t", columns_of(), [20, 40])
     table = lake(folder, *ATTRIBUTES)
-    charge = Charge("r", request.plan.charge.units, table.scan().digest)
 
     def progress(rows: int) -> None:
-        if rows == 20:  # of the first partition, after the subjects of all have been read
+        if rows == 20:  # of the first partition
             change(folder)
 
     with pytest.raises(SourceError, match=r"partition 2 of 3 \(part-1.parquet\)") as refused:
-        privatise(table, request, charge=charge, draw=noise, progress=progress)
-    assert noise.calls == []
+        table.scan(progress, strict=strict)
     assert "SENTINEL" not in refused.value.diagnostics()
 
 
-def test_partition_whose_rows_were_moved_meanwhile_is_refused() -> None:
-    ids, moved = column(["b", "a"]), column(["a", "b"])
-    readings = iter([ids, moved])
-
-    def read(_: Any) -> Any:
-        return table_of({"id": next(readings), "x": column([1.0, 2.0])}, NUMBER).read(["id", "x"])
-
-    table = PartitionedTable([PrivateTable(read, SubjectKey.of("id"), (NUMBER,))], SubjectKey.of("id"), IN_PROCESS)
-    expected = PartitionedTable([table_of({"id": ids})], SubjectKey.of("id"), IN_PROCESS).scan().digest
-    (partition,) = table.ranked(expected)
-    with pytest.raises(SubjectsChangedError):
-        list(partition.rows(lambda _: None))
+def test_release_reads_no_partition(tmp_path: Path) -> None:
+    """What becomes of the source after it was read is no matter of a release."""
+    request, folder = asked("dgm"), write_partitions(tmp_path / "t", columns_of(), [20, 40])
+    expected, _ = before_noise(lake(folder, *ATTRIBUTES), request)
+    snapshot = snapshot_from(tmp_path / "s", lake(folder, *ATTRIBUTES))
+    for path in folder.iterdir():
+        path.unlink()
+    assert np.array_equal(before_noise_of(snapshot, request)[0], expected)
 
 
 def corrupt(folder: Path) -> None:
@@ -255,7 +254,6 @@ def test_queries_are_partitions_of_one_table(tmp_path: Path) -> None:
     source = SqlSource(
         url=f"sqlite:///{path}",
         query=("SELECT * FROM t WHERE x < 5", "SELECT * FROM t WHERE x >= 5;"),
-        order_by="id",
     )
     assert decode(SqlSource, encode(source)) == source
     table = open_table(source, SubjectKey.of("id"), ATTRIBUTES, engine=IN_PROCESS)
@@ -264,11 +262,10 @@ def test_queries_are_partitions_of_one_table(tmp_path: Path) -> None:
     assert np.array_equal(parts, whole)
 
 
-def test_what_a_worker_is_given_holds_no_row_and_shows_none(tmp_path: Path) -> None:
+def test_reader_that_a_worker_is_given_holds_no_row_and_shows_none(tmp_path: Path) -> None:
     table = lake(write_partitions(tmp_path / "t", {"id": column(["SENTINEL"]), "x": column([1.0])}, []), NUMBER)
-    given_to = table.ranked(table.scan().digest)
-    assert b"SENTINEL" not in pickle.dumps(given_to)
-    assert "SENTINEL" not in repr(given_to)
+    assert b"SENTINEL" not in pickle.dumps(table.partitions)
+    assert "SENTINEL" not in repr(table)
 
 
 @pytest.mark.slow
@@ -295,15 +292,16 @@ def test_partitions_in_a_bucket_are_read_alike_and_one_that_refuses_says_so(tmp_
         lake(server.address("lake"), *ATTRIBUTES)
 
 
-def test_keyed_subject_has_one_row_whatever_partition_it_comes_up_in_again() -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_keyed_subject_has_one_row_whatever_partition_it_comes_up_in_again(tmp_path: Path, strict: bool) -> None:
     """Two rows of one subject would move a block twice as far as the charge is for."""
     ids = [["a", "b", "b"], ["b", "c"], ["a"]]
-    parts = [table_of({"id": column(i), "x": column([1.0] * len(i))}, NUMBER) for i in ids]
+    parts = [reader_of({"id": column(i), "x": column([1.0] * len(i))}) for i in ids]
     told: list[int] = []
-    table, key, release = PartitionedTable(parts, SubjectKey.of("id"), IN_PROCESS), b"\x01" * 32, "0" * 64
-    batches = list(PresentRows(table, key, release).rows(told.append))
+    table, key, release = SourceTable(parts, SubjectKey.of("id"), [NUMBER]), b"\x01" * 32, "0" * 64
+    snapshot = snapshot_from(tmp_path, table, piece=2, strict=strict)
+    batches = list(KeyedRows(snapshot, key, release).rows(told.append))
     names = pseudonyms(key, [b"a", b"b", b"c"], spec_digest=release)
-    assert sorted(bytes(name) for batch, _ in batches for name in batch) == sorted(map(bytes, names))
+    assert [bytes(name) for batch, _ in batches for name in batch] == list(map(bytes, names))
     assert sum(len(rows) for _, rows in batches) == 3
-    assert told == sorted(told)
-    assert told[-1] == 6
+    assert told == [2, 3]

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commingle.party_agent.errors import DataError, PieceError
-from commingle.party_agent.private.pieces import read_piece, write_piece
+from commingle.party_agent.private.pieces import read_piece, stored_piece, write_piece
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.consortium import SCHEMAS, rows_of
@@ -25,8 +26,10 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "missing": (csv_of([ROWS[0], {**ROWS[1], "bmi": ""}]), CSV, "row 2, column bmi"),
     "no subject": (csv_of([ROWS[0], {**ROWS[1], "subject": ""}]), CSV, "row 2, column subject"),
     "subject again": (csv_of([ROWS[0], ROWS[1], {**ROWS[2], "subject": ROWS[0]["subject"]}]), CSV, "of row 1 again"),
-    "ragged": (csv_of(ROWS[:3]) + f",{SENTINEL}".encode(), CSV, "row 3, it has 4 cells"),
-    "unmatched quote": (csv_of(ROWS[:3]) + f'\n"s9,{SENTINEL},3'.encode(), CSV, "row 4, its quotes"),
+    "ragged": (csv_of(ROWS[:3]) + f",{SENTINEL}".encode(), CSV, "row 3, its line has other than 3"),
+    "unmatched quote": (csv_of(ROWS[:3]) + f'\n"s9,{SENTINEL},3'.encode(), CSV, "row 4, its line has"),
+    "line end in quotes": (csv_of(ROWS[:3]) + f'\n"s9\n{SENTINEL}",3,4'.encode(), CSV, "row 4, its line has"),
+    "no header": (b'"subject', CSV, "no header line that can be read"),
     "no UTF-8": (csv_of(ROWS[:3]) + f"\n{SENTINEL}\xff,1,2".encode("latin-1"), CSV, "row 4, it is not UTF-8"),
     "no column": (b"subject,age\ns1,%s\n" % SENTINEL.encode(), CSV, "no column bmi"),
     "no JSON": (b'{"subject": "s1", "age": %s, "bmi": 20}\n{"age"' % SENTINEL.encode(), JSON_LINES, "row 2, it is not"),
@@ -50,6 +53,18 @@ def test_piece_that_is_refused_names_row_and_column_and_no_value(what: str) -> N
     assert SENTINEL not in refused.value.diagnostics() + repr(refused.value.__cause__)
 
 
+def test_cell_that_is_no_text_is_refused_by_its_row() -> None:
+    columns = {name: [str(row[name]).encode() for row in ROWS] for name in ROWS[0]}
+    columns["age"][4] = SENTINEL.encode() + b"\xff"
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    with pytest.raises(DataError, match=r"^row 5, column age: a value that is no Unicode text") as refused:
+        read_piece(sink.getvalue().to_pybytes(), ARROW, KEY, SCHEMAS["clinic"])
+    assert SENTINEL not in refused.value.diagnostics()
+
+
 def test_first_of_several_rows_that_do_not_fit_is_the_one_that_is_named() -> None:
     rows = [{**row, "age": "old" if i in {16, 17, 39} else row["age"]} for i, row in enumerate(ROWS)]
     with pytest.raises(DataError, match=r"^row 17, column age: 1 values"):
@@ -68,6 +83,18 @@ def test_three_forms_of_the_same_rows_are_kept_alike_and_other_columns_are_not()
     assert as_written["subject"] == kept[0]["subject"]
     ages = [pc.cast(each["age"], pa.float64()).to_pylist() for each in (as_written, kept[0])]
     assert ages[0] == ages[1]
+
+
+def test_stored_piece_gives_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    piece = read_piece(csv_of(ROWS), CSV, KEY, SCHEMAS["clinic"])
+    (tmp_path / "piece").write_bytes(write_piece(piece))
+    read = stored_piece(tmp_path / "piece")
+    for names in (["subject", "age", "bmi"], ["bmi", "subject"], ["age", "age"]):
+        (batch,) = read(names)
+        assert batch.size == len(ROWS)
+        assert {name: batch.columns[name].to_pylist() for name in names} == {
+            name: piece[name].to_pylist() for name in names
+        }
 
 
 def test_claimed_rows_without_bytes_are_refused_before_anything_is_made_of_them() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commingle.party_agent.private import placing, scratch
-from commingle.party_agent.private.placing import FirstRows, PlacedRows
+from commingle.party_agent.private.placing import PlacedRows
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.moments.keyed import Buckets
@@ -58,21 +58,6 @@ def test_buckets_are_filled_as_if_all_were_in_memory(
         whole.add(names[own], rows[own])
     assert np.array_equal(np.concatenate(list(placed)), whole.total())
     assert np.array_equal(np.concatenate(list(placed)), whole.total()), "read as often as wanted"
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(subjects=st.lists(st.integers(0, 12), max_size=60), at_once=st.integers(1, 9), batch=st.integers(1, 9))
-def test_first_row_of_each_subject_is_given_once(
-    monkeypatch: pytest.MonkeyPatch, subjects: list[int], at_once: int, batch: int
-) -> None:
-    monkeypatch.setattr(placing, "_ROWS_AT_ONCE", at_once)
-    pseudonyms = np.random.default_rng(1).integers(0, 256, (13, 32), np.uint8)
-    names, rows, first = pseudonyms[np.array(subjects, int)], np.outer(np.arange(len(subjects)), [1, -1]), FirstRows()
-    for start in range(0, len(subjects), batch):
-        first.add(names[start : start + batch], rows[start : start + batch])
-    found = [(bytes(name), row.tolist()) for some, values in first for name, row in zip(some, values, strict=True)]
-    expected = [(bytes(pseudonyms[one]), [subjects.index(one), -subjects.index(one)]) for one in set(subjects)]
-    assert found == sorted(expected)
 
 
 def test_no_cell_reaches_the_disk_in_the_clear(to_disk: list[bytes]) -> None:

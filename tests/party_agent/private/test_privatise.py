@@ -1,24 +1,26 @@
 """From rows to a privatised block, against the formula computed naively."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import SubjectsChangedError
-from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.errors import LostError
+from commingle.party_agent.private import snapshot as snapshot_module
+from commingle.party_agent.private.charge import NO_SNAPSHOT
 from commingle.party_agent.private.privatise import BlockRequest, privatise
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
+from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, snapshot_of
 from tests.world.consortium import Noise
 from tests.world.tampering import NOW
 
@@ -30,7 +32,7 @@ SEED = bytes(range(32))
 class Charge:
     release: str
     rho_units: int
-    table: TableDigest
+    snapshot: str
 
 
 def request_of(
@@ -88,40 +90,46 @@ def naive_rows(columns: dict[str, Any], attributes: Sequence[Attribute]) -> NDAr
     return np.array([[q for a in attributes for q in one_of[a.name](values[a.name][i])] for i in order])
 
 
-def charge_for(request: BlockRequest, table: PrivateTable, *, short: int = 0) -> Charge:
-    return Charge("r", request.plan.charge.units - short, table.scan().digest)
+def signs_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """K x m."""
+    bits = np.unpackbits(SignStream(SEED).packed(ranks, K), axis=1)[:, :K]
+    return 1 - 2 * bits.T.astype(np.int64)
 
 
-@pytest.mark.parametrize("batch", [1, 7, 60])
-def test_rmgm_block_is_exactly_the_projection_plus_the_drawn_noise(batch: int) -> None:
-    attributes = (BINARY, NUMBER, LEVELS)  # in the spec's order, which is not the table's
+def charge_for(request: BlockRequest, snapshot: Snapshot, *, short: int = 0) -> Charge:
+    return Charge("r", request.plan.charge.units - short, snapshot.digest)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 60])
+def test_rmgm_block_is_exactly_the_projection_plus_the_drawn_noise(tmp_path: Path, piece: int) -> None:
+    attributes = (BINARY, NUMBER, LEVELS)  # in the spec's order, which is not that of the columns
     request = request_of("rmgm", *attributes)
     columns = columns_of()
-    table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
-    bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
-    signs = 1 - 2 * bits.T.astype(np.int64)
+    snapshot, noise = snapshot_of(tmp_path, columns, *attributes, piece=piece), Noise()
+    block = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers
     assert noise.calls == [(request.plan.sigma, K * 4)]
-    assert np.array_equal(block, signs @ naive_rows(columns, attributes) + noise.drawn[0].reshape(K, 4))
+    assert np.array_equal(
+        block, signs_of(np.arange(N)) @ naive_rows(columns, attributes) + noise.drawn[0].reshape(K, 4)
+    )
 
 
-@pytest.mark.parametrize("batch", [1, 7, 60])
-def test_dgm_block_is_exactly_the_rows_by_rank_plus_the_drawn_noise(batch: int) -> None:
+@pytest.mark.parametrize("piece", [1, 7, 60])
+def test_dgm_block_is_exactly_the_rows_by_rank_plus_the_drawn_noise(tmp_path: Path, piece: int) -> None:
     attributes = (NUMBER, LEVELS)
     request = request_of("dgm", *attributes)
     columns = columns_of()
-    table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
+    snapshot, noise = snapshot_of(tmp_path, columns, *attributes, piece=piece), Noise()
+    block = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers
     assert noise.calls == [(request.plan.sigma, N * 3)]
     assert np.array_equal(block, naive_rows(columns, attributes) + noise.drawn[0].reshape(N, 3))
 
 
-def test_row_norm_clips_every_row_before_mixing() -> None:
+def test_row_norm_clips_every_row_before_mixing(tmp_path: Path) -> None:
     attributes = (NUMBER, BINARY, LEVELS)
     request = request_of("dgm", *attributes, row_norm=0.75)
     columns = columns_of()
-    table, noise = table_of(columns, *attributes, batch=13), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers
+    snapshot, noise = snapshot_of(tmp_path, columns, *attributes, piece=13), Noise()
+    block = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers
     clipped = block - noise.drawn[0].reshape(block.shape)
     squared = (clipped**2).sum(axis=1)
     limit = squared_row_limit(0.75)
@@ -132,16 +140,16 @@ def test_row_norm_clips_every_row_before_mixing() -> None:
 
 
 @pytest.mark.parametrize("row_norm", [0.6, 1.0])
-@pytest.mark.parametrize("batch", [7, 60])
-def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, row_norm: float) -> None:
+@pytest.mark.parametrize("piece", [7, 60])
+def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(tmp_path: Path, piece: int, row_norm: float) -> None:
     attributes = (NUMBER, BINARY)
     whitening = Whitening(centre=(0.25, -0.125), matrix=((1.5, -0.25), (0.375, 0.5)))
     request = request_of("dgm", *attributes, row_norm=row_norm, whitening=whitening)
     columns = columns_of()
-    table, noise = table_of(columns, *attributes, batch=batch), Noise()
-    block = privatise(table, request, charge=charge_for(request, table), draw=noise).integers - noise.drawn[0].reshape(
-        N, 2
-    )
+    snapshot, noise = snapshot_of(tmp_path, columns, *attributes, piece=piece), Noise()
+    block = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers - noise.drawn[
+        0
+    ].reshape(N, 2)
     centre, matrix = np.array([8192, -4096]), np.array([[12, -2], [3, 4]])  # exact in eighths
     mapped = [[int(v / 8) for v in (matrix @ (row - centre)).tolist()] for row in naive_rows(columns, attributes)]
     limit = squared_row_limit(row_norm)
@@ -152,93 +160,137 @@ def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(batch: int, ro
         assert found == row if shrunk == 1 else np.allclose(found, np.multiply(row, shrunk), rtol=0, atol=2)
     mixed = request_of("rmgm", *attributes, row_norm=row_norm, whitening=whitening)
     drawn = Noise()
-    sketch = privatise(table, mixed, charge=charge_for(mixed, table), draw=drawn).integers - drawn.drawn[0].reshape(
-        K, 2
-    )
-    bits = np.unpackbits(SignStream(SEED).packed(np.arange(N), K), axis=1)[:, :K]
-    assert np.array_equal(sketch, (1 - 2 * bits.T.astype(np.int64)) @ block)
+    sketch = privatise(snapshot, mixed, charge=charge_for(mixed, snapshot), draw=drawn).integers - drawn.drawn[
+        0
+    ].reshape(K, 2)
+    assert np.array_equal(sketch, signs_of(np.arange(N)) @ block)
 
 
-def test_only_the_attributes_of_the_spec_are_read() -> None:
-    request = request_of("rmgm", BINARY)
-    table = table_of({k: v for k, v in columns_of().items() if k in {"id", "b"}}, BINARY)
-    whole = table_of(columns_of(), NUMBER, BINARY, LEVELS)
-    charge = Charge("r", request.plan.charge.units, whole.scan().digest)
-    assert privatise(table, request, charge=charge, draw=Noise()).integers.shape == (K, 1)
+def test_chosen_attributes_are_mixed_in_the_order_of_the_choice(tmp_path: Path) -> None:
+    request, noise, columns = request_of("rmgm", LEVELS, BINARY), Noise(), columns_of()
+    snapshot = snapshot_of(tmp_path, columns, NUMBER, BINARY, LEVELS).choose((LEVELS, BINARY))
+    block = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers
+    rows = naive_rows(columns, (LEVELS, BINARY))
+    assert np.array_equal(block - noise.drawn[0].reshape(K, 3), signs_of(np.arange(N)) @ rows)
 
 
-def test_charge_that_does_not_cover_the_plan_is_refused_before_anything_is_read() -> None:
+@pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
+def test_block_is_the_same_whatever_the_order_of_the_source_and_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: Literal["rmgm", "dgm"]
+) -> None:
+    request, blocks = request_of(mechanism, NUMBER, LEVELS), list[NDArray[np.int64]]()
+    for number, (piece, pieces) in enumerate([(99, 64), (7, 1), (1, 3)]):
+        monkeypatch.setattr(snapshot_module, "_PART_PIECES", pieces)
+        order = column(np.random.default_rng(number).permutation(N).tolist())
+        columns = {name: cells.take(order) for name, cells in columns_of().items()}
+        snapshot, noise = snapshot_of(tmp_path, columns, NUMBER, LEVELS, piece=piece), Noise()
+        made = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise).integers
+        blocks.append(made - noise.drawn[0].reshape(made.shape))
+    assert np.array_equal(blocks[0], blocks[1])
+    assert np.array_equal(blocks[0], blocks[2])
+
+
+def test_charge_that_does_not_cover_the_plan_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     request = request_of("rmgm", NUMBER)
-    table, noise = table_of(columns_of(), NUMBER), Noise()
-    charge = charge_for(request, table, short=1)
+    snapshot, noise = snapshot_of(tmp_path, columns_of(), NUMBER), Noise()
+    charge = charge_for(request, snapshot, short=1)
     progress: list[int] = []
     with pytest.raises(ValueError, match="does not cover"):
-        privatise(table, request, charge=charge, draw=noise, progress=progress.append)
+        privatise(snapshot, request, charge=charge, draw=noise, progress=progress.append)
     assert (noise.calls, progress) == ([], [])
 
 
-def test_block_of_an_interactive_release_is_refused_before_anything_is_read() -> None:
+@pytest.mark.parametrize("named", ["of the same rows", "of others", "none"])
+def test_charge_for_another_snapshot_is_refused_before_anything_is_read(tmp_path: Path, named: str) -> None:
+    request, noise, progress = request_of("rmgm", NUMBER), Noise(), list[int]()
+    snapshot = snapshot_of(tmp_path, columns_of(), NUMBER)
+    others = {
+        "of the same rows": snapshot_of(tmp_path, columns_of(), NUMBER).digest,
+        "of others": snapshot_of(tmp_path, changed("value"), NUMBER).digest,
+        "none": NO_SNAPSHOT,
+    }
+    charge = replace(charge_for(request, snapshot), snapshot=others[named])
+    with pytest.raises(ValueError, match="does not cover"):
+        privatise(snapshot, request, charge=charge, draw=noise, progress=progress.append)
+    assert (noise.calls, progress) == ([], [])
+
+
+def test_block_of_an_interactive_release_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     request = request_of("moments", NUMBER)
-    table, progress = table_of(columns_of(), NUMBER), list[int]()
+    snapshot, progress = snapshot_of(tmp_path, columns_of(), NUMBER), list[int]()
     with pytest.raises(ValueError, match="exchange"):
-        privatise(table, request, charge=charge_for(request, table), draw=Noise(), progress=progress.append)
+        privatise(snapshot, request, charge=charge_for(request, snapshot), draw=Noise(), progress=progress.append)
     assert progress == []
 
 
 def changed(name: str) -> dict[str, Any]:
-    columns = columns_of()
+    """The table with another last cell."""
+    cells = columns_of()["x"].to_pylist()[:-1]
     match name:
         case "value":
-            columns["x"] = column([*columns["x"].to_pylist()[:-1], 5.5])
-        case "subject":
-            columns["id"] = column([*columns["id"].to_pylist()[:-1], "p999"])
-        case "order":
-            columns = {key: array.take(column(list(range(N))[::-1])) for key, array in columns.items()}
-        case "fewer":
-            columns = {key: array.slice(0, N - 1) for key, array in columns.items()}
-        case "more":
-            columns = columns_of(N + 1)
+            new = column([*cells, 5.5])
         case "text":
-            columns["x"] = column([*map(str, columns["x"].to_pylist()[:-1]), "five"])
+            new = column([*map(str, cells), "five"])
         case "infinite":
-            columns["x"] = column([*columns["x"].to_pylist()[:-1], float("inf")])
-        case "missing":
-            columns["id"] = column([*columns["id"].to_pylist()[:-1], None])
-        case "duplicate":
-            columns["id"] = column([*columns["id"].to_pylist()[:-1], columns["id"][0].as_py()])
-    return columns
+            new = column([*cells, float("inf")])
+        case _:
+            raise ValueError(name)
+    return columns_of() | {"x": new}
 
 
-@pytest.mark.parametrize("what", ["subject", "order", "fewer", "more", "duplicate", "missing"])
+@pytest.mark.parametrize("n", [N - 1, N + 1])
+def test_another_number_of_subjects_than_was_approved_is_refused_and_no_noise_is_drawn(tmp_path: Path, n: int) -> None:
+    request, noise = request_of("dgm", NUMBER), Noise()
+    snapshot = snapshot_of(tmp_path, columns_of(n), NUMBER)
+    with pytest.raises(ValueError, match="another number of subjects"):
+        privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise)
+    assert noise.calls == []
+
+
+def cut_short(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def altered(data: bytes) -> bytes:
+    """In the last row that is read."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("damage", [cut_short, altered, None])
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
-def test_other_subjects_are_refused_and_no_noise_is_drawn(what: str, mechanism: Literal["rmgm", "dgm"]) -> None:
-    request = request_of(mechanism, NUMBER)
-    charge = charge_for(request, table_of(columns_of(), NUMBER))
-    noise = Noise()
-    with pytest.raises(SubjectsChangedError):
-        privatise(table_of(changed(what), NUMBER, batch=11), request, charge=charge, draw=noise)
+def test_snapshot_that_is_damaged_or_gone_is_lost_and_no_noise_is_drawn(
+    tmp_path: Path, damage: Callable[[bytes], bytes] | None, mechanism: Literal["rmgm", "dgm"]
+) -> None:
+    request, noise = request_of(mechanism, NUMBER), Noise()
+    snapshot = snapshot_of(tmp_path, columns_of(), NUMBER, piece=11)
+    if damage is None:
+        snapshot.path.unlink()
+    else:
+        snapshot.path.write_bytes(damage(snapshot.path.read_bytes()))
+    with pytest.raises(LostError):
+        privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise)
     assert noise.calls == []
 
 
 @pytest.mark.parametrize(("what", "encoded"), [("value", 3276), ("text", 0), ("infinite", 32768)])
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
-def test_changed_cell_is_a_row_like_any_other(what: str, encoded: int, mechanism: Literal["rmgm", "dgm"]) -> None:
-    request = request_of(mechanism, NUMBER)
-    charge = charge_for(request, table_of(columns_of(), NUMBER))
-    before, after = (
-        privatise(table_of(columns, NUMBER, batch=11), request, charge=charge, draw=Noise()).integers
-        for columns in (columns_of(), changed(what))
-    )
+def test_changed_cell_is_a_row_like_any_other(
+    tmp_path: Path, what: str, encoded: int, mechanism: Literal["rmgm", "dgm"]
+) -> None:
+    request, blocks = request_of(mechanism, NUMBER), list[NDArray[np.int64]]()
+    for columns in (columns_of(), changed(what)):
+        snapshot = snapshot_of(tmp_path, columns, NUMBER, piece=11, strict=False)
+        charge = charge_for(request, snapshot)
+        blocks.append(privatise(snapshot, request, charge=charge, draw=Noise()).integers)
     rank = sorted(columns_of()["id"].to_pylist()).index(columns_of()["id"][N - 1].as_py())
     moved = encoded - naive_rows(columns_of(), (NUMBER,))[rank]
-    signs = 1 - 2 * np.unpackbits(SignStream(SEED).packed(np.array([rank]), K), axis=1)[0, :K, None].astype(np.int64)
-    expected = signs * moved if mechanism == "rmgm" else moved * (np.arange(N) == rank)[:, None]
-    assert np.array_equal(after - before, expected)
+    expected = signs_of(np.array([rank])) * moved if mechanism == "rmgm" else moved * (np.arange(N) == rank)[:, None]
+    assert np.array_equal(blocks[1] - blocks[0], expected)
 
 
-def test_progress_is_told_rows() -> None:
+def test_progress_is_told_rows(tmp_path: Path) -> None:
     request = request_of("rmgm", NUMBER)
-    table = table_of(columns_of(), NUMBER, batch=25)
+    snapshot = snapshot_of(tmp_path, columns_of(), NUMBER, piece=25)
     seen: list[int] = []
-    privatise(table, request, charge=charge_for(request, table), draw=Noise(), progress=seen.append)
+    privatise(snapshot, request, charge=charge_for(request, snapshot), draw=Noise(), progress=seen.append)
     assert seen == [25, 50, 60]

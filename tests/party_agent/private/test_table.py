@@ -1,7 +1,10 @@
-"""Subjects, ranks, digests and streaming."""
+"""A source read once, each record by itself: ids, rows and counts; and what its owner is refused."""
 
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
@@ -10,40 +13,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.party_agent.errors import DataError, SubjectsChangedError
-from commingle.party_agent.private.digest import TableDigest
-from commingle.party_agent.private.ranks import Ranks
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private import sorting
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import ReadingRecords, SourceTable, TableScan
 from commingle.shared.documents.subject_ids import SubjectKey
-from tests.party_agent.private.ranking import ids_of
-from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, table_of
+from tests.party_agent.private.tables import (
+    BINARY,
+    LEVELS,
+    NUMBER,
+    Columns,
+    column,
+    ids_of,
+    reader_of,
+    rows_of,
+    snapshot_of,
+    table_of,
+)
 
-IDS = column(["b", "a", "é", "Z", "10", "9"])
-XS = column([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+KEY = SubjectKey.of("id")
+Rows = list[tuple[bytes, list[int]]]
 
 
-def digest_of(ids: "pa.Array[pa.StringScalar]", xs: "pa.Array[pa.DoubleScalar]", batch: int = 99) -> TableDigest:
-    return table_of({"id": ids, "x": xs}, NUMBER, batch=batch).scan().digest
+def given_by(found: TableScan) -> Rows:
+    rows: Rows = []
+    for ids, encoded in found.sorter:
+        listed: list[Any] = ids.to_pylist()
+        rows += zip(listed, encoded.tolist(), strict=True)
+    return rows
 
 
-def ranks_of(table: PrivateTable) -> Ranks:
-    return table.ranks(table.scan().digest)
+def required(columns: Columns, *, batch: int = 99) -> TableScan:
+    """What registration does, for the owner's eyes."""
+    columns = {"x": column([1.0] * len(columns["id"])), **columns}
+    found = table_of(columns, NUMBER, batch=batch).scan()
+    list(found.sorter)
+    found.require_one_row_each(KEY)
+    return found
 
 
-def test_ranks_sort_subjects_by_their_bytes() -> None:
-    ranks = ranks_of(table_of({"id": IDS, "x": XS}, NUMBER))
-    in_order = ["10", "9", "Z", "a", "b", "é"]
-    assert ids_of(ranks) == [i.encode() for i in in_order]
-    assert ranks.by_row[:].tolist() == [in_order.index(str(i)) for i in IDS.to_pylist()]
+def test_subjects_come_in_the_order_of_their_bytes_with_their_rows(tmp_path: Path) -> None:
+    columns = {"id": column(["b", "a", "é", "Z", "10", "9"]), "x": column([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])}
+    made = snapshot_of(tmp_path, columns, NUMBER)
+    assert ids_of(made) == [i.encode() for i in ("10", "9", "Z", "a", "b", "é")]
+    encoded = [int((x / 5 - 1) * 32768) for x in (5, 6, 4, 2, 1, 3)]
+    assert [row for (row,) in rows_of(made).values()] == encoded
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), min_size=1, unique_by=lambda s: normalize("NFC", s).strip()))
-def test_ranks_are_a_permutation_in_byte_order_for_any_ids(ids: list[str]) -> None:
+def test_ids_are_canonical_and_in_byte_order_whatever_they_are(ids: list[str]) -> None:
     canonical = [normalize("NFC", i).strip().encode() for i in ids]
-    ranks = ranks_of(table_of({"id": column(ids, pa.string())}))
-    assert ids_of(ranks) == sorted(canonical)
-    assert [sorted(canonical)[rank] for rank in ranks.by_row[:]] == canonical
+    found = table_of({"id": column(ids, pa.string()), "x": column([1.0] * len(ids))}, NUMBER).scan()
+    assert [one for one, _ in given_by(found)] == sorted(canonical)
 
 
 @pytest.mark.parametrize(
@@ -60,98 +81,149 @@ def test_ranks_are_a_permutation_in_byte_order_for_any_ids(ids: list[str]) -> No
 )
 def test_subjects_that_are_the_same_are_duplicates(ids: list[object]) -> None:
     with pytest.raises(DataError, match="column id: 1 duplicate subject ids"):
-        table_of({"id": column(ids)}).scan()
+        required({"id": column(ids)})
 
 
 def test_duplicates_in_different_batches_are_found_at_registration() -> None:
-    table = table_of({"id": column(["a", "b", "c", "a"]), "x": column([1, 2, 3, 4])}, NUMBER, batch=2)
     with pytest.raises(DataError, match="1 duplicate"):
-        table.scan()
+        required({"id": column(["a", "b", "c", "a"])}, batch=2)
 
 
 @pytest.mark.parametrize("ids", [["a", None], ["a", ""], ["a", "  "], [1.0, float("nan")], [1.0, None]])
 def test_missing_and_empty_subjects_are_refused(ids: list[object]) -> None:
     with pytest.raises(DataError, match="column id: 1 subject ids are missing"):
-        table_of({"id": column(ids)}).scan()
+        required({"id": column(ids)})
 
 
 def test_subjects_that_are_not_text_are_refused() -> None:
     with pytest.raises(DataError, match="column id: values of type"):
-        table_of({"id": column([["a"], ["b"]])}).scan()
+        required({"id": column([["a"], ["b"]])})
+
+
+def test_all_that_is_wrong_with_ids_is_said_with_its_count_and_no_value() -> None:
+    with pytest.raises(DataError) as refused:
+        required({"id": column(["SENTINEL", "SENTINEL", None, "b", "SENTINEL", ""])})
+    assert str(refused.value) == "column id: 2 subject ids are missing, 2 duplicate subject ids"
+    assert "SENTINEL" not in refused.value.diagnostics()
+
+
+def test_records_that_the_reader_passed_over_are_refused_at_registration_alone() -> None:
+    def read(names: Sequence[str]) -> Iterator[RawBatch]:
+        yield RawBatch({name: column(["1", "2"]) for name in names}, 2, unreadable=3)
+        yield RawBatch({name: column(["3"]) for name in names}, 1, unreadable=1)
+
+    for strict in (True, False):
+        found = SourceTable([read], KEY, [NUMBER]).scan(strict=strict)
+        assert len(given_by(found)) == 3
+        assert found.counts.unreadable == 4
+        with pytest.raises(DataError, match="column id: 4 records cannot be read"):
+            found.require_one_row_each(KEY)
+
+
+def test_table_without_rows_is_refused_and_read_as_nobody_by_whoever_may_not_be_told() -> None:
+    columns = {"id": column([], pa.string()), "x": column([], pa.float64())}
+    with pytest.raises(DataError, match="no rows"):
+        required(columns)
+    assert given_by(table_of(columns, NUMBER).scan(strict=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["1", "SENTINEL", "3"], "column x: 1 values are not numbers"),
+        (["1", None, None], "column x: 2 missing"),
+        ([1.0, float("inf"), 2.0], "column x: 1 values"),
+    ],
+)
+def test_cells_that_do_not_fit_are_refused_with_column_and_count_and_read_on_otherwise(
+    cells: list[object], said: str
+) -> None:
+    table = table_of({"id": column(["a", "b", "c"]), "x": column(cells)}, NUMBER)
+    with pytest.raises(DataError, match=said) as refused:
+        table.scan()
+    assert "SENTINEL" not in refused.value.diagnostics()
+    assert len(given_by(table.scan(strict=False))) == 3
+
+
+def test_reading_without_an_owner_refuses_no_record_and_takes_the_least_of_each_subject() -> None:
+    ids = ["b", None, "a", " ", "b ", "c", "a"]
+    cells = ["3", "1", "text", "2", "1", None, "9"]
+    expected: Rows | None = None
+    draw = np.random.default_rng(3)
+    for _ in range(20):
+        order = draw.permutation(len(ids))
+        columns = {"id": column(ids).take(order), "x": column(cells).take(order)}
+        found = table_of(columns, NUMBER, batch=int(draw.integers(1, 8))).scan(strict=False)
+        rows = given_by(found)
+        assert expected in (None, rows)
+        expected = rows
+        assert [one for one, _ in rows] == [b"a", b"b", b"c"]
+        assert (found.counts.rows, found.counts.missing, found.counts.duplicates) == (7, 2, 2)
+        assert found.missing == {"x": 2}
+        assert found.clipped == {"x": 0}
+    assert expected is not None
+    alternatives = [[0], [int((9 / 5 - 1) * 32768)]], [[int((x / 5 - 1) * 32768)] for x in (3, 1)], [[0]]
+    for (_, row), among in zip(expected, alternatives, strict=True):
+        assert row == min(among, key=lambda one: np.array(one, "<i4").tobytes())
 
 
 @given(
     st.lists(st.floats(-20, 20) | st.integers(10**10, 10**15).map(float), min_size=1, max_size=12, unique=True),
     st.integers(1, 12),
+    st.integers(0, 99),
 )
-def test_digest_and_ranks_do_not_depend_on_batch_boundaries(ids: list[float], batch: int) -> None:
+def test_reading_does_not_depend_on_order_or_batches(ids: list[float], batch: int, seed: int) -> None:
     columns = {"id": column(ids), "x": column([i % 7 for i in ids]), "b": column(["no", "yes"] * 6).slice(0, len(ids))}
-    whole, parts = (table_of(columns, NUMBER, BINARY, batch=size) for size in (99, batch))
-    assert whole.scan() == parts.scan()
-    assert np.array_equal(ranks_of(whole).by_row[:], ranks_of(parts).by_row[:])
+    order = np.random.default_rng(seed).permutation(len(ids))
+    whole = table_of(columns, NUMBER, BINARY).scan()
+    parts = table_of({name: cells.take(order) for name, cells in columns.items()}, NUMBER, BINARY, batch=batch).scan()
+    assert given_by(whole) == given_by(parts)
+    assert whole.counts == parts.counts
+    assert (whole.clipped, whole.missing) == (parts.clipped, parts.missing)
 
 
-def test_digest_sees_a_changed_subject_order_and_length_and_no_value() -> None:
-    before = digest_of(IDS, XS)
-    assert digest_of(IDS, XS, batch=2) == before
-    assert digest_of(IDS, column([0.0, 2.0, 3.0, 4.0, 5.0, 6.01])) == before
-    swapped = pa.array([1, 0, 2, 3, 4, 5])
-    others = [
-        digest_of(IDS.take(swapped), XS.take(swapped)),
-        digest_of(column(["b", "a", "é", "Z", "10", "8"]), XS),
-        digest_of(IDS.slice(0, 5), XS.slice(0, 5)),
-    ]
-    assert before not in others
+@pytest.mark.parametrize("bad", ["text", None, "1e999", "NaN", ""])
+def test_whatever_one_record_holds_the_rows_of_other_subjects_are_the_same(tmp_path: Path, bad: str | None) -> None:
+    ids, cells = ["a", "b", "c"], ["1", "2", "3"]
 
+    def rows_with(more: list[str | None], texts: list[str | None]) -> dict[bytes, list[int]]:
+        columns = {"id": column([*ids, *more]), "x": column(texts, pa.string())}
+        return rows_of(snapshot_of(tmp_path, columns, NUMBER, strict=False))
 
-def test_digest_does_not_confuse_where_one_subject_ends() -> None:
-    xs = column([1.0, 2.0])
-    assert digest_of(column(["ab", "c"]), xs).subjects != digest_of(column(["a", "bc"]), xs).subjects
-
-
-def test_other_subjects_are_noticed_after_the_last_batch() -> None:
-    expected = digest_of(IDS, XS)
-    changed = table_of({"id": column(["b", "a", "é", "Z", "10", "8"]), "x": XS}, NUMBER, batch=2)
-    batches = changed.batches(expected)
-    assert sum(len(next(batches).subjects) for _ in range(3)) == 6
-    with pytest.raises(SubjectsChangedError):
-        next(batches)
-    with pytest.raises(SubjectsChangedError):
-        changed.ranks(expected)
-
-
-@pytest.mark.parametrize("ids", [["a", "b", None], ["a", "b", "b"], [["a"], ["b"], ["c"]], ["a", "b"]], ids=str)
-def test_subjects_that_are_none_any_more_are_other_subjects(ids: list[object]) -> None:
-    expected = table_of({"id": column(["a", "b", "c"]), "x": column([1, 2, 3])}, NUMBER).scan().digest
-    changed = table_of({"id": column(ids), "x": column([1, 2, 3][: len(ids)])}, NUMBER)
-    for reading in (lambda: changed.ranks(expected), lambda: list(changed.batches(expected))):
-        with pytest.raises(SubjectsChangedError):
-            reading()
-
-
-def test_whose_rows_they_are_is_found_without_reading_a_cell() -> None:
-    asked: list[Sequence[str]] = []
-    whole = table_of({"id": IDS, "x": XS}, NUMBER)
-
-    def read(names: Sequence[str]) -> Iterator[RawBatch]:
-        asked.append(names)
-        return whole.read(names)
-
-    progress: list[int] = []
-    table = PrivateTable(read, SubjectKey.of("id"), [NUMBER])
-    assert len(table.ranks(whole.scan().digest, progress.append).by_row) == 6
-    assert (asked, progress) == ([["id"]], [6])
+    before = rows_with([], [*cells])
+    for other in (None, "", "a", "z"):
+        after = rows_with([other], [*cells, bad])
+        assert {one: row for one, row in after.items() if one not in {b"a", b"z"}} == {
+            one: row for one, row in before.items() if one != b"a"
+        }
+        assert other == "a" or after[b"a"] == before[b"a"]
+    within = rows_with([], ["1", bad, "3"])
+    assert (within[b"a"], within[b"c"]) == (before[b"a"], before[b"c"])
 
 
 def test_scan_counts_over_all_batches() -> None:
     columns = {"id": column(list("abcd")), "x": column([-1.0, 5.0, 11.0, 12.0]), "c": column(["r", "s", "t", "r"])}
     progress: list[int] = []
     found = table_of(columns, NUMBER, LEVELS, batch=3).scan(progress.append)
-    assert (found.n, found.clipped, found.missing) == (4, {"x": 3, "c": 0}, {"x": 0, "c": 0})
+    assert (found.counts.rows, found.clipped, found.missing) == (4, {"x": 3, "c": 0}, {"x": 0, "c": 0})
     assert progress == [3, 4]
+    assert found.sorter.records == 4
 
 
-def test_table_larger_than_a_batch_is_never_held() -> None:
+def test_columns_of_the_key_and_the_attributes_are_asked_for_once_and_no_other() -> None:
+    asked: list[Sequence[str]] = []
+    whole = reader_of({"id": column(["a"]), "x": column([1.0]), "note": column(["n"])})
+
+    def read(names: Sequence[str]) -> Iterator[RawBatch]:
+        asked.append(names)
+        return whole(names)
+
+    list(SourceTable([read], KEY, [NUMBER]).scan().sorter)
+    assert asked == [["id", "x"]]
+
+
+def test_table_larger_than_a_batch_is_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "_RUN_RECORDS", 1500)
     alive: set[int] = set()
     most = 0
 
@@ -165,21 +237,17 @@ def test_table_larger_than_a_batch_is_never_held() -> None:
             yield RawBatch(columns, 1000)
             del columns
 
-    table = PrivateTable(read, SubjectKey.of("id"), [NUMBER])
-    found = table.scan()
-    assert len(table.ranks(found.digest).by_row) == found.n
-    assert sum(len(batch.subjects) for batch in table.batches(found.digest)) == found.n
-    assert found.n == 20_000
+    found = SourceTable([read], KEY, [NUMBER]).scan()
+    assert sum(len(ids) for ids, _ in found.sorter) == 20_000
     assert most <= 2  # the one that is made and the one that has just been used
     assert not alive
 
 
-def test_rows_and_digests_do_not_show_in_a_repr() -> None:
+def test_rows_and_ids_do_not_show_in_a_repr() -> None:
     table = table_of({"id": column(["SENTINEL", "b"]), "x": column([7.25, 2.0])}, NUMBER)
-    found = table.scan()
-    (raw,) = table.read(["id", "x"])
-    (batch,) = table.batches(found.digest)
-    said = f"{raw!r}{batch!r}{found!r}{ranks_of(table)!r}{found.digest!r}"
+    (raw,) = table.partitions[0](["id", "x"])
+    (read,) = ReadingRecords(KEY, [NUMBER], strict=True)(table.partitions[0], lambda _: None)
+    said = f"{raw!r}{read!r}{table.scan()!r}{replace(read, rows=read.rows)!r}"
     assert "SENTINEL" not in said
     assert "7.25" not in said
-    assert found.digest.subjects not in said
+    assert str(read.rows[0, 0]) not in said

@@ -1,23 +1,21 @@
-"""Sums first, then rows mapped as the sums suggest: what leaves is exactly that, each from a checked reading."""
+"""Sums first, then rows mapped as the sums suggest: what leaves is exactly that, from two readings of the snapshot."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.errors import SubjectsChangedError
+from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
-from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.table import PrivateTable
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.mechanisms.rows.signs import SignStream
-from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, reader_of, table_of
-from tests.party_agent.private.test_privatise import SEED, K, N, changed, charge_for, columns_of, naive_rows, request_of
+from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, snapshot_of
+from tests.party_agent.private.test_privatise import SEED, K, N, charge_for, columns_of, naive_rows, request_of
 from tests.world.consortium import Noise
 
 ATTRIBUTES = (NUMBER, LEVELS, BINARY)
@@ -48,13 +46,13 @@ def expected_sums(request: BlockRequest, noise: Noise) -> list[int]:
     return [int(s) for s in exact + np.concatenate(noise.drawn[:2])]
 
 
-@pytest.mark.parametrize("batch", [7, 60])
-def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(batch: int) -> None:
+@pytest.mark.parametrize("piece", [7, 60])
+def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(tmp_path: Path, piece: int) -> None:
     request, noise = asked("rmgm"), Noise()
     stage = request.plan.first_stage
     assert stage is not None
-    table = table_of(columns_of(), *ATTRIBUTES, batch=batch)
-    made = privatise(table, request, charge=charge_for(request, table), draw=noise)
+    snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES, piece=piece)
+    made = privatise(snapshot, request, charge=charge_for(request, snapshot), draw=noise)
     assert noise.calls == [(stage.sigma, 4), (stage.square_sigma, 1), (request.plan.sigma, K * 4)]
     assert made.sums is not None
     assert list(made.sums) == expected_sums(request, noise)
@@ -64,10 +62,10 @@ def test_rmgm_block_is_the_projection_of_the_rows_that_the_drawn_sums_map(batch:
     assert np.abs(off).max() <= N, "cutting rounds an entry by less than a step"
 
 
-def test_exchanged_rows_are_those_that_the_drawn_sums_map() -> None:
+def test_exchanged_rows_are_those_that_the_drawn_sums_map(tmp_path: Path) -> None:
     request, noise = asked("moments"), Noise()
-    table = table_of(columns_of(), *ATTRIBUTES)
-    made = exchanged_rows(table, request, charge=charge_for(request, table), draw=noise)
+    snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES)
+    made = exchanged_rows(snapshot, request, charge=charge_for(request, snapshot), draw=noise)
     assert made.sums is not None
     assert list(made.sums) == expected_sums(request, noise)
     assert repr(made) == "ExchangedRows()"
@@ -77,44 +75,38 @@ def test_exchanged_rows_are_those_that_the_drawn_sums_map() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
-def test_other_subjects_in_the_second_reading_are_refused_and_the_block_gets_no_noise(
-    mechanism: Literal["rmgm", "dgm", "moments"],
+@pytest.mark.parametrize("read", [0, N // 2, N, N + N // 2])
+def test_snapshot_that_is_damaged_meanwhile_is_lost_and_the_block_gets_no_noise(
+    tmp_path: Path, mechanism: Literal["rmgm", "dgm", "moments"], read: int
 ) -> None:
-    request, noise, readings = asked(mechanism), Noise(), list[int]()
-    before, after = (reader_of(columns) for columns in (columns_of(), changed("subject")))
+    request, noise = asked(mechanism), Noise()
+    snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES, piece=1)
+    charge, data = charge_for(request, snapshot), snapshot.path.read_bytes()
 
-    def read(names: Sequence[str]) -> Iterator[RawBatch]:
-        readings.append(len(names))
-        return (before if readings.count(len(names)) == 1 or len(names) == 1 else after)(names)
+    def damage(rows: int) -> None:
+        if rows == read:
+            snapshot.path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
-    table = PrivateTable(read, SubjectKey.of("id"), ATTRIBUTES)
-    charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
-    with pytest.raises(SubjectsChangedError):
-        (exchanged_rows if mechanism == "moments" else privatise)(table, request, charge=charge, draw=noise)
-    assert readings == [1, 4, 4]
-    assert len(noise.calls) == 2, "of the sums, which went nowhere"
-
-
-def test_other_subjects_in_the_first_reading_are_refused_and_no_noise_is_drawn() -> None:
-    request, noise = asked("rmgm"), Noise()
-    charge = charge_for(request, table_of(columns_of(), *ATTRIBUTES))
-    with pytest.raises(SubjectsChangedError):
-        privatise(table_of(changed("subject"), *ATTRIBUTES, batch=11), request, charge=charge, draw=noise)
-    assert noise.calls == []
+    damage(0)
+    with pytest.raises(LostError):
+        (exchanged_rows if mechanism == "moments" else privatise)(
+            snapshot, request, charge=charge, draw=noise, progress=damage
+        )
+    assert len(noise.calls) == (0 if read < N else 2), "of the sums, which went nowhere"
 
 
-def test_charge_of_the_second_stage_alone_does_not_let_anybody_read_rows() -> None:
+def test_charge_of_the_second_stage_alone_does_not_let_anybody_read_rows(tmp_path: Path) -> None:
     request = asked("rmgm")
-    table = table_of(columns_of(), *ATTRIBUTES)
+    snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES)
     assert request.plan.first_stage is not None
-    second = replace(charge_for(request, table), rho_units=request.plan.charge.units * 3 // 4)
+    second = replace(charge_for(request, snapshot), rho_units=request.plan.charge.units * 3 // 4)
     with pytest.raises(ValueError, match="does not cover"):
-        privatise(table, request, charge=second, draw=Noise())
+        privatise(snapshot, request, charge=second, draw=Noise())
 
 
-def test_progress_counts_the_rows_of_both_readings() -> None:
+def test_progress_counts_the_rows_of_both_readings(tmp_path: Path) -> None:
     request, seen = asked("dgm"), list[int]()
-    table = table_of(columns_of(), *ATTRIBUTES, batch=25)
-    privatise(table, request, charge=charge_for(request, table), draw=Noise(), progress=seen.append)
+    snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES, piece=25)
+    privatise(snapshot, request, charge=charge_for(request, snapshot), draw=Noise(), progress=seen.append)
     assert seen == [25, 50, 60, 85, 110, 120]
     assert request.readings * N == 120

@@ -17,6 +17,8 @@ from commingle.shared.release.charge import Charge
 from tests.world.consortium import Consortium, write_csv
 
 ROWS = 3000
+ABOUT = 2500
+"""What everybody may know of how many they are."""
 ATTRIBUTES: tuple[Attribute, ...] = (
     NumericAttribute(name="charges", lower=0, upper=100),
     NumericAttribute(name="age", lower=20, upper=80),
@@ -52,7 +54,7 @@ def register(
     consortium: Consortium, agent: Agent, *, replace: bool = False, attributes: tuple[Attribute, ...] = ATTRIBUTES
 ) -> None:
     source = FileSource(path=str(consortium.table("clinic")))
-    wanted = DatasetRequest(name="main", source=source, subject_id="subject", attributes=attributes)
+    wanted = DatasetRequest(name="main", source=source, subject_id="subject", subjects="listed", attributes=attributes)
     agent.datasets.register(wanted, replace=replace)
 
 
@@ -66,7 +68,8 @@ def request(nonce: int = 1, **changes: Any) -> RegressionRequest:
         "delta": 1e-6,
         "nonce": f"{nonce:064x}",
     }
-    return RegressionRequest(**{**fields, **changes})
+    about = {"n": ABOUT} if changes.get("adjacency") == "add_remove" else {}
+    return RegressionRequest(**{**fields, **about, **changes})
 
 
 def only_charge(agent: Agent) -> Charge:

@@ -17,7 +17,7 @@ from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.tokens import create_token
 from commingle.services.client.verify_cli import verify
-from commingle.shared.documents.errors import SignatureError, VerificationError
+from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
@@ -123,17 +123,30 @@ def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, 
 def test_options_of_the_command_are_those_of_the_request(hospital: Consortium, tmp_path: Path) -> None:
     out = tmp_path / "charges.json"
     options = ("--bounds", "charges=0:90", "--bounds", "age=30:70", "--mapping", "per_row", "--no-intercept")
-    done = regress(hospital, *options, "--adjacency", "add_remove", "--epsilon", "1", "--out", out, "--json")
+    done = regress(
+        hospital, *options, "--adjacency", "add_remove", "--n", "2500", "--epsilon", "1", "--out", out, "--json"
+    )
     said = json.loads(done.stdout)
     asked = said["request"]
     assert asked["bounds"] == {"charges": [0.0, 90.0], "age": [30.0, 70.0]}
     assert (asked["mapping"], asked["intercept"], asked["adjacency"]) == ("per_row", False, "add_remove")
-    assert "under replace_one, for the ledger" in done.stderr
+    assert asked["n"] == said["result"]["n"] == 2500
+    assert "under replace_one, for the ledger) on about 2500 subjects" in done.stderr
     shown = CliRunner().invoke(verify, [str(out)], catch_exceptions=False).stdout
     assert "coefficient (encoded, rows divided by their norms)" in shown
-    assert "how many rows there are is stated and taken as known" in " ".join(shown.split())
+    assert "the number of rows that is stated is a public figure" in " ".join(shown.split())
+    assert "n = about 2500" in shown
     again = run("regressions", "--home", hospital.homes["clinic"].root, said["id"][:12])
     assert "(encoded, rows divided by their norms)" in again.stdout
+    assert "n = about 2500" in again.stdout
+
+
+@pytest.mark.parametrize("options", [("--adjacency", "add_remove"), ("--n", "2500")])
+def test_public_number_of_rows_is_given_with_add_remove_and_only_there(
+    hospital: Consortium, options: tuple[str, ...]
+) -> None:
+    with pytest.raises(DocumentError, match="public figure of about how many rows"):
+        regress(hospital, *options)
 
 
 @pytest.mark.parametrize("bounds", ["age", "age=30", "age=30:", "age=thirty:70"])

@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.table import SourceTable
 from commingle.services.planning.public_table import encode
 from commingle.services.simulation.consortium import Folders, write_party_files
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.tables.reading import read_table
 from commingle.services.tables.schema import conform
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    encoded_columns,
+)
 from commingle.shared.documents.subject_ids import IdRules, SubjectKey
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import MISSING, Cells, encode_rows
@@ -106,15 +113,17 @@ def write(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def by_agent(path: Path, key: SubjectKey, attributes: tuple[Attribute, ...]) -> Rows:
-    """Each subject's integers as a registered table gives them."""
-    table = PrivateTable(open_source(FileSource(path=str(path))), key, attributes)
-    batches = list(table.batches(table.scan().digest))
-    assert len(batches) == 1
-    subjects: list[Any] = batches[0].subjects.to_pylist()
-    return _rows(subjects, batches[0].attributes)
+    """Each subject's integers as the snapshot of a registered table has them."""
+    found = SourceTable([open_source(FileSource(path=str(path)))], key, attributes).scan()
+    ((ids, encoded),) = found.sorter
+    found.require_one_row_each(key)
+    subjects: list[Any] = ids.to_pylist()
+    ends = list(accumulate(len(encoded_columns((a,))) for a in attributes))
+    columns = {a.name: encoded[:, start:end] for a, start, end in zip(attributes, [0, *ends], ends, strict=False)}
+    return _rows(subjects, columns)
 
 
-def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.int64]]) -> Rows:
+def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.integer]]) -> Rows:
     listed = {name: rows.tolist() for name, rows in columns.items()}
     return {subject: {name: listed[name][i] for name in listed} for i, subject in enumerate(subjects)}
 

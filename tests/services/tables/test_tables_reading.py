@@ -145,3 +145,22 @@ def test_tabs_and_compression_go_together(tmp_path: Path) -> None:
 def test_points_or_no_decimals_at_all_are_no_decimal_commas(tmp_path: Path, decimals: str) -> None:
     path = _csv(tmp_path, f"a;b\n{decimals};x\n")
     assert guess_format(path) == CsvFormat(separator=";")
+
+
+def test_records_that_cannot_be_read_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    lines = [*["1,2"] * 5, '"1,2', *["1,2"] * 5, "1", "1,2,3"]
+    with pytest.raises(TableError, match=r": 3 records have .*; the first is record 6$") as refused:
+        read_table(_csv(tmp_path, "\n".join(["a,b", *lines])))
+    assert "--lines-per-record" in refused.value.remedy
+
+
+def test_line_ends_in_cells_are_read_where_they_are_declared(tmp_path: Path) -> None:
+    source = read_table(_csv(tmp_path, 'a,b\n"x\ny",2\n'), csv_format=CsvFormat(lines_per_record=2))
+    assert source.table.columns["a"].to_pylist() == ["x\ny"]
+
+
+def test_text_that_is_not_in_the_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes("a,b\nKöln,2\n".encode("latin-1"))
+    with pytest.raises(TableError, match="not a table"):
+        read_table(path, csv_format=CsvFormat())

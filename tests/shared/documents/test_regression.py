@@ -175,7 +175,7 @@ ADDED = PRIVACY.model_copy(
     }
 )
 ADD_REMOVE = RESULT.model_copy(
-    update={"request": ASKED.model_copy(update={"adjacency": "add_remove"}), "privacy": ADDED}
+    update={"request": ASKED.model_copy(update={"adjacency": "add_remove", "n": RESULT.n}), "privacy": ADDED}
 )
 
 
@@ -198,6 +198,7 @@ def test_result_under_add_remove_states_both_losses_and_is_accepted() -> None:
         (add_remove(rho_units=str(RHO.units * 4 + 1)), "the charge is not one"),
         (add_remove(protects=PRIVACY.protects), "what its adjacency protects"),
         (add_remove(adjacency="replace_one"), "another adjacency"),
+        (lambda: ADD_REMOVE.model_copy(update={"n": RESULT.n + 1}), "another number of rows"),
         (with_privacy(under_adjacency=OWN), "two losses"),
         (with_privacy(adjacency="add_remove"), "another adjacency"),
         (lambda: asked_for(bounds={"age": (30.0, 70.0)}), "the bounds of age"),
@@ -216,7 +217,7 @@ def test_adjacency_and_options_that_do_not_fit_together_are_refused_by_name(
 def staged(adjacency: Adjacency = Adjacency.REPLACE_ONE) -> RegressionResult:
     """Five columns, of which two are numbers: the age and the charges."""
     stages = plan_two_stages(measured_attributes(TARGET, FEATURES), n=RESULT.n, rho=RHO, adjacency=adjacency)
-    figures = {"sigmas": tuple(map(float, stages.sigmas)), "sums": (1.0,) * 7, "moments": (1.0,) * 20}
+    figures = {"sigmas": tuple(map(float, stages.sigmas)), "sums": (1.0,) * stages.first.size, "moments": (1.0,) * 20}
     whole = RESULT if adjacency is Adjacency.REPLACE_ONE else ADD_REMOVE
     return whole.model_copy(update={"method": "two_stage", "published": figures})
 
@@ -231,7 +232,7 @@ def published_with(name: str, *values: float) -> Callable[[], RegressionResult]:
 
 def charged_in_stages(units: int) -> RegressionResult:
     added = ADDED.model_copy(update={"rho_units": str(units)})
-    return staged(Adjacency.ZERO_OUT).model_copy(update={"privacy": added})
+    return staged(Adjacency.ADD_REMOVE).model_copy(update={"privacy": added})
 
 
 def test_two_stages_with_the_noise_of_their_loss_are_accepted_under_either_adjacency() -> None:
@@ -333,6 +334,9 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         {"mapping": "largest"},
         {"intercept": 1},
         {"nonce": "0"},
+        {"adjacency": "add_remove"},
+        {"adjacency": "add_remove", "n": 0},
+        {"n": 100},
     ],
 )
 def test_request_outside_its_domain_is_refused(changes: dict[str, object]) -> None:
@@ -346,7 +350,8 @@ def test_request_is_named_by_all_of_its_fields() -> None:
         {"epsilon": 0.9},
         {"features": ("smoker", "age", "blood")},
         {"row_norm": 1.0},
-        {"adjacency": "add_remove"},
+        {"adjacency": "add_remove", "n": 100},
+        {"adjacency": "add_remove", "n": 101},
         {"bounds": {"age": (30.0, 70.0)}},
         {"mapping": "per_row"},
         {"intercept": False},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.subject_ids import (
+    LONGEST_PART,
     MAX_KEYS,
     RULE_NAMES,
     IdCounts,
@@ -151,3 +152,15 @@ def test_columns_of_ids_are_written_as_each_cell_is(ids: list[str | None]) -> No
     assert length_prefixed(found.ids) == prefixed
     assert length_prefixed(pa.concat_arrays([pa.array([b"x"], pa.large_binary()), found.ids])[1:]) == prefixed
     assert length_prefixed(found.ids[:0]) == b""
+
+
+@pytest.mark.parametrize("rule", RULE_NAMES)
+@pytest.mark.parametrize(
+    "cell",
+    ["\ud800", "a\udcff", "x" * (LONGEST_PART + 1), "é" * (LONGEST_PART // 2 + 1), "1" + "\u0315\u0300" * 10**6],
+    ids=["half a pair", "a byte that was no UTF-8", "long", "long in bytes", "marks that take quadratic time"],
+)
+def test_cell_that_can_be_no_part_of_an_id_is_none_by_every_rule(rule: IdRule, cell: str) -> None:
+    for key, cells in ((SubjectKey.of("a", (rule,)), [cell]), (SubjectKey.of(("a", "b"), (rule, rule)), [cell, "1"])):
+        assert key.canonical(cells) == key.written(cells) == b""
+    assert canonical_subject(cell) == b""

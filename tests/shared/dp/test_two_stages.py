@@ -15,7 +15,7 @@ from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.fixed_point import SCALE, clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.dp.sensitivity import LISTED, Adjacency
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import SHARE, WIDER, TwoStages, plan_two_stages, two_stage_loss
 from commingle.shared.dp.whitening import IntegerMap
 
@@ -23,6 +23,7 @@ NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
 COLUMNS = (NUMBER, BINARY, MeasuredAttribute(Kind.CATEGORICAL, 2), MeasuredAttribute(Kind.NUMERIC, weight=Fraction(2)))
 D = 5
 RHO = Rho(1 << 60)  # 1/16
+ONE_HOLDERS = (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE)
 IDENTITY = IntegerMap(np.eye(2, dtype=np.int64) << 20, np.zeros(2, np.int64))
 
 
@@ -55,13 +56,13 @@ def second_loss(stages: TwoStages, adjacency: Adjacency) -> float:
 STEPS = st.integers(-SCALE, SCALE)
 
 
-@pytest.mark.parametrize("adjacency", LISTED)
+@pytest.mark.parametrize("adjacency", ONE_HOLDERS)
 @given(rows=st.tuples(STEPS, STEPS, STEPS, STEPS))
 def test_no_pair_of_rows_moves_the_second_stage_farther_than_is_charged(
     adjacency: Adjacency, rows: tuple[int, int, int, int]
 ) -> None:
     stages, row, none = pair(adjacency), np.array([rows[:2]]), np.empty((0, 2), np.int64)
-    other = none if adjacency is Adjacency.ZERO_OUT else np.array([rows[2:]])
+    other = none if adjacency is Adjacency.ADD_REMOVE else np.array([rows[2:]])
     # the first stage uses up its share but for one part in sigma, 10^6 or so
     assert second_moved(stages, row, other) <= 2 * second_loss(stages, adjacency) * (1 + 1e-5)
     assert second_moved(stages, row, np.array([rows[2:]])) <= 81 / 32 * SCALE**4 / stages.sigma**2
@@ -71,11 +72,11 @@ def test_pair_at_the_angle_of_the_proof_attains_the_bound() -> None:
     stages = pair()
     row, other = np.array([[SCALE, 0]]), np.array([[-SCALE // 8, int(SCALE * sqrt(1 - 1 / 64))]])
     assert second_moved(stages, row, other) > 0.9999 * 81 / 32 * SCALE**4 / stages.sigma**2
-    alone = second_moved(pair(Adjacency.ZERO_OUT), row, np.empty((0, 2), np.int64))
-    assert alone > 0.9999 * 5 / 4 * SCALE**4 / pair(Adjacency.ZERO_OUT).sigma ** 2
+    alone = second_moved(pair(Adjacency.ADD_REMOVE), row, np.empty((0, 2), np.int64))
+    assert alone > 0.9999 * 5 / 4 * SCALE**4 / pair(Adjacency.ADD_REMOVE).sigma ** 2
 
 
-@pytest.mark.parametrize("adjacency", LISTED)
+@pytest.mark.parametrize("adjacency", ONE_HOLDERS)
 @given(units=st.integers(1 << 44, 1 << 70))
 def test_both_stages_cost_what_was_asked_and_hardly_less(adjacency: Adjacency, units: int) -> None:
     stages = plan(adjacency, rho=Rho(units))
@@ -90,7 +91,7 @@ def test_both_stages_cost_what_was_asked_and_hardly_less(adjacency: Adjacency, u
 def test_plan_for_a_row_more_or_less_costs_no_more_than_is_charged(units: int) -> None:
     """Charged is a part more of what was asked; of binary columns the first stage costs four times as much."""
     for attributes in (COLUMNS, (BINARY, BINARY)):
-        stages = plan_two_stages(attributes, n=1000, rho=Rho(units), adjacency=Adjacency.ZERO_OUT)
+        stages = plan_two_stages(attributes, n=1000, rho=Rho(units), adjacency=Adjacency.ADD_REMOVE)
         charge = -(-units * WIDER.numerator // WIDER.denominator)
         assert two_stage_loss(stages, Adjacency.REPLACE_ONE).units <= charge
 
@@ -114,7 +115,7 @@ def test_system_has_the_moments_of_mapped_rows_and_the_variances_of_their_noise(
     stages, draw = plan(n=300), default_rng(1)
     q = draw.integers(-SCALE, SCALE + 1, (300, D))
     mapped = stages.map(stages.sums(q, silence))
-    gram, variance = stages.system(stages.moments(q, mapped, silence))
+    gram, variance = stages.system(stages.moments(q, mapped, silence), n=300)
     z = np.column_stack([np.ones(300), clip_rows(mapped.rows(q), SCALE**2, largest=1 << 26) / SCALE])
     assert np.allclose(gram, z.T @ z, atol=1e-9)
     assert np.array_equal(gram, gram.T)
@@ -123,6 +124,21 @@ def test_system_has_the_moments_of_mapped_rows_and_the_variances_of_their_noise(
     assert np.sqrt(np.diag(variance)[1:]) == pytest.approx(stages.sigma / SCALE**2)
     assert np.sqrt(variance[0, 1:]) == pytest.approx(stages.linear_sigma / SCALE)
     assert np.sqrt(variance[1, 2]) == pytest.approx(stages.sigma / SCALE**2 / sqrt(2), rel=1e-6)
+
+
+def test_a_row_more_or_less_moves_the_first_stage_no_farther_than_is_charged_the_count_with_it() -> None:
+    """Of the row that moves sums most: the share is used up, and would not be without what the count costs."""
+    stages, row = plan(Adjacency.ADD_REMOVE), np.array([[SCALE, SCALE, SCALE, 0, SCALE]])
+    scales = np.repeat([stages.first.sigma, stages.first.square_sigma], [1 + D, 2])
+    change = stages.sums(row, silence) - stages.sums(row[:0], silence)
+    moved, share = float(np.sum((change / scales) ** 2)), 2 * float(SHARE) * float(RHO)
+    assert 0.999 * share < moved <= share
+    assert (change[0], stages.count(stages.sums(np.repeat(row, 40, axis=0), silence))) == (SCALE, 40)
+
+
+def test_noise_plan_under_add_remove_does_not_depend_on_the_public_figure() -> None:
+    few, many = (plan(Adjacency.ADD_REMOVE, n=n) for n in (10, 1_000_000))
+    assert (few.sigmas, few.radius_squared < many.radius_squared) == (many.sigmas, True)
 
 
 def test_sums_are_exact_whatever_the_order_of_rows() -> None:

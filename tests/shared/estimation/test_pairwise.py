@@ -32,7 +32,7 @@ def without_noise(overlap: float, *, seed: int = 3) -> tuple[PreparedMoments, li
     """So many buckets that hardly anybody gives way or meets a stranger."""
     draw = np.random.default_rng(seed)
     held_by = tables(people(400, draw), SIZES, overlap, draw)
-    return released(spec_of("moments", buckets=1 << 18), held_by, exact), held_by
+    return released(spec_of("moments", n=1 << 14, buckets=1 << 18), held_by, exact), held_by
 
 
 def test_without_noise_pairs_have_the_counts_means_and_covariances_of_those_whom_both_hold() -> None:

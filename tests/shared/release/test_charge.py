@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger import Cap, Debit, Ledger
-from commingle.party_agent.private.digest import TableDigest
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
@@ -58,7 +57,7 @@ APPROVALS, BODY = "c" * 64, "d" * 64
 COST = Loss(Rho(1000), 1e-7)
 LATER = NOW + timedelta(hours=1)
 TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
-TABLE = TableDigest("e" * 64)
+TABLE = "e" * 64
 Ask = tuple[str, str]
 # those that are part of a caller's transaction
 WRITING = {"reserve", "record", "record late", "withdraw", "columns", "reply"}
@@ -91,11 +90,11 @@ def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
     attempt = charge.attempt if (charge := ledger.charge(release)) else 0
     debit = Debit(release, COST.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.delta)
     with ledger._store.transaction() if what in WRITING else ledger._store.reading() as db:
-        reserve = partial(ledger.reserve, db, release, COST.rho, dataset="main", data_sha256="f" * 64, study="s")
+        reserve = partial(ledger.reserve, db, release, COST.rho, dataset="main", snapshot="f" * 64, study="s")
         answers: dict[str, Callable[[], object]] = {
             "reserve": lambda: reserve(expires=LATER, delta=COST.delta, kind="regression"),
-            "debit": lambda: ledger.debit(release, approvals=APPROVALS, table=TABLE, now=NOW),
-            "redraw": lambda: ledger.redraw(release, table=TABLE),
+            "debit": lambda: ledger.debit(release, approvals=APPROVALS, snapshot=TABLE, now=NOW),
+            "redraw": lambda: ledger.redraw(release, snapshot=TABLE),
             "record": lambda: ledger.record_block(db, debit, BODY),
             "record late": lambda: ledger.record_block(db, debit, BODY),
             "acknowledge": lambda: ledger.acknowledge(release),

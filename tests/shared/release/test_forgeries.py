@@ -210,6 +210,10 @@ FORGERIES: dict[str, tuple[Callable[[Release], Release], str]] = {
     "noise on the intercept": (said_in_manifest(columns__0__sigma=1), "columns do not follow"),
     "column given to another party": (said_in_manifest(columns__1__party="lab"), "columns do not follow"),
     "other column name": (said_in_manifest(columns__1__name="bmi"), "columns do not follow"),
+    "a delta of the implementation that is not its own": (
+        said_in_manifest(privacy__delta_implementation=1e-12),
+        "privacy statement",
+    ),
     "other delta": (said_in_manifest(privacy__delta=1e-6), "privacy statement"),
     "other adjacency": (said_in_manifest(privacy__adjacency="zero_out"), "privacy statement"),
     "other calibration": (said_in_manifest(privacy__calibration="classical"), "privacy statement"),

@@ -57,6 +57,16 @@ def test_most_openings_are_flooded_to_2_to_the_minus_40_and_one_more_is_not_by_e
     assert most * distance <= Fraction(1, 2**40) < (most + 1) * distance
 
 
+@pytest.mark.parametrize(("reach", "noise"), [(8, 0), (8, 1), (8, 7), (64, 20), (64, 63)])
+def test_flood_within_its_range_less_the_largest_noise_has_one_law_whatever_the_noise(reach: int, noise: int) -> None:
+    """All floods of [-R, R) with every noise up to V: what falls into [-R + V, R - V) is each number there, once."""
+    core = range(-reach + noise, reach - noise)
+    for v in range(-noise, noise + 1):
+        assert sorted(f + v for f in range(-reach, reach) if f + v in core) == list(core)
+    assert 1 - Fraction(len(core), 2 * reach) == Fraction(noise, reach)
+    assert STANDARD.flood_delta(100) == Fraction(STANDARD.largest_noise(100), 2**STANDARD.flood_bits)
+
+
 def test_flood_distance_bounds_the_mean_shift_over_twice_the_flood() -> None:
     """With errors drawn 2,000 times: total variation of a uniform law from itself shifted by v is |v| / 2R."""
     ring, rng, rows = toy(64), np.random.default_rng(5), 50

@@ -10,8 +10,7 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
-from scipy.stats import beta, norm
+from scipy.stats import norm
 
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Parts
@@ -19,6 +18,7 @@ from commingle.party_agent.private.regression.methods import METHODS, FloatingMe
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, Published, Sample
 from commingle.party_agent.private.regression.sufficient import adassp, boosted_adassp, residuals, ssp
 from commingle.party_agent.private.regression.sums import cross_weight, solve, sums_sensitivity
+from tests.hostile.distinguishing import rates
 from tests.party_agent.private.regression.cases import privacy, with_row
 
 pytestmark = pytest.mark.slow  # thousands of runs of every method
@@ -44,14 +44,6 @@ def pair(adjacency: Neighbours) -> tuple[Sample, Sample]:
     one = with_row(common, np.array([1.0, 0.0]), 1.0)
     other = np.array([0.5, sqrt(3) / 2])
     return one, common if adjacency is Neighbours.ADD_REMOVE else with_row(common, other, -1.0)
-
-
-def rates(hits: NDArray[np.bool_], alarms: NDArray[np.bool_]) -> tuple[float, float]:
-    """A lower bound on the true positive rate and an upper bound on the false positive rate."""
-    caught, false = int(hits.sum()), int(alarms.sum())
-    low = float(beta.ppf(_ALPHA, caught, len(hits) - caught + 1)) if caught else 0.0
-    high = float(beta.ppf(1 - _ALPHA, false + 1, len(alarms) - false)) if false < len(alarms) else 1.0
-    return low, high
 
 
 GAUSSIAN = [(ssp, 1), (adassp, 1), (boosted_adassp, 5)]
@@ -85,7 +77,7 @@ def demonstrated_rho(method: Callable[..., Estimate], asked: Privacy, rounds: in
         return float(np.sum((means[0] - means[1]) * (seen - (means[0] + means[1]) / 2) / scales**2))
 
     scores = [np.array([score(s) for _ in range(runs)]) for s in samples]
-    low, high = rates(scores[0] > 0, scores[1] > 0)
+    low, high = rates(scores[0] > 0, scores[1] > 0, alpha=_ALPHA)
     return max(float(norm.ppf(low) - norm.ppf(high)), 0.0) ** 2 / 2
 
 
@@ -145,7 +137,7 @@ def demonstrated_epsilon(method: FloatingMethod, asked: Privacy, runs: int = 1_0
 
     def epsilon(threshold: float, both: list[Floats]) -> float:
         hits, alarms = ((half - centre) @ direction > threshold for half in both)
-        low, high = rates(hits, alarms)
+        low, high = rates(hits, alarms, alpha=_ALPHA)
         return float(np.log(max(low - DELTA, 1e-12) / high))
 
     scores = np.concatenate([(half - centre) @ direction for half in training])

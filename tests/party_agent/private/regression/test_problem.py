@@ -49,6 +49,16 @@ def test_sums_of_products_on_the_grid_are_exact_in_any_order(seed: int, row_boun
     assert np.array_equal(sample.x.T @ sample.y, sample.x[shuffled].T @ sample.y[shuffled])
 
 
+@given(SEEDS, BOUNDS, BOUNDS)
+def test_row_is_put_on_the_grid_alike_wherever_it_stands(seed: int, row_bound: float, label_bound: float) -> None:
+    x, y = wild(seed)
+    whole, order = on_grid(x, y, row_bound=row_bound, label_bound=label_bound), np.random.default_rng(seed)
+    for places in (order.permutation(len(y)), *(np.array([i]) for i in range(len(y)))):
+        part = on_grid(x[places], y[places], row_bound=row_bound, label_bound=label_bound)
+        assert part.x.tobytes() == whole.x[places].tobytes()
+        assert part.y.tobytes() == whole.y[places].tobytes()
+
+
 @given(SEEDS, BOUNDS)
 def test_grid_moves_a_row_by_less_than_its_spacing(seed: int, bound: float) -> None:
     x, y = wild(seed)

@@ -1,10 +1,12 @@
 """Section D, what users are offered: DP-PMTOLSE and the public moment transform."""
 
 from collections.abc import Callable
+from itertools import product
 from math import log, nan, sqrt
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint, Measure
@@ -104,6 +106,25 @@ def test_public_rows_are_transformed_to_the_identity() -> None:
     sample = transform(x, y, PUBLIC, make=clip_sample)
     np.testing.assert_allclose(sample.x.T @ sample.x / 500, np.eye(10), atol=1e-8)
     assert np.mean(sample.y**2) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("d", [2, 7, 16, 41])
+def test_row_is_transformed_to_the_same_bits_wherever_it_stands_and_whatever_stands_beside_it(d: int) -> None:
+    draw = default_rng(d)
+    x, y = draw.uniform(-1, 1, (600, d)), draw.uniform(-1, 1, 600)
+    public = PublicMoments.of(draw.uniform(-1, 1, (200, d)), draw.uniform(-1, 1, 200))
+    whole = transform(x, y, public, make=_as_they_are)
+    for row, others in product((0, 1, 299, 599), (0, 1, 2, 3, 7, 64, 511)):
+        for place in {0, others // 2, others}:
+            among = np.insert(1e3 * draw.normal(size=(others, d)), place, x[row], axis=0)
+            labels = np.insert(1e3 * draw.normal(size=others), place, y[row])
+            image = transform(among, labels, public, make=_as_they_are)
+            assert image.x[place].tobytes() == whole.x[row].tobytes()
+            assert image.y[place] == whole.y[row]
+
+
+def _as_they_are(x: Floats, y: Floats, *, row_bound: float, label_bound: float, public_n: int | None = None) -> Sample:
+    return Sample(x, y, row_bound, label_bound, public_n)
 
 
 def test_without_noise_the_coefficients_are_least_squares() -> None:

@@ -1,15 +1,17 @@
-"""From a table to published coefficients: refusals, cost, and what the methods compute."""
+"""From a snapshot to published coefficients: refusals, cost, and what the methods compute."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 
-from commingle.party_agent.errors import SubjectsChangedError
-from commingle.party_agent.private.digest import TableDigest
+from commingle.party_agent.errors import LostError
+from commingle.party_agent.private.charge import NO_SNAPSHOT
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
 from commingle.party_agent.private.regression.problem import Floats, Neighbours
@@ -18,16 +20,18 @@ from commingle.party_agent.private.regression.regress import PrivateRegression, 
 from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.regression.sums import sums_loss
 from commingle.party_agent.private.regression.two_stage import adjacency_of
-from commingle.party_agent.private.table import PrivateTable
+from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.regression import RowMapping, measured_attributes
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
-from tests.party_agent.private.tables import column, table_of
+from tests.party_agent.private.tables import column, snapshot_of
 
 N = 500
+Fit = Callable[[PrivateRegression], Floats]
 X, Z, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xzy")
 
 
@@ -35,7 +39,7 @@ X, Z, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xzy")
 class Charge:
     release: str
     rho_units: int
-    table: TableDigest
+    snapshot: str
     delta: float = 0.0
 
 
@@ -49,19 +53,20 @@ def values() -> tuple[Floats, Floats, Floats]:
     return x, z, 0.2 + 0.3 * x - 0.4 * z + 0.05 * draw.normal(size=N)
 
 
-def table() -> PrivateTable:
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """With a column in front that no task asks for."""
     x, z, y = values()
-    ids = column([f"s{i}" for i in range(N)])
-    return table_of(
-        {"id": ids, "x": column(x.tolist()), "z": column(z.tolist()), "y": column(y.tolist())}, Y, X, Z, batch=64
-    )
+    columns = {"id": column([f"s{i:04}" for i in range(N)])}
+    columns |= {name: column(each.tolist()) for name, each in {"z": z, "o": -z, "y": y, "x": x}.items()}
+    other = NumericAttribute(name="o", lower=-1, upper=1, missing="indicator")
+    return snapshot_of(tmp_path_factory.mktemp("regress"), columns, other, X, Z, Y, piece=64)
 
 
 def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     method = {**METHODS, **WITH_PUBLIC_ROWS, **STAGED}[name]
-    privacy = Privacy(
-        1.0, 1e-6, calibration=min(method.calibrations - {NoiseCalibration.ANALYTIC, NoiseCalibration.CLASSICAL})
-    )
+    others = {NoiseCalibration.ANALYTIC, NoiseCalibration.CLASSICAL}
+    privacy = Privacy(1.0, 1e-6, calibration=min(method.calibrations - others or method.calibrations))
     whole = PrivateRegression(
         method=method,
         privacy=privacy,
@@ -82,17 +87,20 @@ def stages_of(privacy: Privacy) -> TwoStages:
     return plan_two_stages(attributes, n=N, rho=sums_loss(privacy).rho, adjacency=adjacency_of(privacy))
 
 
-def paid(wanted: PrivateRegression, source: PrivateTable) -> Charge:
-    return Charge("r", wanted.loss.rho.units, source.scan().digest, wanted.loss.delta)
+def paid(wanted: PrivateRegression, snapshot: Snapshot) -> Charge:
+    return Charge("r", wanted.loss.rho.units, snapshot.digest, wanted.loss.delta)
 
 
 def never() -> Any:
     raise AssertionError("noise was drawn")
 
 
-def without_noise(wanted: PrivateRegression) -> Floats:
-    source = table()
-    return regress(source, wanted, charge=paid(wanted, source), draw=silence, generator=never).coefficients
+@pytest.fixture
+def without_noise(snapshot: Snapshot) -> Fit:
+    def fit(wanted: PrivateRegression) -> Floats:
+        return regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never).coefficients
+
+    return fit
 
 
 def least_squares(x: Floats, z: Floats, y: Floats) -> Floats:
@@ -100,16 +108,57 @@ def least_squares(x: Floats, z: Floats, y: Floats) -> Floats:
     return np.linalg.lstsq(rows, y)[0].astype(np.float64)
 
 
-def test_without_noise_the_coefficients_are_least_squares_with_intercept() -> None:
+def test_without_noise_the_coefficients_are_least_squares_with_intercept(without_noise: Fit) -> None:
     assert np.allclose(without_noise(task()), least_squares(*values()), atol=1e-3)
 
 
-def test_public_transform_without_noise_is_undone() -> None:
+COUNTING_NOTHING = ["ssp", "adassp", "boosted_adassp", "dp_pmtolse", "dp_pmtse", "adaops", "objpert", "noisysgd"]
+
+
+@pytest.mark.parametrize("name", COUNTING_NOTHING)
+def test_row_of_zeros_more_changes_no_bit_under_add_remove(name: str, tmp_path: Path) -> None:
+    """It adds nothing to any sum: what else a result took from the number of rows would show."""
+    wanted = task(name, n=400, rows=RowMap(intercept=False), public=PublicMoments(np.diag([0.3, 0.1]), 0.2))
+    wanted = replace(wanted, privacy=replace(wanted.privacy, adjacency=Neighbours.ADD_REMOVE))
+    wanted = replace(wanted, loss=wanted.method.charge(wanted.privacy))
+    found = []
+    for more in ([], [0.0]):
+        x, z, y = ([*cells.tolist(), *more] for cells in values())
+        ids = column([f"s{i}" for i in range(len(x))])
+        source = snapshot_of(tmp_path, {"id": ids, "x": column(x), "z": column(z), "y": column(y)}, Y, X, Z)
+        draw, charge = default_rng(3), paid(wanted, source)
+        found.append(regress(source, wanted, charge=charge, draw=drawing(draw), generator=lambda: default_rng(4)))
+    assert np.array_equal(found[0].coefficients, found[1].coefficients)
+    assert found[0].published == found[1].published
+
+
+def drawing(draw: Generator) -> Sampler:
+    return lambda sigma, count: np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+
+def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_public_figure(
+    snapshot: Snapshot,
+) -> None:
+    best, found = least_squares(*values()), []
+    for n in (100, N, 5000):
+        asked = Privacy(20.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.ZCDP)
+        plan = plan_two_stages(
+            measured_attributes(Y, (X, Z)), n=n, rho=sums_loss(asked).rho, adjacency=adjacency_of(asked)
+        )
+        wanted = task("two_stage", privacy=asked, n=n, stages=plan)
+        wanted = replace(wanted, loss=wanted.method.charge(asked))
+        estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never)
+        assert np.array(estimate.published["sums"])[0] == N * SCALE
+        found.append(estimate.coefficients)
+    assert np.abs(np.array(found) - best).max() < 0.05
+
+
+def test_public_transform_without_noise_is_undone(without_noise: Fit) -> None:
     public = PublicMoments(np.diag([1.0, 0.3, 0.1]), 0.2)
     assert np.allclose(without_noise(task("dp_pmtolse", public=public)), least_squares(*values()), atol=1e-3)
 
 
-def test_row_norm_clips_the_features_and_leaves_the_intercept() -> None:
+def test_row_norm_clips_the_features_and_leaves_the_intercept(without_noise: Fit) -> None:
     x, z, y = values()
     gain = np.minimum(1, 0.4 / np.hypot(x, z))
     assert np.allclose(without_noise(task(rows=RowMap(row_norm=0.4))), least_squares(x * gain, z * gain, y), atol=1e-3)
@@ -118,32 +167,48 @@ def test_row_norm_clips_the_features_and_leaves_the_intercept() -> None:
     assert task(rows=RowMap(row_norm=1e200)).row_bound == task().row_bound
 
 
-def test_label_bound_cuts_the_target() -> None:
+def test_label_bound_cuts_the_target(without_noise: Fit) -> None:
     x, z, y = values()
     assert np.allclose(without_noise(task(label_bound=0.3)), least_squares(x, z, np.clip(y, -0.3, 0.3)), atol=1e-3)
 
 
 @pytest.mark.parametrize("lower", [Loss(Rho(1), 1e-6), Loss(Rho(1 << 70), 0.0)])
-def test_charge_that_does_not_cover_the_loss_draws_nothing(lower: Loss) -> None:
-    source, wanted = table(), task("objpert")
-    charge = replace(paid(wanted, source), rho_units=lower.rho.units, delta=lower.delta)
+def test_charge_that_does_not_cover_the_loss_draws_nothing(snapshot: Snapshot, lower: Loss) -> None:
+    wanted = task("objpert")
+    charge = replace(paid(wanted, snapshot), rho_units=lower.rho.units, delta=lower.delta)
     with pytest.raises(ValueError, match="does not cover"):
-        regress(source, wanted, charge=charge, draw=silence, generator=never)
+        regress(snapshot, wanted, charge=charge, draw=nothing_drawn, generator=never)
+
+
+def nothing_drawn(_: int, __: int) -> Any:
+    raise AssertionError("noise was drawn")
 
 
 @pytest.mark.parametrize("name", ["ssp", "objpert", "two_stage"])
-def test_other_subjects_draw_nothing(name: str) -> None:
-    wanted = task(name)
-    other = replace(paid(wanted, table()), table=TableDigest("0" * 64))
-    drawn: list[int] = []
+@pytest.mark.parametrize("other", ["0" * 64, NO_SNAPSHOT])
+def test_charge_for_another_snapshot_reads_and_draws_nothing(snapshot: Snapshot, name: str, other: str) -> None:
+    wanted, read = task(name), list[int]()
+    charge = replace(paid(wanted, snapshot), snapshot=other)
+    with pytest.raises(ValueError, match="does not cover"):
+        regress(snapshot, wanted, charge=charge, draw=nothing_drawn, generator=never, progress=read.append)
+    assert read == []
 
-    def draw(_: int, count: int) -> Any:
-        drawn.append(count)
-        return silence(_, count)
 
-    with pytest.raises(SubjectsChangedError):
-        regress(table(), wanted, charge=other, draw=draw, generator=never)
-    assert drawn == []
+@pytest.mark.parametrize("name", ["ssp", "objpert", "two_stage"])
+def test_damaged_snapshot_is_lost_and_draws_nothing(snapshot: Snapshot, tmp_path: Path, name: str) -> None:
+    wanted, data = task(name), snapshot.path.read_bytes()
+    damaged = replace(snapshot, path=tmp_path / "damaged")
+    damaged.path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    for _ in range(2):
+        with pytest.raises(LostError):
+            regress(damaged, wanted, charge=paid(wanted, snapshot), draw=nothing_drawn, generator=never)
+        damaged.path.unlink(missing_ok=True)
+
+
+def test_progress_is_told_the_rows_read(snapshot: Snapshot) -> None:
+    wanted, read = task(), list[int]()
+    regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never, progress=read.append)
+    assert read == [*range(64, N, 64), N]
 
 
 def test_row_bound_is_that_of_a_row_at_its_extremes_and_hardly_more() -> None:
@@ -154,7 +219,9 @@ def test_row_bound_is_that_of_a_row_at_its_extremes_and_hardly_more() -> None:
 
 
 @pytest.mark.parametrize("mapping", ["per_row", "per_row_with_label"])
-def test_rows_divided_by_their_norms_are_fitted_by_least_squares_and_bounded_by_one(mapping: RowMapping) -> None:
+def test_rows_divided_by_their_norms_are_fitted_by_least_squares_and_bounded_by_one(
+    without_noise: Fit, mapping: RowMapping
+) -> None:
     x, z, y = values()
     norms = np.sqrt(1 + x**2 + z**2)
     rows = np.column_stack([np.ones(N), x, z]) / norms[:, None]
@@ -165,7 +232,7 @@ def test_rows_divided_by_their_norms_are_fitted_by_least_squares_and_bounded_by_
     assert 1 <= wanted.row_bound < 1 + 1e-9
 
 
-def test_without_an_intercept_it_is_zero_and_the_row_is_shorter() -> None:
+def test_without_an_intercept_it_is_zero_and_the_row_is_shorter(without_noise: Fit) -> None:
     x, z, y = values()
     wanted = task(rows=RowMap(intercept=False))
     found = without_noise(wanted)

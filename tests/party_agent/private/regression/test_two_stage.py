@@ -60,10 +60,12 @@ def test_with_many_rows_and_little_noise_it_is_least_squares(adjacency: Neighbou
     assert found.loss == sums_loss(privacy)
 
 
-def test_coefficients_follow_from_what_is_published() -> None:
+@pytest.mark.parametrize("adjacency", list(Neighbours))
+def test_coefficients_follow_from_what_is_published(adjacency: Neighbours) -> None:
     """Rows enter the sums, the moments of rows mapped by what was published of the sums, and nothing else."""
-    q, stages = rows(default_rng(2), 3000), stages_for(3000)
-    found = two_stage(q, stages, PRIVACY, rounded_gaussian)
+    asked = Privacy(1.0, 1e-6, adjacency)
+    q, stages = rows(default_rng(2), 3000), stages_for(2500 if asked.adjacency == "add_remove" else 3000, asked)
+    found = two_stage(q, stages, asked, rounded_gaussian)
     assert set(found.published) == {"sigmas", "sums", "moments"}
     sigmas, sums, moments = (np.array(found.published[name]) for name in ("sigmas", "sums", "moments"))
     assert np.array_equal(sums, np.rint(sums))
@@ -74,15 +76,16 @@ def test_coefficients_follow_from_what_is_published() -> None:
         """Noise that makes the sums of a table of zeros what was published of the other."""
         return drawn.pop(0) if drawn else np.zeros(count, np.int64)
 
-    nothing, d = np.zeros_like(q), 4
+    counted, d = int(stages.first.keyed), 4
+    nothing = np.zeros_like(q) if not counted else q[:0]
     upper = np.triu_indices(d)
     diagonal = upper[0] == upper[1]
     mapped = stages.map(sums)
     offset = stages.moments(nothing, mapped, silence)
     whole = sums.astype(np.int64)
     left = (moments - offset).astype(np.int64)
-    drawn = [whole[:d], whole[d:], left[d:][diagonal], left[d:][~diagonal], left[:d]]
-    again = two_stage(nothing, stages, PRIVACY, as_published)
+    drawn = [whole[: counted + d], whole[counted + d :], left[d:][diagonal], left[d:][~diagonal], left[:d]]
+    again = two_stage(nothing, stages, asked, as_published)
     assert again.published == found.published
     assert np.array_equal(again.coefficients, found.coefficients)
 

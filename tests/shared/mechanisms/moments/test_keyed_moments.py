@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import row_bound
@@ -72,5 +73,8 @@ def test_no_pair_of_rows_moves_a_block_farther_than_is_charged(row_norm: float |
 def test_four_buckets_for_each_subject_unless_a_study_says_otherwise() -> None:
     assert spec_of(X, mechanism="moments").table_rows == 400
     assert spec_of(X, mechanism="moments", buckets=7).table_rows == 7
+    assert spec_of(X, mechanism="moments", buckets=1600).table_rows == 1600
+    with pytest.raises(SpecError, match="1601 buckets are too many for about 100 subjects: at most 1600"):
+        spec_of(X, mechanism="moments", buckets=1601)
     found = spec_of(X, mechanism="moments")
     assert mechanism_of(found).intercept(found).shape == (2, 0)

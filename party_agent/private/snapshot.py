@@ -1,0 +1,282 @@
+"""The snapshot of a data set: one encoded row of each subject, in the order of their ids, as the source was read once.
+
+Approval, debit, both stages of a release and regressions read these same bytes and never the source. So what a source
+holds, in which order, and whether it can be read matter when its owner registers it and at no other time
+(docs/proofs/records.md, 3).
+
+Adversary: who reads the party's disk without the ledger's file, where the key is; and who alters a file between debit
+and upload. Each piece is sealed under a key of this snapshot alone, and the snapshot is named by a digest of that key:
+other bytes under this name do not open. Once the key is deleted nobody reads the rows any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+
+from commingle.party_agent.errors import LostError
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
+from commingle.party_agent.private.sorting import ENTRY, Records, packed, unpacked
+from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.encoding import Cells, encode_attribute, length_prefixed
+from commingle.shared.runtime.files import write_durably
+
+_HEAD_BYTES = 8
+_NONCE_BYTES = 12
+_PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects
+
+
+def _ignore(_: int) -> None:
+    """Nobody waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The rows of a data set as they were read.
+
+    Attributes:
+        path: of the file.
+        key: 32 bytes.
+        n: subjects.
+        attributes: that it was encoded by.
+        chosen: those that are read, in that order; as long as nobody has chosen, all.
+        engine: does work on its parts.
+    """
+
+    path: Path
+    key: bytes = field(repr=False)
+    n: int
+    attributes: tuple[Attribute, ...]
+    chosen: tuple[Attribute, ...] = ()
+    engine: Engine = field(default=IN_PROCESS, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Its name, in debits too. It says nothing of the rows."""
+        return snapshot_digest(self.key)
+
+    def choose(self, attributes: Sequence[Attribute]) -> Self:
+        """Of its attributes some, in that order. Raises ValueError: it was not encoded by one of them."""
+        if not set(attributes) <= set(self.attributes):
+            raise ValueError("the snapshot was not encoded by these attributes")
+        return replace(self, chosen=tuple(attributes))
+
+    def ids(self) -> Iterator[Cells]:
+        """The canonical ids in order, some at a time. Raises LostError."""
+        return (ids for ids, _ in self._records(self._pieces()))
+
+    def listed(self) -> Iterator[bytes]:
+        """The canonical ids in order, each behind its length, some at a time. Raises LostError."""
+        return map(length_prefixed, self.ids())
+
+    def records(self, progress: Progress = _ignore) -> Iterator[tuple[Cells, NDArray[np.int64]]]:
+        """Ids (b) and rows (b x d) of the chosen attributes, some at a time. Raises LostError."""
+        seen = 0
+        for ids, rows in self._records(self._pieces()):
+            yield ids, self._of_chosen(rows)
+            progress(seen := seen + len(ids))
+
+    def parts(self) -> "Sequence[RankedRows]":
+        """All rows in parts for an engine. Raises LostError."""
+        pieces = self._pieces()
+        chosen = [pieces[start : start + _PART_PIECES] for start in range(0, len(pieces), _PART_PIECES)]
+        firsts = accumulate((sum(piece.records for piece in part) for part in chosen), initial=0)
+        return [RankedRows(self, tuple(part), first) for part, first in zip(chosen, firsts, strict=False)]
+
+    def rows_of(self, pieces: "Sequence[_Piece]") -> Iterator[NDArray[np.int64]]:
+        """Rows (b x d) of the chosen attributes of some pieces. Raises LostError."""
+        return (self._of_chosen(rows) for _, rows in self._records(pieces))
+
+    def _of_chosen(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        ends = dict(zip((a.name for a in self.attributes), accumulate(map(_width, self.attributes)), strict=True))
+        places = [
+            place for a in self.chosen or self.attributes for place in range(ends[a.name] - _width(a), ends[a.name])
+        ]
+        return rows[:, places].astype(np.int64)
+
+    def _records(self, pieces: "Sequence[_Piece]") -> Iterator[Records]:
+        cipher, width = AESGCM(self.key), sum(map(_width, self.attributes))
+        schema = packed(pa.array([], pa.large_binary()), np.empty((0, width), ENTRY)).schema
+        try:
+            with self.path.open("rb") as file:
+                for piece in pieces:
+                    file.seek(piece.place)
+                    plain = cipher.decrypt(_nonce(piece.number), file.read(piece.size), _bound(piece.records))
+                    yield unpacked(pa.ipc.read_record_batch(pa.py_buffer(plain), schema))
+        except (OSError, InvalidTag):
+            raise _lost() from None
+
+    def _pieces(self) -> "list[_Piece]":
+        """Where each piece is. Raises LostError: the file has not the subjects that it is to have."""
+        found, at = list[_Piece](), 0
+        try:
+            end = self.path.stat().st_size
+            with self.path.open("rb") as file:
+                while at < end:
+                    file.seek(at)
+                    head = file.read(2 * _HEAD_BYTES)
+                    size, records = (int.from_bytes(part, "big") for part in (head[:_HEAD_BYTES], head[_HEAD_BYTES:]))
+                    at += 2 * _HEAD_BYTES
+                    found.append(_Piece(len(found), at, size, records))
+                    at += size
+        except OSError:
+            raise _lost() from None
+        if at != end or sum(piece.records for piece in found) != self.n:
+            raise _lost()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Where some records are in the file.
+
+    Attributes:
+        number: of the piece, which its seal is for, as for how many `records` it holds.
+    """
+
+    number: int
+    place: int
+    size: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRows:
+    """Rows of neighbouring subjects: what an engine is given. Pickled as an array, since workers have another disk."""
+
+    snapshot: Snapshot
+    pieces: tuple[_Piece, ...]
+    first: int
+
+    def rows(self, progress: Progress) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Ranks (b) and encoded rows (b x d), some at a time. Raises LostError."""
+        rank = self.first
+        for rows in self.snapshot.rows_of(self.pieces):
+            yield np.arange(rank, rank + len(rows)), rows
+            rank += len(rows)
+            progress(rank - self.first)
+
+    def __reduce__(self) -> tuple[type["HeldRows"], tuple[int, NDArray[np.int64]]]:
+        """For workers."""
+        return HeldRows, (self.first, np.concatenate(list(self.snapshot.rows_of(self.pieces))))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """The rows of neighbouring subjects (m x d) in memory."""
+
+    first: int
+    held: NDArray[np.int64] = field(repr=False)
+
+    def rows(self, progress: Progress) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Ranks (m) and encoded rows (m x d)."""
+        yield np.arange(self.first, self.first + len(self.held)), self.held
+        progress(len(self.held))
+
+
+def snapshot_digest(key: bytes) -> str:
+    """What names the snapshot that this key opens."""
+    return sha256(b"commingle/v1/snapshot" + key).hexdigest()
+
+
+def write_snapshot(folder: Path, key: bytes, attributes: tuple[Attribute, ...], records: Iterator[Records]) -> Snapshot:
+    """Seal records, one of each subject in the order of ids, in a file of a folder.
+
+    Args:
+        folder: of the party's snapshots.
+        key: 32 fresh bytes of the operating system.
+        attributes: that the rows were encoded by, in that order.
+        records: ids (m) and rows (m x d), some at a time.
+
+    Raises:
+        OSError: the disk is full; nothing is left then.
+    """
+    cipher, n = AESGCM(key), 0
+
+    def sealed() -> Iterator[bytes]:
+        nonlocal n
+        for number, (ids, rows) in enumerate(records):
+            n += len(ids)
+            plain = packed(ids, rows).serialize().to_pybytes()
+            body = cipher.encrypt(_nonce(number), plain, _bound(len(ids)))
+            yield len(body).to_bytes(_HEAD_BYTES, "big") + _bound(len(ids)) + body
+
+    path = folder / snapshot_digest(key)
+    write_durably(path, sealed())
+    return Snapshot(path=path, key=key, n=n, attributes=attributes)
+
+
+def with_subjects(
+    listed: Iterator[Cells], found: Iterator[Records], attributes: Sequence[Attribute]
+) -> Iterator[Records]:
+    """The records of a fixed list of subjects; one of whom nothing was found has a row of missing cells.
+
+    Args:
+        listed: their ids in order, some at a time.
+        found: what a source holds now, in the order of ids; others than the list's are passed over.
+        attributes: that the rows are encoded by.
+    """
+    missing = missing_row(attributes)
+    ids: Cells = pa.array([], pa.large_binary())
+    rows = np.empty((0, len(missing)), ENTRY)
+    for some in listed:
+        while not len(ids) or ids[-1].as_py() < some[-1].as_py():
+            more = next(found, None)
+            if more is None:
+                break
+            ids, rows = pa.concat_arrays([ids, more[0]]), np.concatenate([rows, more[1]])
+        place: Any = pc.index_in(some, value_set=ids)
+        there = place.is_valid().to_numpy(zero_copy_only=False)
+        kept = np.tile(missing, (len(some), 1))
+        kept[there] = rows[place.drop_null().to_numpy()]
+        yield some, kept
+        later = pc.greater(ids, some[-1])
+        ids, rows = ids.filter(later), rows[later.to_numpy(zero_copy_only=False)]
+
+
+def missing_row(attributes: Sequence[Attribute]) -> NDArray[np.int32]:
+    """The encoded row (d) of a subject all of whose cells are missing."""
+    nothing: Any = pa.nulls(1, pa.large_string())
+    row: NDArray[np.int32] = np.hstack([encode_attribute(a, nothing).columns for a in attributes])[0].astype(ENTRY)
+    return row
+
+
+def share_a_subject(ones: Iterator[Cells], others: Iterator[Cells]) -> bool:
+    """Whether an id stands in both, each in order, some at a time."""
+    one, other = next(ones, None), next(others, None)
+    while one is not None and other is not None:
+        if pc.is_in(one, value_set=other).true_count:
+            return True
+        if one[-1].as_py() < other[-1].as_py():
+            one = next(ones, None)
+        else:
+            other = next(others, None)
+    return False
+
+
+def _width(attribute: Attribute) -> int:
+    return len(encoded_columns((attribute,)))
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(_NONCE_BYTES, "big")
+
+
+def _bound(records: int) -> bytes:
+    return records.to_bytes(_HEAD_BYTES, "big")
+
+
+def _lost() -> LostError:
+    return LostError(
+        "the snapshot of the data set is lost or damaged",
+        remedy="Check the disk of the party's home, then read the data set again: commingle party datasets read NAME",
+    )

@@ -1,0 +1,157 @@
+"""The search for a record that moves another person's encoded row, or an outcome that others can see.
+
+Two tables are neighbours if they differ in what is one person's: any number of records, whatever bytes they hold,
+anywhere among the others, whose records may stand in any order. A record that names another person's id is a record of
+that person's, too, so that person is none of the others. A line of a CSV is a record of it: a cell that holds line
+ends, of a file whose writer does not quote, is several, each of which may be one person's.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from commingle.party_agent.private.engine import IN_PROCESS, Engine
+from commingle.party_agent.private.pieces import read_piece
+from commingle.party_agent.private.sources import open_table
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import SubjectKey
+from commingle.shared.encoding import encode_attribute, subject_ids
+from tests.hostile.records.cells import FEW, MORE, OWN
+from tests.hostile.records.kinds import ImpossibleError, Kind, Piece, Row, Source, told
+
+PEOPLE = 60
+KEY = SubjectKey.of("id")
+DAYS = ("2020-02-28", "2020-02-29")
+"""As a workbook has them they are followed by midnight."""
+ATTRIBUTES: tuple[Attribute, ...] = (
+    NumericAttribute(name="age", lower=0, upper=100, missing="indicator"),
+    NumericAttribute(name="dose", lower=0, upper=1000, missing="midpoint"),
+    NumericAttribute(name="sick", lower=0, upper=1, missing="midpoint"),
+    CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"), missing="indicator"),
+    CategoricalAttribute(name="seen", levels=(*DAYS, *(f"{day} 00:00:00" for day in DAYS)), missing="indicator"),
+)
+Image = dict[bytes, tuple[int, ...]]
+Written = TypeVar("Written")
+
+
+def image(
+    source: Source, key: SubjectKey = KEY, attributes: Sequence[Attribute] = ATTRIBUTES, *, engine: Engine = IN_PROCESS
+) -> Image:
+    """Encoded rows by canonical id, as a snapshot has them that a token has asked for."""
+    table, found = open_table(source, key, attributes, engine=engine), Image()
+    for ids, rows in table.scan(strict=False).sorter:
+        subjects: list[Any] = ids.to_pylist()
+        found |= zip(subjects, map(tuple, rows.tolist()), strict=True)
+    return found
+
+
+def image_of_piece(piece: Piece) -> Image:
+    """The same of rows that are pushed. Raises DataError, PieceError: whoever pushes them corrects them."""
+    columns = read_piece(*piece, KEY, ATTRIBUTES)
+    rows = np.hstack([encode_attribute(a, columns[a.name].combine_chunks()).columns for a in ATTRIBUTES]).tolist()
+    subjects: list[Any] = subject_ids(KEY, {"id": columns["id"].combine_chunks()}).ids.to_pylist()
+    return dict(zip(subjects, map(tuple, rows), strict=True))
+
+
+def people(*, twice: bool = True) -> list[Row]:
+    """A row of each, and of every third another one."""
+    draw = np.random.default_rng(4)
+    rows: list[Row] = []
+    for number in [*range(PEOPLE), *(range(0, PEOPLE, 3) if twice else ())]:
+        numbers = (round(float(draw.uniform(0, 100)), 1), int(draw.integers(1000)), bool(draw.integers(2)))
+        levels = (str(draw.choice(["0", "A", "B", "AB"])), date(2020, 2, 28 + int(draw.integers(2))))
+        rows.append((f"s{number:03}", *numbers, *levels))
+    return rows
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A table that differs from another in one person's records.
+
+    Attributes:
+        name: what is otherwise.
+        records: all of them.
+        named: others whom that person's records name.
+        lines: how many people these may be of.
+    """
+
+    name: str
+    records: Sequence[Any] = field(repr=False)
+    named: frozenset[bytes]
+    lines: int
+
+
+def neighbours(kind: Kind[object], rows: Sequence[Row]) -> Iterator[Neighbour]:
+    """All of a table of that kind of source."""
+    own = next(row for row in rows if row[0] == OWN)
+    others = [kind.honest(row) for row in rows if row[0] != OWN]
+    ids = {str(row[0]).encode() for row in rows if row[0] != OWN}
+    draw = np.random.default_rng(9)
+    for number, (name, records) in enumerate(kind.hostile(own)):
+        place = (0, len(others), int(draw.integers(len(others))))[number % 3]
+        held = [*others[:place], *records, *others[place:]]
+        moved = ""
+        if number % 5 == 1:
+            held = [held[i] for i in draw.permutation(len(held))]
+            moved = ", all shuffled"
+        said = b"\n".join(map(told, records))
+        yield Neighbour(
+            name + moved, held, frozenset(one for one in ids if one in said), 1 + said.count(b"\n") + said.count(b"\r")
+        )
+
+
+@dataclass
+class Found:
+    """What a search found.
+
+    Attributes:
+        tried: neighbours.
+        moved: rows of others that moved, by neighbour, and rows too many.
+        outcomes: what reading ended with, by neighbour that ended it.
+    """
+
+    tried: int = 0
+    moved: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Counts, and the worst."""
+        worst = sorted(self.moved.items(), key=lambda one: -one[1])[:8]
+        return (
+            f"{self.tried} neighbours, {len(self.moved)} of which moved {sum(self.moved.values())} rows of others and "
+            f"{len(self.outcomes)} of which could not be read; {worst}; {list(self.outcomes.items())[:8]}"
+        )
+
+
+def search(
+    kind: Kind[Written], where: Path, see: Callable[[Written], Image], *, every: int = 1, rows: Sequence[Row] = ()
+) -> Found:
+    """Try every neighbour, or one of so many where nobody asked for more."""
+    rows, every = rows or people(), every if MORE == FEW else 1
+    before, found = see(kind.write(where, [kind.honest(row) for row in rows])), Found()
+    others = before.keys() - {OWN.encode()}
+    if len(before) != PEOPLE or len(set(before.values())) < PEOPLE // 2:
+        raise AssertionError("the table cannot be read, or tells nobody from anybody")
+    for number, one in enumerate(neighbours(kind, rows)):
+        if number % every:
+            continue
+        try:
+            source = kind.write(where, one.records)
+        except ImpossibleError:
+            continue
+        found.tried += 1
+        try:
+            after = see(source)
+        except Exception as error:  # noqa: BLE001 - whatever it is, others may see it
+            found.outcomes[one.name] = type(error).__name__
+            continue
+        moved = sum(before[who] != after.get(who) for who in others - one.named)
+        if too_many := max(0, len(after.keys() - before.keys()) - one.lines):
+            moved += too_many
+        if moved:
+            found.moved[one.name] = moved
+    return found

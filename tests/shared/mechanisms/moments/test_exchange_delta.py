@@ -1,0 +1,156 @@
+"""What of delta is no noise's: docs/proofs/delta.md."""
+
+from dataclasses import replace
+from fractions import Fraction
+from math import erfc, exp, inf, log, log2, nextafter, sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commingle.shared.documents.errors import DocumentError, VerificationError
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.dp.accounting import Loss, delta_left, rho_left
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.gaussian import _DRAWN
+from commingle.shared.forecast.forecast import exchange_of
+from commingle.shared.forecast.words import exchange_words
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.block import TAIL, exchange_delta
+from commingle.shared.planning.design import design_of
+from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
+from commingle.shared.release.charge import Charge, ChargeState
+from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
+from commingle.shared.release.verification import verify_release
+from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD
+from tests.golden import world
+from tests.golden.make import load
+from tests.shared.mechanisms.moments.exchange.world import THREE, spec_of
+
+COLUMNS = st.lists(st.integers(1, 60), min_size=2, max_size=6)
+ROWS = st.integers(2, ROWS_LIMIT)
+
+
+def exchanging(version: int = 2, bounds: str = "proved", **changes: Any) -> ReleaseSpec:
+    return spec_of(THREE, version=version, bounds=bounds, **changes)
+
+
+@given(ROWS, COLUMNS, st.booleans())
+def test_delta_of_an_exchange_is_the_sum_of_the_proof_and_rounded_up(n: int, columns: list[int], proved: bool) -> None:
+    parties, noise = len(columns), 21 * (n * 2**14 + 2**14)
+    openings = sum(columns[i] * columns[j] for i in range(parties) for j in range(i))
+    proofs = Fraction(1, 2**40) + parties * (parties + 1) * Fraction(1, 2**191)
+    exact = openings * Fraction(noise, 2**88) + (proofs if proved else openings * Fraction(1, 2**60))
+    assert exchange_delta(n, columns, proved=proved) == exact
+    stated = mechanism_of(exchanging()).delta_implementation(n, columns, proved=proved)
+    assert exact <= Fraction(stated) <= exact * (1 + Fraction(1, 2**51))
+
+
+@pytest.mark.parametrize("rows", [2, 10_000, 1_000_000, ROWS_LIMIT])
+def test_largest_proved_exchange_takes_less_than_2_to_the_minus_38(rows: int) -> None:
+    most = STANDARD.most_openings(rows) * STANDARD.flood_delta(rows)
+    assert most <= Fraction(1, 2**39)
+    assert most + exchange_delta(2, [1] * 64, proved=True) < Fraction(1, 2**38)
+
+
+@given(ROWS, st.floats(0, 40))
+def test_what_is_counted_for_floods_is_never_more_than_their_distance_costs(rows: int, epsilon: float) -> None:
+    distance = Fraction(STANDARD.largest_noise(rows), 2 ** (STANDARD.flood_bits + 1))
+    assert STANDARD.flood_delta(rows) <= (1 + Fraction(exp(epsilon))) * distance
+
+
+def test_noise_beyond_its_tail_costs_less_than_is_counted_at_any_epsilon_up_to_41() -> None:
+    assert (1 + exp(41)) * erfc(TAIL / sqrt(2)) < 2.0**-60
+
+
+def test_tail_of_the_noise_is_less_than_what_both_conversions_leave() -> None:
+    """In logarithms to base 2, of 2^48 numbers at the largest epsilon and the least delta that are spoken of."""
+    tail = 48 + (2**26 - 2**27) / log(2) + 1
+    assert tail < log2(_DRAWN) - 1 - 1022
+    assert tail + 1022 < -106
+
+
+@pytest.mark.parametrize("bounds", ["proved", "trusted"])
+@pytest.mark.parametrize("calibration", Calibration)
+def test_release_states_the_delta_of_its_implementation_and_keeps_epsilon_at_all_of_delta(
+    calibration: Calibration, bounds: str
+) -> None:
+    spec = exchanging(calibration=calibration, bounds=bounds)
+    taken = mechanism_of(spec).delta_implementation(4100, [2, 3, 1], proved=bounds == "proved")
+    statement = privacy_statement(spec)
+    assert (statement.delta, statement.delta_implementation) == (spec.delta, taken)
+    assert taken > 0
+    for party, plan in zip(statement.per_party, plan_blocks(spec), strict=True):
+        assert 0.8 < party.loss.own.epsilon <= spec.epsilon * (1 + 1e-12)
+        assert plan.cost == Loss(plan.charge, taken)
+        assert replace(plan.cost, rho=plan.loss).epsilon(spec.delta) <= spec.epsilon * (1 + 1e-12)
+
+
+def test_epsilon_of_a_release_is_read_at_what_its_exchange_leaves_of_a_small_delta() -> None:
+    """At a delta of which the exchange takes nearly all, noise is that of what is left, and more than of the whole."""
+    small = exchanging(delta=1e-12)
+    left = delta_left(1e-12, small.delta_implementation)
+    assert 0 < left < 1e-13
+    plan = plan_blocks(small)[0]
+    assert plan.loss.epsilon(left) <= 1.0 < plan.loss.epsilon(left / 1.001)
+    assert plan.sigma > plan_blocks(exchanging(delta=1e-12, version=1))[0].sigma
+
+
+def test_delta_that_the_exchange_takes_in_full_is_refused() -> None:
+    taken = exchanging().delta_implementation
+    for delta in (taken, taken / 2):
+        with pytest.raises(DocumentError, match=r"is not above the .* that an exchange of this size takes"):
+            exchanging(delta=delta)
+    exchanging(delta=2 * taken)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 1e-3), (0.5, 1e-9), (1.0, 1e-5), (3.0, 1e-5), (10.0, 1e-7)])
+def test_exchange_at_the_whole_epsilon_and_delta_of_a_cap_is_within_it(epsilon: float, delta: float) -> None:
+    for plan in plan_blocks(exchanging(epsilon=epsilon, delta=delta)):
+        assert plan.charge <= rho_left(epsilon, delta, beside=plan.cost)
+
+
+def test_mechanisms_without_an_exchange_take_nothing_of_delta_and_say_nothing() -> None:
+    spec = world.signed_spec("rmgm").document
+    assert spec.delta_implementation == 0
+    assert "delta_implementation" not in privacy_statement(spec).model_dump()
+    assert exchange_words(None, 0.0) == ()
+
+
+def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
+    spec = exchanging()
+    design = design_of(spec)
+    assert design.delta_implementation == spec.delta_implementation
+    said = exchange_words(exchange_of(design), design.delta_implementation)
+    assert f"Of delta the exchange takes {spec.delta_implementation:.2g}" in " ".join(said)
+
+
+def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_release() -> None:
+    made = world.release("moments", load("drawn"))
+    release = verify_release(*made.files, trusted_coordinator=None)
+    party = release.spec.parties[0]
+    cost = plan_block(release.spec, party).cost
+    assert cost.delta > 0
+
+    def history(loss: Loss) -> PartyHistory:
+        kinds = {"approval": release.manifest.approvals, "block": release.manifest.blocks}
+        return PartyHistory(
+            audit=PartyAudit(
+                party=party.name,
+                coordinator=release.coordinator,
+                exported=release.manifest.published,
+                head="0" * 64,
+                entries=(),
+                documents=(),
+            ),
+            signer=party.verifying_key.fingerprint,
+            charges={release.release: Charge(population="p", loss=loss, state=ChargeState.ACKED)},
+            signed={(release.release, kind): signed[party.name].digest for kind, signed in kinds.items()},
+            keys=(party.verifying_key,),
+        )
+
+    assert "debit of rho" in confirm_by_party(history(cost), release)
+    for wrong in (0.0, nextafter(cost.delta, 0), nextafter(cost.delta, inf)):
+        with pytest.raises(VerificationError, match="debited another loss"):
+            confirm_by_party(history(Loss(cost.rho, wrong)), release)

@@ -1,0 +1,45 @@
+"""What may lie where a file is expected, and never ends or makes whoever opens it wait."""
+
+import os
+import socket
+from pathlib import Path
+
+SPECIAL = ("FIFO", "link to a FIFO", "link to /dev/zero", "link to a terminal", "socket", "directory")
+
+
+def make_special(kind: str, path: Path) -> Path:
+    """Something of that kind, in place of what is there."""
+    path.unlink(missing_ok=True)
+    match kind:
+        case "FIFO":
+            os.mkfifo(path)
+        case "link to a FIFO":
+            os.mkfifo(beside := path.with_name(f"{path.name}.fifo"))
+            path.symlink_to(beside)
+        case "link to /dev/zero":
+            path.symlink_to("/dev/zero")
+        case "link to a terminal":
+            path.symlink_to("/dev/ptmx")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                _bind(listener, path)
+        case _:
+            path.mkdir()
+    return path
+
+
+def make_endless(path: Path, size: int = 1 << 40) -> Path:
+    """A plain file that takes no place on the disk and more memory than there is."""
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Below a path that may be longer than the address of a socket can be."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
