@@ -84,6 +84,12 @@ def datasets() -> None:
     is_flag=True,
     help="All members hold the same list of subjects.  [who is in it is private: keyed]",
 )
+@click.option(
+    "--people",
+    default="everybody",
+    show_default=True,
+    help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
+)
 @click.option("--replace", is_flag=True, help="Declare it anew.")
 @csv_options
 @json_option
@@ -101,6 +107,7 @@ def add_dataset(
     schema: Path,
     pushed: bool,
     listed: bool,
+    people: str,
     replace: bool,
     csv_format: CsvFormat | None,
     as_json: bool,
@@ -124,6 +131,7 @@ def add_dataset(
         "subject_id": columns,
         "id_rules": id_rules or None,
         "subjects": "listed" if listed else "keyed",
+        "people": people,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
     }
     value = ask(
@@ -244,7 +252,8 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
         table = Table("name", "subjects", "attributes", "source")
         for item in value["items"]:
             names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            table.add_row(item["name"], str(item["n"] or "not read"), names, item["source"])
+            read = f"{item['n']}" if item.get("read") else "not pushed yet"
+            table.add_row(item["name"], read, names, item["source"])
         console.print(table)
 
     emit(value, as_json=as_json, text=text)

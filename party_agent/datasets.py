@@ -7,7 +7,6 @@ nothing of what was read. While a data set cannot be read again, releases go on 
 
 import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection, Row
@@ -17,12 +16,11 @@ from typing import Annotated, Any, Literal
 import structlog
 from pydantic import AwareDatetime, Field, TypeAdapter
 
-from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
+from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.snapshot import (
     Snapshot,
-    share_a_subject,
     snapshot_digest,
     with_subjects,
     write_snapshot,
@@ -59,6 +57,8 @@ class DatasetRequest(WireModel):
         subjects: "keyed" where who is in it is private and changes as it is read again; "listed" where that is a list
             which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
             of missing cells.
+        people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
+            somebody in common; whoever is in one group is in no other.
         attributes: public schema of the columns it offers.
     """
 
@@ -67,6 +67,7 @@ class DatasetRequest(WireModel):
     subject_id: SubjectColumns
     id_rules: IdRules | None = None
     subjects: Literal["keyed", "listed"] = "keyed"
+    people: Name = "everybody"
     attributes: tuple[Attribute, ...]
 
     @property
@@ -208,10 +209,20 @@ class Datasets:
         return self._opened(row)
 
     def related(self, name: str) -> frozenset[str]:
-        """The data set and all that ever had its source or one of its subjects: what they lose adds up for a person."""
-        with self.store.reading() as db:
-            rows = db.execute("SELECT other FROM related WHERE dataset = ?", (name,)).fetchall()
-        return frozenset({name, *(row["other"] for row in rows)})
+        """The data set and all whose people it may share, or whose source: what they lose adds up for a person.
+
+        Privacy: by what was declared. Whether two tables do have somebody in common must decide nothing that shows.
+        """
+        known = {one.name: one for one in self.all()}
+        own = known.get(name)
+        if own is None:
+            return frozenset({name})
+        place = _place(own.source)
+        return frozenset(
+            one.name
+            for one in known.values()
+            if one.people == own.people or (place is not None and _place(one.source) == place)
+        )
 
     def sweep(self) -> None:
         """Forget snapshots of which neither a data set nor an open charge has use: first their keys, then the files."""
@@ -256,35 +267,20 @@ class Datasets:
                     read=self.clock(),
                     upload=upload,
                 )
-                related = self._related_to(dataset, snapshot)
-                self._store(dataset, snapshot, related)
+                self._store(dataset, snapshot)
             except BaseException:
                 snapshot.path.unlink(missing_ok=True)
                 raise
             self.sweep()
         return dataset
 
-    def _related_to(self, dataset: Dataset, snapshot: Snapshot) -> list[str]:
-        """Other data sets with its source or one of its subjects; one that is lost compares when it is back."""
-        found = []
-        for one in self.all():
-            if one.name != dataset.name and one.snapshot:
-                with suppress(LostError):
-                    same = _place(one.source) == _place(dataset.source) is not None
-                    if same or share_a_subject(snapshot.ids(), self.snapshot(one.snapshot).ids()):
-                        found.append(one.name)
-        return found
-
-    def _store(self, dataset: Dataset, snapshot: Snapshot | None = None, related: Sequence[str] = ()) -> Dataset:
+    def _store(self, dataset: Dataset, snapshot: Snapshot | None = None) -> Dataset:
         with self.store.transaction() as db:
             db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
             if snapshot is not None:
                 attributes = _ATTRIBUTES.dump_json(snapshot.attributes).decode()
                 held = (snapshot.digest, snapshot.key, snapshot.n, attributes)
                 db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", held)
-            for other in related:
-                pairs = ((dataset.name, other), (other, dataset.name))
-                db.executemany("INSERT OR IGNORE INTO related VALUES (?, ?)", pairs)
         return dataset
 
     def _opened(self, row: Row) -> Snapshot:

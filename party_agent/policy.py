@@ -98,7 +98,7 @@ class Policy(Settings):
 
     Attributes:
         dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
-            What others lose counts that have its source or one of its subjects, or had.
+            What all data sets lose counts that have its source or are of the same group of people.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
         max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
@@ -149,7 +149,7 @@ class Usage:
     """What has been charged or reserved that the policy limits.
 
     Attributes:
-        datasets, study: sums over the charges of the data set and of each that has its source or people, by name
+        datasets, study: sums over the charges of the data set and of each that is related to it, by name
             (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
         approved_today: releases approved and regressions paid for within the last 24 hours, where they are limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.

@@ -10,7 +10,7 @@ import sqlite3
 from hashlib import sha256
 
 CHECKS_SCHEMA = "CREATE TABLE checks (digest TEXT PRIMARY KEY);"
-_CHECKED = ("charges", "signatures", "datasets", "snapshots", "related", "proposals", "regressions", "heads")
+_CHECKED = ("charges", "signatures", "datasets", "snapshots", "proposals", "regressions", "heads")
 
 
 def prepare_to_check(db: sqlite3.Connection) -> None:

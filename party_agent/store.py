@@ -34,7 +34,6 @@ CREATE TABLE signatures (
 CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE snapshots (digest TEXT PRIMARY KEY, key BLOB NOT NULL, n INTEGER NOT NULL, attributes TEXT NOT NULL)
     WITHOUT ROWID;
-CREATE TABLE related (dataset TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (dataset, other)) WITHOUT ROWID;
 CREATE TABLE proposals (
     release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, findings TEXT NOT NULL,
     coordinator TEXT NOT NULL DEFAULT '');

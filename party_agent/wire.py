@@ -89,6 +89,7 @@ class DatasetView(Shown):
         subject_id: the column that identifies a subject, or several that do so together.
         id_rules: how each of them is written; absent where exactly.
         subjects: "keyed" where who is in it is private, "listed" where that is a list which all members hold.
+        people: the group that its subjects are of; caps add up what all data sets of a group lose.
         attributes: the columns it offers, with their public bounds or levels.
         n: subjects; 0 where the rows have not been read.
         ids_changed: ids that their rule writes otherwise than the table.
@@ -102,6 +103,7 @@ class DatasetView(Shown):
     subject_id: str | tuple[str, ...]
     id_rules: tuple[str, ...] | None = None
     subjects: str
+    people: str
     attributes: Attributes
     n: int | None = None
     ids_changed: int | None = None

@@ -250,19 +250,6 @@ def missing_row(attributes: Sequence[Attribute]) -> NDArray[np.int32]:
     return row
 
 
-def share_a_subject(ones: Iterator[Cells], others: Iterator[Cells]) -> bool:
-    """Whether an id stands in both, each in order, some at a time."""
-    one, other = next(ones, None), next(others, None)
-    while one is not None and other is not None:
-        if pc.is_in(one, value_set=other).true_count:
-            return True
-        if one[-1].as_py() < other[-1].as_py():
-            one = next(ones, None)
-        else:
-            other = next(others, None)
-    return False
-
-
 def _width(attribute: Attribute) -> int:
     return len(encoded_columns((attribute,)))
 

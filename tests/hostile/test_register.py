@@ -236,7 +236,7 @@ def test_neither_answers_to_a_token_nor_the_state_of_a_release_depend_on_a_row(
     assert set(map(str, states.values())) == {str((State.PROPOSED, ()))}
     assert [status for status, _ in told["as it is"][:2]] == [202, 202]
     shown = json.loads(told["as it is"][2][1])["items"]
-    assert [sorted(item) for item in shown] == [["attributes", "name", "source", "subject_id", "subjects"]]
+    assert [sorted(item) for item in shown] == [["attributes", "name", "people", "source", "subject_id", "subjects"]]
 
 
 @pytest.mark.parametrize("subjects", ["keyed", "listed"])
@@ -285,14 +285,22 @@ def test_cap_of_a_data_set_holds_for_every_name_of_its_source_and_its_people(
     consortium: Consortium, allowed: Path
 ) -> None:
     others = write_csv(allowed / "others.csv", [{**row, "subject": f"t{row['subject']}"} for row in ROWS])
-    copy = write_csv(allowed / "copy.csv", [*ROWS[:1], *({**r, "subject": f"u{r['subject']}"} for r in ROWS[1:])])
+    own = consortium.table("clinic")
     with consortium.agent("clinic") as agent, operator(agent) as person:
-        for name, path in (("again", consortium.table("clinic")), ("copy", copy), ("others", others)):
-            assert person.post("/v1/datasets", json=registration(file(path), name=name)).status_code == 201
-        assert agent.datasets.related("main") == {"main", "again", "copy"}
-        assert agent.datasets.related("copy") == {"main", "again", "copy"}
-        assert agent.datasets.related("others") == {"others"}
-        write_csv(copy, rows_of("clinic", 3)[:0] or [{**ROWS[0], "subject": "nobody else"}])
-        assert person.post("/v1/datasets/copy/reading").status_code == 200
-        assert agent.datasets.related("main") == {"main", "again", "copy"}, "who was in it has lost what it lost"
-        assert set(agent.lost_by("main")) == {"main", "again", "copy"}
+        for name, path, people in (("again", own, "others"), ("more", others, "everybody"), ("else", others, "them")):
+            made = person.post("/v1/datasets", json=registration(file(path), name=name, people=people))
+            assert made.status_code == 201
+        assert agent.datasets.related("main") == {"main", "again", "more"}
+        assert agent.datasets.related("else") == {"else", "more"}
+        assert set(agent.lost_by("main")) == {"main", "again", "more"}
+
+
+def test_whether_two_data_sets_have_somebody_in_common_decides_no_cap(consortium: Consortium, allowed: Path) -> None:
+    with consortium.agent("clinic") as agent, operator(agent) as person:
+        found = []
+        for rows in (ROWS, [{**row, "subject": f"t{row['subject']}"} for row in ROWS]):
+            path = write_csv(allowed / "them.csv", rows)
+            declared = registration(file(path), name="them", people="them")
+            assert person.post("/v1/datasets?replace=true", json=declared).status_code == 201
+            found.append(agent.datasets.related("them"))
+        assert found == [{"them"}, {"them"}]

@@ -104,7 +104,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "ConsortiumView": {Told.TERMS: "name coordinator fingerprint", Told.OWN: "trouble"},
     "DatasetList": {Told.TERMS: "items"},
     "DatasetView": {
-        Told.TERMS: "name source subject_id id_rules subjects attributes",
+        Told.TERMS: "name source subject_id id_rules subjects people attributes",
         Told.COUNT: "n ids_changed clipped missing read",
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing"},

@@ -21,7 +21,6 @@ from commingle.party_agent.private.snapshot import (
     RankedRows,
     Snapshot,
     missing_row,
-    share_a_subject,
     snapshot_digest,
     with_subjects,
     write_snapshot,
@@ -351,14 +350,3 @@ def test_row_of_missing_cells_is_that_of_a_table_whose_cells_are_missing(tmp_pat
     columns: dict[str, Any] = {"id": column(["a", "b"]), "x": nothing, "b": nothing, "c": nothing}
     read = snapshot_of(tmp_path, columns, *ATTRIBUTES, strict=False)
     assert list(rows_of(read).values()) == [missing_row(ATTRIBUTES).tolist()] * 2
-
-
-@given(one=IDS, other=IDS, sizes=st.tuples(SIZE, SIZE))
-def test_two_data_sets_share_a_subject_where_an_id_is_in_both(
-    one: set[bytes], other: set[bytes], sizes: tuple[int, int]
-) -> None:
-    given_ids = [
-        (ids for ids, _ in in_pieces(dict.fromkeys(subjects, [0] * WIDTH), size))
-        for subjects, size in zip((one, other), sizes, strict=True)
-    ]
-    assert share_a_subject(*given_ids) == bool(one & other)
