@@ -158,11 +158,16 @@ class Datasets:
         return self._read(declared, self._table(declared, strict=strict), strict=strict, progress=progress)
 
     def try_again(self, name: str) -> None:
-        """`read_again` for a token, which is told nothing: why it failed is for the operator."""
+        """`read_again` for a token, which learns nothing: why it failed is for the operator.
+
+        Privacy: a fault is logged by its kind alone, since its text may quote a cell.
+        """
         try:
             self.read_again(name, strict=False)
         except CommingleError as error:
             _log.warning("data set not read again", dataset=name, error=error.code)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("data set not read again", dataset=name, fault=type(error).__name__)
 
     def push(self, declared: DatasetRequest, pieces: Sequence[RawReader], *, upload: str) -> Dataset:
         """Take pushed rows in place of those there were. Raises DataError: a subject is in two pieces."""

@@ -10,6 +10,9 @@ access=/var/lib/commingle/access/$name
 if ! cat "$home"/consortia/*/coordinator.json "$home/settings.json" 2>/dev/null | grep -q signing_key; then
     commingle party enrol --home "$home" --coordinator "$COMMINGLE_COORDINATOR" --invite "$(cat "/run/invites/$name")"
 fi
+if ! commingle party datasets list --home "$home" --json | grep -q '"stays"'; then # its operator says what the clinic's system pushes
+    commingle party datasets add stays --home "$home" --pushed --subject-id subject_id --schema "$home/stays.json"
+fi
 if [ ! -f "$access/token" ] || [ ! -f "$home/api.key" ]; then # `down -v` leaves volumes of a `run` that is over
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=agent.$name" \
         -addext "subjectAltName=DNS:agent.$name" -keyout "$home/api.key" -out "$access/api.pem" 2>/dev/null

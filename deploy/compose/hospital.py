@@ -6,7 +6,6 @@ for the people who use it: a real one asks them before it approves.
 """
 
 import csv
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from commingle import CommingleError, PartyClient, Study
 
 _TABLES, _ACCESS, _ALIVE = Path("/var/lib/commingle/tables"), Path("/var/lib/commingle/access"), Path("/tmp/alive")  # noqa: S108 - a container's own
-_DATASET, _SUBJECT = "stays", "subject_id"
+_DATASET = "stays"
 _LOOK_SECONDS, _PATIENCE_SECONDS = 2.0, 900.0
 
 
@@ -34,11 +33,8 @@ def rows(path: Path) -> Iterator[dict[str, str | None]]:
 
 
 def push(party: PartyClient, table: Path) -> None:
-    """Push the table, unless the agent has it."""
-    if _DATASET in {dataset.name for dataset in party.datasets()}:
-        return
-    schema = json.loads((table / "schema.json").read_text())
-    made = party.push(_DATASET, rows(table / "table.csv"), subject_id=_SUBJECT, attributes=schema, upload="first")
+    """Push the table, in place of what the agent has: its owner has declared the data set."""
+    made = party.push(_DATASET, rows(table / "table.csv"), upload="first")
     print(f"pushed {made.n} rows", flush=True)  # noqa: T201 - what the container says
 
 
@@ -54,10 +50,13 @@ def decide(party: PartyClient, clinic: str) -> None:
 
 def serve(clinic: str) -> None:
     """Push, then decide for as long as the container runs; the time of `_ALIVE` is that of the last good look."""
+    pushed = False
     while True:
         try:
             with connect(clinic) as party:
-                push(party, _TABLES / clinic)
+                if not pushed:
+                    push(party, _TABLES / clinic)
+                    pushed = True
                 while True:
                     decide(party, clinic)
                     _ALIVE.touch()

@@ -27,7 +27,6 @@ POLICY
         # shellcheck disable=SC2086 # the option is two words or none
         commingle party init --home "$home/$clinic" --name "$clinic" --epsilon-cap 20 --policy /tmp/policy.json \
             $linkage --json | field fingerprint >"/tmp/$clinic"
-        echo '{"pushed": ["stays"]}' >"$home/$clinic/sources.json" # what the clinic's own system may push
     done
     for clinic in $clinics; do
         for member in $clinics; do
@@ -37,3 +36,7 @@ POLICY
 fi
 
 [ -f "$home/study/moments.json" ] && [ -f "$home/tables/ward/schema.json" ] || python /usr/local/lib/commingle/tables.py "$home/tables" "$home/study"
+
+for clinic in $clinics; do
+    cp "$home/tables/$clinic/schema.json" "$home/$clinic/stays.json" # what the members have agreed on, for each clinic's operator
+done

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.home import Home
@@ -264,6 +265,19 @@ def test_reading_again_that_fails_leaves_what_releases_are_made_of(consortium: C
         assert agent.datasets.get("more") == before
         assert problem(person.post("/v1/datasets/more/reading")) == (422, "source")  # the operator is told
         assert problem(http.post("/v1/datasets/absent/reading")) == (404, "unknown")
+
+
+def test_fault_of_a_reading_is_logged_by_its_kind_alone(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("SENTINEL")
+
+    with consortium.agent("clinic") as agent, capture_logs() as logs:
+        monkeypatch.setattr("commingle.party_agent.datasets.write_snapshot", fail)
+        agent.datasets.try_again("main")
+    assert [log["fault"] for log in logs if log["event"] == "data set not read again"] == ["RuntimeError"]
+    assert "SENTINEL" not in repr(logs)
 
 
 @pytest.mark.parametrize("cell", ["", "NaN", "many", "9" * 400, "1e999"])
