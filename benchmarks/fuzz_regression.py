@@ -35,10 +35,10 @@ def targets(key: SigningKey) -> Mapping[str, Target]:
     """By name."""
     choices: tuple[dict[str, object], ...] = (
         {"method": "auto"},
-        {"method": "two_stage", "adjacency": "add_remove"},
+        {"method": "two_stage", "adjacency": "add_remove", "n": _N},
         {"method": "dp_pmtolse", "public": _PUBLIC},
         {"method": "adassp", "row_norm": 0.5},
-        {"adjacency": "add_remove", "bounds": {"age": (30.0, 70.0)}, "mapping": "per_row_with_label"},
+        {"adjacency": "add_remove", "n": _N, "bounds": {"age": (30.0, 70.0)}, "mapping": "per_row_with_label"},
     )
     requests = [_ASKED.model_copy(update=choice) for choice in choices]
     raw = key.verifying_key.raw.hex()
@@ -64,7 +64,7 @@ def _result(request: RegressionRequest) -> RegressionResult:
     task = plan.task
     published: dict[str, tuple[float, ...]] = {"gram": (1.0, 0.5)}
     if task.stages is not None:
-        published = {"sigmas": task.stages.sigmas, "sums": (1.0,) * 5, "moments": (1.0,) * 9}
+        published = {"sigmas": task.stages.sigmas, "sums": (1.0,) * (5 if request.n is None else 6), "moments": (1.0,) * 9}
     return RegressionResult(
         party="clinic",
         request=request,
