@@ -64,7 +64,11 @@ def _result(request: RegressionRequest) -> RegressionResult:
     task = plan.task
     published: dict[str, tuple[float, ...]] = {"gram": (1.0, 0.5)}
     if task.stages is not None:
-        published = {"sigmas": task.stages.sigmas, "sums": (1.0,) * (5 if request.n is None else 6), "moments": (1.0,) * 9}
+        published = {
+            "sigmas": task.stages.sigmas,
+            "sums": (1.0,) * (5 if request.n is None else 6),
+            "moments": (1.0,) * 9,
+        }
     return RegressionResult(
         party="clinic",
         request=request,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from commingle.party_agent.errors import DataError, SourceError
+from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
 from commingle.party_agent.private.engine import IN_PROCESS
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import FileSource, open_source, open_table, other_format
@@ -20,7 +20,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable, TableScan
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
-from commingle.shared.documents.subject_ids import SubjectKey
+from commingle.shared.documents.subject_ids import IdRule, SubjectKey
 from commingle.shared.errors import CommingleError
 from tests.party_agent.private.tables import rows_of, snapshot_from
 
@@ -443,3 +443,31 @@ def test_database_driver_that_is_missing_is_called_missing(url: str, said: str) 
         values(SqlSource(url=url, query="SELECT 1 AS id"), "id")
     assert "Install" in refused.value.remedy
     assert "hunter2" not in refused.value.diagnostics()
+
+
+def test_query_that_looks_at_other_rows_is_not_asked(tmp_path: Path) -> None:
+    source = SqlSource(url=f"sqlite:///{tmp_path}/absent.db", query="SELECT *, sum(x) OVER () AS s FROM t")
+    with pytest.raises(SourceRefusedError, match="it uses window"):
+        open_table(source, KEY, [X], engine=IN_PROCESS)
+    open_table(source.model_copy(update={"promised": True}), KEY, [X], engine=IN_PROCESS)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b"\xff", b"\xed\xa0\x80", "\ufffd" * 2, "a" + "\u0315\u0300" * 50_000, b"x" * 1025],
+    ids=lambda v: f"{v[:3]!r}",
+)
+@pytest.mark.parametrize("rule", ["exact/1", "text/1"])
+def test_id_that_nobody_can_read_is_none_and_the_others_are_there(tmp_path: Path, odd: Any, rule: IdRule) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as db:
+        db.execute("CREATE TABLE t (id, x)")
+        db.executemany("INSERT INTO t VALUES (?, 1)", [("p1",), (odd,), (odd,), ("p2",)])
+        db.execute("UPDATE t SET id = CAST(id AS TEXT) WHERE typeof(id) = 'blob'")
+    db.close()
+    source, key = SqlSource(url=f"sqlite:///{tmp_path}/t.db", query="SELECT * FROM t"), SubjectKey.of("id", (rule,))
+    found = open_table(source, key, [X], engine=IN_PROCESS).scan()
+    ids = [one for piece, _ in found.sorter for one in piece.to_pylist()]
+    is_text = odd == "\ufffd" * 2
+    assert ids == [b"p1", b"p2", *([odd.encode()] if is_text else [])]
+    with pytest.raises(DataError, match="1 duplicate" if is_text else "2 subject ids do not follow their rule"):
+        found.require_one_row_each(key)
