@@ -114,7 +114,7 @@ def make_parties(seen: Everything, hub: str) -> None:
         seen.tokens[name] = seen.run("party", "token", "create", *home, *reading, quiet=True)["token"]
         (folder / f"{name}.schema.json").write_text(json.dumps(SCHEMAS[name]))
         schema = ("--subject-id", "subject", "--schema", folder / f"{name}.schema.json")
-        assert seen.run("party", "datasets", "add", "main", *home, *table, *schema)["n"] == ROWS
+        assert seen.run("party", "datasets", "add", "main", *home, *table, *schema, "--listed")["n"] == ROWS
     for name in tables:
         for member, fingerprint in fingerprints.items():
             seen.run("party", "pin", "--home", folder / name, member, fingerprint)
