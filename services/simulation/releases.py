@@ -28,6 +28,7 @@ from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import with_sketch
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.registry import mechanism_named
 from commingle.shared.release.plan import plan_blocks
 
@@ -128,7 +129,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
         max_epsilon=max(_ROOM * max(p.cost.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
         delta=delta,
         max_rho=_ROOM * total,
-        max_cells=max(plan.rows * len(plan.columns) for plan in plans),
+        max_cells=max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
         mechanisms=tuple(dict.fromkeys(release.spec.mechanism for release in releases)),
     )
 
