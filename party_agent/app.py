@@ -135,7 +135,7 @@ class LocalApi:
         loops: None where a command runs the API in its own process.
         peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
             network nobody is: there, tokens alone count.
-        readings: where tables are read, one at a time, whoever wants them registered.
+        readings: where tables are read, one at a time.
         ledger: where `/readyz` asks the ledger.
     """
 

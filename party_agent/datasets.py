@@ -58,7 +58,7 @@ class DatasetRequest(WireModel):
             which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
             of missing cells.
         people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
-            somebody in common; whoever is in one group is in no other.
+            somebody in common. A person in one group is in no other.
         attributes: public schema of the columns it offers.
     """
 

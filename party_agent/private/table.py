@@ -43,7 +43,7 @@ class ReadingRecords:
     """What an engine does with a partition.
 
     Attributes:
-        strict: refuse cells that do not fit the schema, for whoever may be told.
+        strict: refuse cells that do not fit the schema; the caller is told of them.
     """
 
     key: SubjectKey
