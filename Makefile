@@ -12,11 +12,14 @@ export UV_COMPILE_BYTECODE := 1
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-.venv/.ready: uv.lock pyproject.toml Makefile
+LOOPS := hatch_build.py $(wildcard shared/*.c shared/*/*.c shared/*/*/*.c)
+
+.venv/.ready: uv.lock pyproject.toml Makefile $(LOOPS)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Commingle needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv sync --locked --quiet --inexact
+	$(BIN)/uv sync --locked --quiet --inexact $(if $(wildcard shared/libloops.so.1),,--reinstall-package commingle)
+	@test -f shared/libloops.so.1 || { echo "The loops in C were not built: install a C compiler (gcc or clang); $(BIN)/hatchling build -t wheel says what is missing"; exit 1; }
 	$(BIN)/python -m compileall -q .dev/commingle coordinator party_agent services shared
 	@touch $@
 
@@ -62,4 +65,4 @@ experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs on
 	$(BIN)/python -m benchmarks.experiments $(E) $(if $(DATA),--data $(DATA))
 
 clean:
-	rm -rf .venv demo dist experiments site
+	rm -rf .venv demo dist experiments site shared/libloops.so.1

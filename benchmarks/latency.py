@@ -7,14 +7,13 @@ Every figure is a real process on real sockets. Commands: least wall and process
 agents over one coordinator, from the moment at which the last approval can be seen to that of the publication.
 """
 
-import ctypes
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +29,6 @@ _PARTIES = ("ward", "laboratory", "registration")
 _COLUMNS = 4  # of each party
 _MECHANISMS = ("rmgm", "dgm", "moments")
 _WAIT_SECONDS = 300.0
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ class Consortium:
         raise SystemExit("the release was not published in time")
 
 
-def measure(subject: Subject, *, runs: int, rows: int, demo: bool) -> dict[str, str]:
+def measure(subject: Subject, *, runs: int, rows: int) -> dict[str, str]:
     """All figures of one installation, by what was measured."""
     found = {
         f"{' '.join(arguments)} --help": str(least(lambda a=arguments: subject.run(*a, "--help"), runs))  # type: ignore[misc] # bound now
@@ -217,19 +215,7 @@ def measure(subject: Subject, *, runs: int, rows: int, demo: bool) -> dict[str, 
         consortium = Consortium(subject, Path(root), rows)
         consortium.prepare()
         found |= consortium.measure(runs, releases=min(runs, 3))
-        if demo:
-            cost = least(lambda: _simulate(subject, Path(root) / "demo"), runs=1)
-            found["make demo, six releases"] = str(cost)
     return found
-
-
-def _simulate(subject: Subject, out: Path) -> None:
-    """Run the demo, and wait for what it leaves behind for a moment: that becomes this process's child and counts."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # Linux's
-    subject.run("simulate", "--out", out)
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def _subject(given: str) -> Subject:
@@ -241,12 +227,11 @@ def _subject(given: str) -> Subject:
 @click.argument("others", metavar="[LABEL=COMMAND]...", nargs=-1)
 @click.option("--runs", default=5, show_default=True)
 @click.option("--rows", default=48_000, show_default=True)
-@click.option("--demo/--no-demo", default=True)
-def main(others: tuple[str, ...], runs: int, rows: int, *, demo: bool) -> None:
+def main(others: tuple[str, ...], runs: int, rows: int) -> None:
     """Print one table, a column for each installation."""
     own = Subject("now", Path(sys.executable).with_name("commingle"))
     subjects = [*map(_subject, others), own]
-    columns = [measure(subject, runs=runs, rows=rows, demo=demo) for subject in subjects]
+    columns = [measure(subject, runs=runs, rows=rows) for subject in subjects]
     print(*heading("", *(s.label for s in subjects)), sep="\n")
     for what in columns[-1]:
         print(row(what, *(column.get(what, "-") for column in columns)))

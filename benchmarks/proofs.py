@@ -23,6 +23,7 @@ from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.code import kernels
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.evaluator import Replies, prove_replies, verify_replies
+from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import prove_columns, verify_columns
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.encryption import SecretKey, encrypt, public_key, secret_key
@@ -51,7 +52,8 @@ class Member:
         starts, found = [start for start, _ in self.layout.blocks()], []
         for start, stop in segments(self.layout):
             held = [part for first, part in zip(starts, self.blocks, strict=True) if start <= first < stop]
-            found.append(Columns(Ciphertexts(self.layout, (start, stop), self.public_key, held), BOUND))
+            sizes = column_sizes(self.layout)
+            found.append(Columns(Ciphertexts(self.layout, (start, stop), self.public_key, held, sizes), BOUND))
         return found
 
 

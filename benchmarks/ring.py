@@ -3,9 +3,9 @@
 python -m benchmarks.ring [--n N] [--columns D] [--quick] [--json FILE]
 
 One owner, one evaluator, each with D columns; both sides in this process, block by block, no network. Products must be
-exact. The ratio is CPU seconds of all steps over those of `X.T @ Y` in int64. Loading the kernels is timed by itself;
-another process compiles them where that has not been done. Transforms are of N = 8192 modulo one prime, the least of
-some runs of many, to stand beside those of other libraries (docs/moments-cost.md).
+exact. The ratio is CPU seconds of all steps over those of `X.T @ Y` in int64. Loading the kernels is timed by itself.
+Transforms are of N = 8192 modulo one prime, the least of some runs of many, to stand beside those of other libraries
+(docs/moments-cost.md).
 """
 
 import json

@@ -13,7 +13,7 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ import click
 import httpx
 import numpy as np
 import pyarrow as pa
+from rich.console import Console
 
 from benchmarks.reporting import heading, row, write_json
 from commingle.services.simulation.consortium import Context, Folders, start, write_party_files
@@ -159,17 +160,19 @@ class Silent:
 
     def notice(self, text: str) -> None: ...
 
+    def show(self, name: str, text: Callable[[Console], None]) -> None: ...
+
     def close(self) -> None: ...
 
 
-def measure(asked: Asked, *, releases: int) -> dict[str, Any]:
-    """What a release takes, on average."""
+def measure(asked: Asked, *, releases: int, uncounted: int = _UNCOUNTED) -> dict[str, Any]:
+    """What a release takes, on average of those after the first, which are not counted."""
     with running(asked) as consortium:
-        for number in range(_UNCOUNTED):
+        for number in range(uncounted):
             consortium.release(number)
         requests, cpu, began = consortium.requests(), consortium.cpu(), time.perf_counter()
         for number in range(releases):
-            consortium.release(_UNCOUNTED + number)
+            consortium.release(uncounted + number)
         seconds = time.perf_counter() - began
         after, used = consortium.requests(), consortium.cpu()
     routes = {route: (after[route] - requests.get(route, 0)) / releases for route in after}

@@ -96,7 +96,7 @@ def batches(n: int) -> Iterator[tuple[int, int]]:
 
 def mix(source: Source, n: int, *, sparse: bool) -> None:
     """The block of rmgm before noise."""
-    mixed = SKETCHES["sparse" if sparse else None].mixed_rows(_SEED, k=K, d=COLUMNS, n=n)
+    mixed = SKETCHES["sparse" if sparse else None].mixed_rows(_SEED, k=K, d=COLUMNS)
     for start, stop in batches(n):
         mixed.add(np.arange(start, stop), source.rows(stop - start, fraction_bits=15))
     mixed.total()

@@ -129,7 +129,7 @@ def deviations(values: Array, k: int, projection: Projection | None, *, seeds: i
     exact, variance = x @ y, ((x @ x) * (y @ y) + (x @ y) ** 2 - 2 * (x * x) @ (y * y)) / k
     sketch, draw, products = SKETCHES[projection], np.random.default_rng(k), np.empty(seeds)
     for i in range(seeds):
-        mixed = sketch.mixed_rows(draw.bytes(32), k=k, d=2, n=len(q))
+        mixed = sketch.mixed_rows(draw.bytes(32), k=k, d=2)
         mixed.add(np.arange(len(q)), q)
         first, last = mixed.total().astype(np.float64).T
         products[i] = first @ last / sketch.squared_norm(k)

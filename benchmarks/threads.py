@@ -81,7 +81,6 @@ def measure(n: int, *, processors: int) -> list[dict[str, Any]]:
     """Each work, alone and side by side: the ratios, and what they are of; the least of some turns."""
     found = []
     for work in WORKS:
-        once(work, n, each=1, processes=1)  # compiles loops where they are not yet
         for processes in (1, 2 * processors):
             taken: dict[int, list[tuple[float, float]]] = {1: [], processors: []}
             for each in sorted(taken) * _TURNS:

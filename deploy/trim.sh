@@ -5,7 +5,7 @@
 set -eu
 packages=$(echo "$UV_PROJECT_ENVIRONMENT"/lib/python3.*/site-packages)
 
-for library in numba numpy pyarrow scipy sklearn; do
+for library in numpy pyarrow scipy sklearn; do
     [ ! -d "$packages/$library" ] || find "$packages/$library" -type d -name tests -prune -exec rm -r {} +
 done
 rm -rf "$packages"/pyarrow/include "$packages"/pyarrow/src "$packages"/pyarrow/*flight*.so*
@@ -13,3 +13,4 @@ rm -rf "$packages"/pyarrow/include "$packages"/pyarrow/src "$packages"/pyarrow/*
 for module in pyarrow.csv pyarrow.parquet "$@"; do
     "$UV_PROJECT_ENVIRONMENT/bin/python" -c "import $module"
 done
+"$UV_PROJECT_ENVIRONMENT/bin/python" -c "from commingle.shared.loops import level; level()" # built by a compiler

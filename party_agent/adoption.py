@@ -7,7 +7,7 @@ than the branch had debited when it last made anything public (docs/proofs/noise
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, nextafter
 
@@ -16,11 +16,11 @@ from commingle.party_agent.agents import Agents
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.ledger_head import LedgerHead, open_head
+from commingle.shared.documents.ledger_head import LedgerHead, Spent, open_head
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import NOTHING, Loss, Rho
+from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
@@ -47,7 +47,7 @@ class LostRelease:
     state: State
     spec: Verified[ReleaseSpec] | None
     signed: tuple[tuple[str, Envelope], ...]
-    charge: tuple[Loss, ChargeTerms] | None
+    charge: tuple[Cost, ChargeTerms] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LostBranch:
     releases: tuple[LostRelease, ...]
     heads: tuple[str, ...]
     height: int
-    unexplained: Loss
+    unexplained: Cost
 
     def __bool__(self) -> bool:
         return bool(self.releases or self.heads)
@@ -80,15 +80,24 @@ def find_lost_branch(agents: Agents) -> LostBranch:
     histories = [history for _, history in shown]
     explained = _newly_spent(agents, releases)
     beyond = [_beyond(lost[-1], common) for lost, common in histories if lost]
-    rho = max((units for units, _ in beyond), default=0) - explained.rho.units
-    delta = max((delta for _, delta in beyond), default=Fraction(0)) - Fraction(explained.delta)
     heads = {head.head: head.height for lost, _ in histories for head in lost}
     return LostBranch(
         releases,
         tuple(sorted(heads, key=lambda head: heads[head])),
         max(heads.values(), default=0),
-        Loss(Rho(max(rho, 0)), nextafter(float(delta), inf) if delta > 0 else 0.0, gaussian=False),
+        Cost(
+            _unexplained((own for own, _ in beyond), explained.loss),
+            _unexplained((replaced for _, replaced in beyond), explained.replaced),
+        ),
     )
+
+
+def _unexplained(beyond: Iterable[Spent], explained: Loss) -> Loss:
+    """What was spent beyond the common head that releases do not explain, of the dearest history."""
+    spent = tuple(beyond)
+    rho = max((units for units, _ in spent), default=0) - explained.rho.units
+    delta = max((delta for _, delta in spent), default=Fraction(0)) - Fraction(explained.delta)
+    return Loss(Rho(max(rho, 0)), nextafter(float(delta), inf) if delta > 0 else 0.0, gaussian=False)
 
 
 def adopt_branch(agents: Agents, branch: LostBranch) -> None:
@@ -108,7 +117,7 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     adopted = {release for release, charge in charged.items() if charge and charge.state is ChargeState.ADOPTED}
     lacking = (lost for lost in branch.releases if lost.release not in adopted)
     charges = [(lost.release, *lost.charge) for lost in lacking if lost.charge is not None]
-    if branch.unexplained.rho.units or branch.unexplained.delta:
+    if any(loss.rho.units or loss.delta for _, loss in branch.unexplained.counted(replacement=True)):
         nobody_knows = ChargeTerms(dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock())
         charges.append((branch.heads[-1], branch.unexplained, nobody_knows))
     signed = [(lost.release, kind, envelope) for lost in branch.releases for kind, envelope in lost.signed]
@@ -159,15 +168,15 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
         coordinator=agent.coordinator.key.fingerprint,
     )
     # which version of an agent has drawn for it, and counted, is not known here
-    charge = (replace(plan_block(spec.document, party).cost, gaussian=False), terms) if charged else None
+    charge = (plan_block(spec.document, party).cost.approximate(), terms) if charged else None
     return LostRelease(agent, release, view.state, spec, signed, charge)
 
 
-def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Loss:
+def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Cost:
     """What the releases cost that this ledger has not debited: only that can be part of what was spent beyond it."""
     charged = ((agents.ledger.charge(lost.release), lost.charge[0]) for lost in releases if lost.charge is not None)
-    new = (loss for known, loss in charged if not (known is not None and known.spent))
-    return sum(new, start=NOTHING)
+    new = (cost for known, cost in charged if not (known is not None and known.spent))
+    return sum(new, start=FREE)
 
 
 def _lost_heads(agent: Agent) -> tuple[list[LedgerHead], LedgerHead | None]:
@@ -191,7 +200,7 @@ def _own_heads(agent: Agent, history: Iterable[SignedDocument]) -> Iterable[Ledg
             yield head
 
 
-def _beyond(newest: LedgerHead, common: LedgerHead | None) -> tuple[int, Fraction]:
-    """What was spent between two heads, rho in units and delta; from the beginning where none is common."""
-    rho = int(newest.rho_units) - (int(common.rho_units) if common else 0)
-    return rho, Fraction(newest.delta) - Fraction(common.delta if common else 0.0)
+def _beyond(newest: LedgerHead, common: LedgerHead | None) -> tuple[Spent, Spent]:
+    """What was spent between two heads, and the same under replace_one; from the beginning where none is common."""
+    (own, replaced), before = newest.spent, common.spent if common else ((0, Fraction(0)), (0, Fraction(0)))
+    return (own[0] - before[0][0], own[1] - before[0][1]), (replaced[0] - before[1][0], replaced[1] - before[1][1])

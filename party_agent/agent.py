@@ -286,7 +286,7 @@ class Agent(Contributor):
     def _examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
         plan = plan_block(spec, party)
         findings = examine(spec, party, plan, self._situation(spec, party, release))
-        short = self.ledger.shortfall(plan.charge, delta=plan.delta_implementation)
+        short = self.ledger.shortfall(plan.cost)
         return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
 
     def _permit(self, spec: Verified[ReleaseSpec]) -> None:
@@ -353,12 +353,11 @@ class Agent(Contributor):
             reserved = self.ledger.reserve(
                 db,
                 release,
-                plan.charge,
+                plan.cost,
                 dataset=dataset.name,
                 snapshot=snapshot.digest,
                 study=spec.study,
                 expires=spec.expires,
-                delta=plan.delta_implementation,
                 coordinator=self.coordinator.key.fingerprint,
             )
             if isinstance(reserved, Refused):
@@ -374,7 +373,7 @@ class Agent(Contributor):
                 self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
-        _log.info("approved", release=release, rho=float(plan.charge))
+        _log.info("approved", release=release, rho=float(plan.loss))
 
     def _is_first_of_two(self, release: str, ruling: Ruling) -> bool:
         """Whether another person has to approve after this one. Raises ConflictError where this is no other one."""

@@ -65,7 +65,8 @@ def assemble(
         clock: time.
         draw: entropy.
     """
-    identity, ledger = home.identity(), Ledger(store, cap=home.settings().cap)
+    identity = home.identity()
+    ledger = Ledger(store, cap=home.settings().cap, counts_replacement=lambda: home.policy().replacement)
     memberships = home.consortia()
     pinned = {name: memberships[name].coordinator() for name in clients}
     proposals = Proposals(store)

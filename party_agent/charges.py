@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.charge import Charge, ChargeKind, ChargeState, ChargeTerms
+
+COSTS = "rho_units, delta, replacement_units, replacement_delta, gaussian"
+"""What `sum_of` reads of the table of charges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,27 +46,32 @@ class ChargeRecord(Charge):
         return self.terms.kind
 
 
-def sum_of(rows: Iterable[sqlite3.Row]) -> Loss:
+def sum_of(rows: Iterable[sqlite3.Row]) -> Cost:
     """What rows of charges come to together: those without a delta, which are nearly all, by their integers."""
-    units, gaussian, others = 0, True, []
+    units, replaced, keyed, gaussian, others = 0, 0, False, True, []
     for row in rows:
-        if row["delta"]:
-            others.append(loss_of(row))
+        if row["delta"] or row["replacement_delta"]:
+            others.append(cost_of(row))
         else:
             units, gaussian = units + int(row["rho_units"]), gaussian and bool(row["gaussian"])
-    return sum(others, start=Loss(Rho(units), gaussian=gaussian))
+            replaced += int(row["replacement_units"] or row["rho_units"])
+            keyed = keyed or row["replacement_units"] is not None
+    whole = Cost(Loss(Rho(units), gaussian=gaussian), Loss(Rho(replaced), gaussian=gaussian) if keyed else None)
+    return sum(others, start=whole)
 
 
-def loss_of(row: sqlite3.Row) -> Loss:
+def cost_of(row: sqlite3.Row) -> Cost:
     """What a row of charges costs."""
-    return Loss(Rho(int(row["rho_units"])), row["delta"], bool(row["gaussian"]))
+    gaussian, units = bool(row["gaussian"]), row["replacement_units"]
+    other = None if units is None else Loss(Rho(int(units)), row["replacement_delta"], gaussian)
+    return Cost(Loss(Rho(int(row["rho_units"])), row["delta"], gaussian), other)
 
 
 def record_of(row: sqlite3.Row) -> ChargeRecord:
     """A whole row of charges. Raises ValueError, TypeError, IndexError where it is none of ours."""
     return ChargeRecord(
         population=row["population"],
-        loss=loss_of(row),
+        cost=cost_of(row),
         terms=ChargeTerms(
             dataset=row["dataset"],
             study=row["study"],

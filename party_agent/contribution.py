@@ -153,7 +153,7 @@ class Contributor(Party):
         debit = self._redraw(release, NO_SNAPSHOT)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
-        if debit.rho_units < self._request(spec).plan.charge.units:
+        if debit.rho_units < self._request(spec).plan.loss.units:
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         return debit
 

@@ -155,7 +155,7 @@ def _say_found(console: Console, value: Mapping[str, Any]) -> None:
     if value.get("read") is None:
         console.print(f"Data set {value['name']}: its rows are pushed (docs/party-systems.md).", soft_wrap=True)
         return
-    console.print(f"Data set {value['name']}: {value['n']} subjects.")
+    console.print(f"Data set {value['name']}: {value['n']} subjects, {value['subjects']} ({value['unit']}).")
     if value["ids_changed"]:
         rules = ", ".join(value["id_rules"])
         console.print(f"  {value['ids_changed']} ids are written otherwise by {rules}")
@@ -249,11 +249,11 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
     value = ask(Home(home), "GET", "/v1/datasets")
 
     def text(console: Console) -> None:
-        table = Table("name", "subjects", "attributes", "source")
+        table = Table("name", "subjects", "unit", "attributes", "source")
         for item in value["items"]:
             names = ", ".join(attribute["name"] for attribute in item["attributes"])
             read = f"{item['n']}" if item.get("read") else "not pushed yet"
-            table.add_row(item["name"], read, names, item["source"])
+            table.add_row(item["name"], f"{read}, {item['subjects']}", item["unit"], names, item["source"])
         console.print(table)
 
     emit(value, as_json=as_json, text=text)

@@ -32,6 +32,7 @@ from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.settings import Clock
 
@@ -46,6 +47,11 @@ WHERE digest NOT IN (SELECT json_extract(body, '$.snapshot') FROM datasets
 """
 
 
+_CHARGED_OTHERWISE = """
+SELECT 1 FROM charges WHERE dataset = ? AND state <> 'released' AND (replacement_units IS NULL) <> ? LIMIT 1
+"""
+
+
 class DatasetRequest(WireModel):
     """What the owner declares.
 
@@ -56,7 +62,7 @@ class DatasetRequest(WireModel):
         id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
         subjects: "keyed" where who is in it is private and changes as it is read again; "listed" where that is a list
             which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
-            of missing cells.
+            of missing cells. It is released, regressed and charged as that, and related ones are alike (`unit_of`).
         people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
             somebody in common. A person in one group is in no other.
         attributes: public schema of the columns it offers.
@@ -69,6 +75,11 @@ class DatasetRequest(WireModel):
     subjects: Literal["keyed", "listed"] = "keyed"
     people: Name = "everybody"
     attributes: tuple[Attribute, ...]
+
+    @property
+    def unit(self) -> Adjacency:
+        """In which it is released, regressed and charged."""
+        return unit_of(keyed=self.subjects == "keyed")
 
     @property
     def key(self) -> SubjectKey:
@@ -110,7 +121,7 @@ class Dataset(DatasetRequest):
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
         of_rows = set() if counts else {"n", "ids_changed", "clipped", "missing", "read"}
         shown = self.model_dump(mode="json", exclude={"snapshot", "source", "upload"} | of_rows)
-        return {**shown, "source": _where(self.source)}
+        return {**shown, "source": _where(self.source), "unit": self.unit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +149,15 @@ class Datasets:
 
         Raises:
             DataError: the table does not fit its schema.
-            ConflictError: the name is taken and `replace` was not asked for.
+            ConflictError: the name is taken and `replace` was not asked for, or its people's losses would not add up in
+                one unit.
         """
-        self._require_possible(request, replace=replace)
-        if isinstance(request.source, PushedSource):
-            return self._store(Dataset(**dict(request)))
-        return self._read(request, self._table(request, strict=True), strict=True, progress=progress)
+        with self._one_at_a_time:  # so that no related one is registered meanwhile
+            self._require_possible(request, replace=replace)
+            self._require_one_unit(request)
+            if isinstance(request.source, PushedSource):
+                return self._store(Dataset(**dict(request)))
+            return self._read(request, self._table(request, strict=True), strict=True, progress=progress)
 
     def read_again(self, name: str, *, strict: bool, progress: Progress = lambda _: None) -> Dataset:
         """Read a declared data set again: strictly for its owner, totally for everybody else.
@@ -218,16 +232,9 @@ class Datasets:
 
         Privacy: by what was declared. Whether two tables do have somebody in common must decide nothing that shows.
         """
-        known = {one.name: one for one in self.all()}
-        own = known.get(name)
-        if own is None:
-            return frozenset({name})
-        place = _place(own.source)
-        return frozenset(
-            one.name
-            for one in known.values()
-            if one.people == own.people or (place is not None and _place(one.source) == place)
-        )
+        known = self.all()
+        own = next((one for one in known if one.name == name), None)
+        return frozenset({name} if own is None else {one.name for one in known if _share_people(own, one)})
 
     def sweep(self) -> None:
         """Forget snapshots of which neither a data set nor an open charge has use: first their keys, then the files."""
@@ -281,6 +288,7 @@ class Datasets:
 
     def _store(self, dataset: Dataset, snapshot: Snapshot | None = None) -> Dataset:
         with self.store.transaction() as db:
+            _require_charged_so(db, dataset)  # again: a release may have been approved while it was read
             db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
             if snapshot is not None:
                 attributes = _ATTRIBUTES.dump_json(snapshot.attributes).decode()
@@ -319,6 +327,21 @@ class Datasets:
         if not replace and self._find(request.name) is not None:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
 
+    def _require_one_unit(self, request: DatasetRequest) -> None:
+        """Raise ConflictError where a person's losses would be in two units (docs/proofs/noise-and-accounting.md, 3.4).
+
+        A list tells who is on it, which a keyed data set keeps private: neither stands for the other in a sum.
+        """
+        for one in self.all():
+            if one.name != request.name and one.subjects != request.subjects and _share_people(request, one):
+                raise ConflictError(
+                    f"data set {one.name} is of the same people or source, and its subjects are {one.subjects}",
+                    remedy="Register both alike (--listed, or not); or, where nobody is in both, from another source "
+                    "and with other --people.",
+                )
+        with self.store.reading() as db:
+            _require_charged_so(db, request)
+
 
 def stored_dataset(body: str) -> Dataset:
     """A data set as it was stored."""
@@ -327,6 +350,19 @@ def stored_dataset(body: str) -> Dataset:
 
 def _all(db: Connection) -> list[Dataset]:
     return [stored_dataset(row["body"]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+
+
+def _require_charged_so(db: Connection, request: DatasetRequest) -> None:
+    if db.execute(_CHARGED_OTHERWISE, (request.name, request.subjects == "listed")).fetchone() is not None:
+        raise ConflictError(
+            f"data set {request.name} was charged when its subjects were not {request.subjects}",
+            remedy="Keep that, or choose another name for other people.",
+        )
+
+
+def _share_people(one: DatasetRequest, other: DatasetRequest) -> bool:
+    place = _place(one.source)
+    return one.people == other.people or (place is not None and _place(other.source) == place)
 
 
 def _place(source: Source) -> tuple[object, ...] | None:

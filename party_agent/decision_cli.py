@@ -14,6 +14,7 @@ from rich.text import Text
 from commingle.party_agent.compose import ask, bearer, compose_agents, home_option
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.settings import read_token
@@ -99,27 +100,45 @@ def reject(
     _decide(home, release, "rejection", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
 
 
-@click.command()
+@click.command(epilog="Example: commingle party ledger --home ./ward --replacement")
 @home_option
+@click.option(
+    "--replacement",
+    is_flag=True,
+    help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
+)
 @json_option
-def ledger(*, home: Path, as_json: bool) -> None:
+def ledger(*, home: Path, replacement: bool, as_json: bool) -> None:
     """Show charges and what is left of the budget."""
     value = ask(Home(home), "GET", "/v1/ledger")
 
     def text(console: Console) -> None:
         cap = value["cap"]
-        console.print(f"Population {value['population']}: cap epsilon {cap['epsilon']:g} at delta {cap['delta']:g}")
-        table = Table("release", "study", "state", "epsilon", "rho")
+        console.print(
+            f"Population {value['population']}: cap epsilon {cap['epsilon']:g} at delta {cap['delta']:g} "
+            f"({value['unit']})",
+            soft_wrap=True,
+        )
+        table = Table("release", "study", "state", "unit", "epsilon", "rho")
         for charge in value["charges"]:
-            figures = f"{charge['epsilon']:.4g}", f"{charge['rho']:.4g}"
-            table.add_row(charge["release"][:16], quoted(charge["study"]), CHARGE_STATES[charge["state"]], *figures)
+            about = charge["release"][:16], quoted(charge["study"]), CHARGE_STATES[charge["state"]]
+            table.add_row(*about, charge["unit"], *_figures(charge))
+            if replacement and charge["replacement"]:
+                table.add_row("", "", "", Adjacency.REPLACE_ONE, *_figures(charge["replacement"]))
         console.print(table)
         for charge in value["charges"]:
             _show_decided(console, charge["decided"], before=f"{charge['release'][:16]}  ")
-        console.print(f"Spent epsilon {value['spent']['epsilon']:.4g}, left {value['remaining']['epsilon']:.4g}.")
-        console.print("Unit: rho under replace_one; epsilons do not add, rhos do.")
+        spent, left = (value[name]["epsilon"] for name in ("spent", "remaining"))
+        console.print(f"Spent epsilon {spent:.4g}, left {left:.4g} ({value['unit']}).", soft_wrap=True)
+        if replacement:
+            console.print(f"Spent epsilon {value['replacement']['epsilon']:.4g} ({Adjacency.REPLACE_ONE}).")
+        console.print("Epsilons do not add, rhos do.")
 
     emit(value, as_json=as_json, text=text)
+
+
+def _figures(loss: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{loss['epsilon']:.4g}", f"{loss['rho']:.4g}"
 
 
 @click.command(epilog="Example: commingle party adopt --home ./ward")
@@ -132,11 +151,13 @@ def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
 
     with compose_agents(Home(home)) as agents:
         branch = find_lost_branch(agents)
-        releases = {lost.release: float(lost.charge[0].rho) for lost in branch.releases if lost.charge is not None}
-        rest = {"rho": float(branch.unexplained.rho), "delta": branch.unexplained.delta}
+        costs = {lost.release: lost.charge[0] for lost in branch.releases if lost.charge is not None}
+        releases = {release: {"unit": cost.unit, "rho": float(cost.loss.rho)} for release, cost in costs.items()}
+        unnamed = branch.unexplained.loss
+        rest = {"rho": float(unnamed.rho), "delta": unnamed.delta}
         said = {"adopted": bool(branch), "releases": releases, "unexplained": rest, "heads": list(branch.heads)}
         if branch:
-            lines = [f"  release {release[:16]}: rho {rho:.4g}" for release, rho in releases.items()]
+            lines = [f"  release {name[:16]}: rho {float(c.loss.rho):.4g} ({c.unit})" for name, c in costs.items()]
             lines.append(f"  unexplained: rho {rest['rho']:.4g}, delta {rest['delta']:.3g}")
             say("\n".join(["A lost branch of this ledger has spent:", *lines]))
             if not yes:
@@ -203,7 +224,8 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     console.print(_where_it_stands(item))
     for sentence in item["stated_sentences"] or ["Nothing is said of what it is for."]:
         console.print(f"  {sentence}", soft_wrap=True)
-    console.print(f"  {item['mechanism']}{k}, n = {item['n']}, with {', '.join(item['parties'])}")
+    counted = f", of whom about {item['kept']} count" if item["kept"] is not None else ""
+    console.print(f"  {item['mechanism']}{k}, n = {item['n']}{counted}, with {', '.join(item['parties'])}")
     console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
     for words in item["missing"]:
         console.print(f"  {words}", soft_wrap=True)
@@ -217,13 +239,13 @@ def _show_proposal(console: Console, item: dict[str, Any]) -> None:
     if item["first_stage"]:
         console.print(
             f"  first publishes {item['first_stage']['sums']} sums of this party's columns with noise (epsilon "
-            f"{item['first_stage']['epsilon']:.3g} of what it costs), then scales the columns as they suggest and "
-            f"clips rows to norm {item['row_norm']:g}",
+            f"{item['first_stage']['epsilon']:.3g}, {item['adjacency']}, of what it costs), then scales the columns as "
+            f"they suggest and clips rows to norm {item['row_norm']:g}",
             soft_wrap=True,
         )
     console.print(
         f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
-        f"{item['cost']['epsilon']:.3g}",
+        f"{item['cost']['epsilon']:.3g} ({item['cost']['unit']})",
         soft_wrap=True,
     )
     for sentence in (_loss_of_a_subject(item), item["protects"], item["trust"], *item["outlook"]):
@@ -254,7 +276,7 @@ def _where_it_stands(item: dict[str, Any]) -> Text:
 def _loss_of_a_subject(item: dict[str, Any]) -> str:
     """A subject is a row at every party, which the cost to one ledger does not tell."""
     return (
-        f"A subject loses at most, by all parties together: to outsiders epsilon "
+        f"A subject loses at most, by all parties together ({item['adjacency']}): to outsiders epsilon "
         f"{item['per_subject_outsiders_epsilon']:.3g}; to everybody, fellow members included, epsilon "
         f"{item['per_subject_epsilon']:.3g}."
     )

@@ -17,6 +17,7 @@ from commingle.party_agent.local_socket import process_at, reaching_agent
 from commingle.party_agent.open_addresses import open_addresses
 from commingle.party_agent.release_files import Outbox
 from commingle.party_agent.store import open_to_read, require_version
+from commingle.shared import loops
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import GENESIS
@@ -39,6 +40,7 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
     yield look("ledger chain", lambda: _chain(home))
     yield look("engine", lambda: home.settings().engine.open().describe())
     yield look("data sets", lambda: _datasets(home, viewer))
+    yield look("loops", _loops)
     yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
     yield look("agent", lambda: _agent(home))
@@ -138,6 +140,12 @@ def _outbox(home: Home, now: datetime) -> str:
             remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
         )
     return f"files of {len(blocks | exchanges)} releases are kept until these are over, blocks some days longer"
+
+
+def _loops() -> str:
+    if why := loops.missing():
+        raise UnhealthyError(f"compiled arithmetic is not available: {why}", remedy=loops.REMEDY)
+    return f"compiled; this processor is of level {loops.level()}"
 
 
 def _folders(root: Path) -> set[str]:

@@ -1,8 +1,9 @@
 """What proposals will be worth: computed once, from their specs alone, in a process that can be stopped, and kept.
 
 Whoever may propose can have this computed, so it costs no thread of the local API and only so much of a processor: one
-at a time, short specs first, each for no longer than `CPU_SECONDS`, and none that nobody has to decide any more. Who
-asks meanwhile is told that it is not there yet.
+at a time, short specs first, each for no longer than `CPU_SECONDS`. It is for people: computed while somebody has to
+decide, or once somebody has asked while the release is open, so that what a policy approves costs nothing. Who asks
+meanwhile is told that it is not there yet.
 """
 
 import json
@@ -27,6 +28,10 @@ CPU_SECONDS = 60
 _PRELOAD = (forecast_of.__module__, "commingle.shared.mechanisms.rows.forecast")
 _LOOK_SECONDS = 1.0
 _OPEN = "spec <> x'' AND state IN ('proposed', 'approved', 'collecting')"
+_ASKED = ""  # in place of a forecast that somebody has asked for
+_UNDECIDED = "state = 'proposed' AND NOT EXISTS (SELECT 1 FROM signatures s WHERE s.release = proposals.release)"
+_WANTED = f"{_OPEN} AND (f.body = '{_ASKED}' OR f.body IS NULL AND {_UNDECIDED})"
+_KEPT = "proposals LEFT JOIN forecasts f ON f.release = proposals.release"
 _log = structlog.get_logger()
 
 _SAID: dict[ForecastState, str] = {
@@ -68,13 +73,16 @@ class Forecasts:
     asked_here: bool = False
 
     def of(self, release: str, spec: ReleaseSpec) -> Outlook:
-        """What is known by now."""
+        """What is known by now. What is not is asked for, if the release is open."""
         with self.store.reading() as db:
             row = db.execute("SELECT body FROM forecasts WHERE release = ?", (release,)).fetchone()
-        if row is not None:
+        if row is not None and row["body"] != _ASKED:
             kept = json.loads(row["body"])
             return Outlook(kept["state"], kept["forecast"], tuple(kept["sentences"]))
         if not self.asked_here:
+            if row is None and self._is(release, _OPEN):
+                with self.store.transaction() as db:
+                    db.execute("INSERT OR IGNORE INTO forecasts VALUES (?, ?)", (release, _ASKED))
             return Outlook.without("not_yet")
         self.keep(release, found := compute(spec))
         return found
@@ -87,16 +95,19 @@ class Forecasts:
 
     def next(self) -> tuple[str, ReleaseSpec] | None:
         """The open proposal to be computed next: of those that wait for a decision the one with the shortest spec."""
-        missing = "NOT EXISTS (SELECT 1 FROM forecasts f WHERE f.release = proposals.release)"
-        which = f"SELECT release, spec FROM proposals WHERE {_OPEN} AND {missing} "  # noqa: S608 - ours
+        order = "ORDER BY state <> 'proposed', length(spec), seen, proposals.release LIMIT 1"
         with self.store.reading() as db:
-            row = db.execute(which + "ORDER BY state <> 'proposed', length(spec), seen, release LIMIT 1").fetchone()
+            query = f"SELECT proposals.release, spec FROM {_KEPT} WHERE {_WANTED} {order}"  # noqa: S608 - ours
+            row = db.execute(query).fetchone()
         return None if row is None else (row["release"], decode(ReleaseSpec, row["spec"]))
 
     def is_wanted(self, release: str) -> bool:
-        """Whether the release is still open."""
+        """Whether somebody has still to decide, or has asked and the release is open."""
+        return self._is(release, _WANTED)
+
+    def _is(self, release: str, which: str) -> bool:
         with self.store.reading() as db:
-            query = f"SELECT 1 FROM proposals WHERE release = ? AND {_OPEN}"  # noqa: S608 - ours
+            query = f"SELECT 1 FROM {_KEPT} WHERE proposals.release = ? AND {which}"  # noqa: S608 - ours
             return db.execute(query, (release,)).fetchone() is not None
 
 
@@ -138,10 +149,14 @@ class Forecaster:
             self._thread.join(self.look_seconds * 2)
 
     def run(self) -> None:
-        """Until `stop` is set."""
+        """Until `stop` is set. What is there at one look only is not begun: a policy decides within moments."""
+        before: str | None = None
         while not self.stop.wait(self.look_seconds):
             try:
-                self.run_once()
+                found = self.forecasts.next()
+                if found is not None and found[0] == before:
+                    self.run_once()
+                before = None if found is None else found[0]
             except Exception as error:  # noqa: BLE001 - this thread must outlive any fault; a message could hold anything
                 _log.error("forecasts fault", error=type(error).__name__)
 

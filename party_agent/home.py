@@ -59,7 +59,7 @@ class PartySettings(Settings):
 
     Attributes:
         population: whose data the budget is for; every data set of this agent belongs to it.
-        epsilon_cap, delta_cap: the most it may ever lose, under replace_one.
+        epsilon_cap, delta_cap: the most it may ever lose, in the unit of each data set.
         coordinator: of a home that an earlier version made; it is moved to a folder of its consortium.
         engine: where the partitions of tables are read.
         pushing: how much may be pushed.

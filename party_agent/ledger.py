@@ -9,22 +9,22 @@ import json
 import secrets
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
 import structlog
 
+from commingle.party_agent.charges import COSTS, record_of, sum_of
 from commingle.party_agent.charges import ChargeRecord as ChargeRecord  # noqa: PLC0414 - a ledger gives them out
-from commingle.party_agent.charges import record_of, sum_of
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
 from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
-from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
+from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
     REJOINED,
@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most a population's data may ever lose, under replace_one.
+    """The most a population's data may ever lose, in the unit of each data set.
 
     Charges with a delta that were chosen in view of earlier answers add their deltas to it once more
     (docs/proofs/noise-and-accounting.md, 6.5).
@@ -65,7 +65,7 @@ class Cap:
 
     @property
     def rho(self) -> Rho:
-        """The cap in the ledger's unit, rounded down."""
+        """The cap as rho, rounded down."""
         return self.rho_beside(NOTHING)
 
     def rho_beside(self, lost: Loss) -> Rho:
@@ -102,27 +102,39 @@ class Summit:
 
     height: int
     head: str
-    spent: Loss
+    spent: Cost
 
 
 class Ledger:
     """The charges of one party, over all its consortia."""
 
-    def __init__(self, store: AgentStore, *, cap: Cap) -> None:
+    def __init__(self, store: AgentStore, *, cap: Cap, counts_replacement: Callable[[], bool] = lambda: False) -> None:
+        """On a store.
+
+        Args:
+            store: the file.
+            cap: of all charges.
+            counts_replacement: whether the cap holds for replacement of keyed subjects besides: the policy says so.
+        """
         self._store = store
+        self._counts_replacement = counts_replacement
         self.cap = cap
+
+    @property
+    def counts_replacement(self) -> bool:
+        """As the policy says now."""
+        return self._counts_replacement()
 
     def reserve(
         self,
         db: sqlite3.Connection,
         release: str,
-        rho: Rho,
+        cost: Cost,
         *,
         dataset: str,
         snapshot: str,
         study: str,
         expires: datetime,
-        delta: float = 0.0,
         kind: ChargeKind = "release",
         coordinator: str = "",
     ) -> ChargeRecord | Refused:
@@ -131,10 +143,10 @@ class Ledger:
         `snapshot` names the one that was approved and that will be read.
         """
         terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
-        reserved = advance(self._find(db, release), Reserve(self.cap.population, Loss(rho, delta), terms))
+        reserved = advance(self._find(db, release), Reserve(self.cap.population, cost, terms))
         if isinstance(reserved, Refused):
             return reserved
-        if (refused := self._other_population(db) or self._shortfall(db, reserved.loss)) is not None:
+        if (refused := self._other_population(db) or self._shortfall(db, reserved.cost)) is not None:
             return refused
         self._add(db, release, reserved, terms, snapshot=snapshot)
         return self.charge_in(db, release)
@@ -160,8 +172,8 @@ class Ledger:
         charge = self.charge_in(db, release)
         if now >= charge.expires:
             return Refused("the spec has expired")
-        lost = self.lost_in(db)
-        if lost.rho > self.cap.rho_beside(lost):
+        lost = self.lost_in(db).counted(replacement=self.counts_replacement)
+        if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, charge, spent)
         return Debit(release, charge.rho.units, spent.attempt, approvals, snapshot, charge.delta)
@@ -216,37 +228,37 @@ class Ledger:
             return [record_of(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
 
     def spent(self) -> Rho:
-        """What was lost or set aside, over every consortium."""
-        return self.lost().rho
+        """Rho of `lost`, each charge in the unit of its data set."""
+        return self.lost().loss.rho
 
-    def lost(self) -> Loss:
-        """The same with the deltas of charges that have one."""
+    def lost(self) -> Cost:
+        """What was lost or set aside, over every consortium."""
         with self._store.reading() as db:
             return self.lost_in(db)
 
-    def lost_in(self, db: sqlite3.Connection) -> Loss:
+    def lost_in(self, db: sqlite3.Connection) -> Cost:
         """The same, inside a transaction."""
-        return sum_of(db.execute("SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released'"))
+        return sum_of(db.execute(f"SELECT {COSTS} FROM charges WHERE state <> 'released'"))  # noqa: S608 - ours
 
-    def lost_by(self, datasets: Collection[str], *, without: str | None) -> Loss:
+    def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
         """What these data sets have lost or set aside, but for one release."""
         places = ", ".join("?" * len(datasets))
         return self._lost_where(f"dataset IN ({places}) AND release IS NOT ?", *datasets, without)
 
-    def lost_to_study(self, study: str, *, without: str) -> Loss:
+    def lost_to_study(self, study: str, *, without: str) -> Cost:
         """What releases of a study have cost or set aside, but for one."""
         return self._lost_where("kind = 'release' AND study = ? AND release <> ?", study, without)
 
-    def lost_to_releases(self, *, proposer: str | None = None) -> Rho:
+    def lost_to_releases(self, *, proposer: str | None = None) -> Cost:
         """What releases have cost or set aside: those of one proposer, or all."""
         proposed = (
             "SELECT release FROM proposals WHERE spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"
         )
         those = () if proposer is None else (proposer,)
-        return self._lost_where(f"kind = 'release' AND {f'release IN ({proposed})' if those else 'TRUE'}", *those).rho
+        return self._lost_where(f"kind = 'release' AND {f'release IN ({proposed})' if those else 'TRUE'}", *those)
 
-    def _lost_where(self, condition: str, *values: str | None) -> Loss:
-        which = f"SELECT rho_units, delta, gaussian FROM charges WHERE state <> 'released' AND {condition}"  # noqa: S608 - ours
+    def _lost_where(self, condition: str, *values: str | None) -> Cost:
+        which = f"SELECT {COSTS} FROM charges WHERE state <> 'released' AND {condition}"  # noqa: S608 - ours
         with self._store.reading() as db:
             return sum_of(db.execute(which, values))
 
@@ -261,10 +273,10 @@ class Ledger:
         """Whose data the charges are about: one, but for ledgers of an earlier version."""
         return populations_of(self.charges())
 
-    def shortfall(self, rho: Rho, *, delta: float = 0.0) -> Refused | None:
+    def shortfall(self, cost: Cost) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
         with self._store.reading() as db:
-            return self._shortfall(db, Loss(rho, delta))
+            return self._shortfall(db, cost)
 
     def head(self, db: sqlite3.Connection) -> str:
         """Digest of the last entry of the chain."""
@@ -284,7 +296,7 @@ class Ledger:
             rejoined = _rejoined(db)
             since = entries - rejoined[-1]["seq"] if rejoined else entries
             height = json.loads(rejoined[-1]["body"])["height"] + since if rejoined else entries
-            spent = "SELECT rho_units, delta, gaussian FROM charges WHERE state NOT IN ('reserved', 'released')"
+            spent = f"SELECT {COSTS} FROM charges WHERE state NOT IN ('reserved', 'released')"  # noqa: S608 - ours
             return Summit(height, self.head(db), sum_of(db.execute(spent)))
 
     def knows(self, head: str) -> bool:
@@ -313,7 +325,7 @@ class Ledger:
 
     def adopt(
         self,
-        charges: Iterable[tuple[str, Loss, ChargeTerms]],
+        charges: Iterable[tuple[str, Cost, ChargeTerms]],
         signed: Iterable[tuple[str, str, Envelope]],
         heads: Iterable[str],
         *,
@@ -322,7 +334,7 @@ class Ledger:
         """Take over what witnesses can show of a lost branch, in one transaction.
 
         Args:
-            charges: id, loss and terms; what is charged here already stays at that and is never made again.
+            charges: id, cost and terms; what is charged here already stays at that and is never made again.
             signed: release, kind and envelope of what the branch signed.
             heads: the branch's, as witnessed; the last is the furthest.
             height: its.
@@ -331,9 +343,9 @@ class Ledger:
         with self._store.transaction() as db:
             for release, kind, envelope in signed:
                 self._keep(db, "received", release, adopted_kind(kind), envelope)
-            for release, loss, terms in charges:
+            for release, cost, terms in charges:
                 current = self._find(db, release)
-                adopted = advance(current, Adopt(self.cap.population, loss, terms))
+                adopted = advance(current, Adopt(self.cap.population, cost, terms))
                 if isinstance(adopted, Refused):
                     raise LedgerError(adopted.reason, remedy="Report this.")
                 if current is None:
@@ -416,8 +428,12 @@ class Ledger:
         with self._store.reading() as db:
             verify_ledger(db, population=self.cap.population)
 
-    def _shortfall(self, db: sqlite3.Connection, loss: Loss) -> Refused | None:
-        lost = self.lost_in(db)
+    def _shortfall(self, db: sqlite3.Connection, cost: Cost) -> Refused | None:
+        lost, asked = (one.counted(replacement=self.counts_replacement) for one in (self.lost_in(db), cost))
+        found = (self._short(lost[i][1], loss, unit) for i, (unit, loss) in enumerate(asked))
+        return next((short for short in found if short is not None), None)
+
+    def _short(self, lost: Loss, loss: Loss, unit: str) -> Refused | None:
         total = lost + loss
         if total.rho <= self.cap.rho_beside(total):
             return None
@@ -431,7 +447,7 @@ class Ledger:
         wants, has = (Loss(rho, gaussian=total.gaussian).epsilon(delta) for rho in (loss.rho, left))
         return Refused(
             f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
-            f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, replace_one)"
+            f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
         )
 
     def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
@@ -445,11 +461,14 @@ class Ledger:
         return Refused(f"this ledger is that of population {known[0]}, not of {self.cap.population}")
 
     def _add(self, db: sqlite3.Connection, release: str, charge: Charge, terms: ChargeTerms, *, snapshot: str) -> None:
+        other = charge.cost.replacement
         columns = {
             "coordinator": terms.coordinator,
             "release": release,
             "population": charge.population,
             "rho_units": str(charge.rho.units),
+            "replacement_units": None if other is None else str(other.rho.units),
+            "replacement_delta": 0.0 if other is None else other.delta,
             "state": charge.state.value,
             "attempt": charge.attempt,
             "dataset": terms.dataset,

@@ -125,7 +125,7 @@ def _as_told(record: ChargeRecord, told: Charge | None) -> Charge:
     """The part of a record that its chain tells: entries of an earlier version have no terms."""
     return Charge(
         population=record.population,
-        loss=record.loss,
+        cost=record.cost,
         terms=None if told is not None and told.terms is None else record.terms,
         state=record.state,
         attempt=record.attempt,

@@ -9,8 +9,9 @@ from prometheus_client.registry import Collector
 
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.loop import Loops
-from commingle.party_agent.views import budget_view
+from commingle.party_agent.views import budget_view, ledger_unit
 from commingle.shared import __version__
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.charge import ChargeState
 
 
@@ -38,9 +39,11 @@ class _Readings(Collector):
         yield from self._contact()
 
     def _budget(self) -> Iterator[Metric]:
+        unit = ledger_unit(self._agents.ledger)
         for name, budget in budget_view(self._agents.ledger).items():
-            for unit, value in budget.items():
-                yield _one(f"{name}_{unit}", f"Budget of the population, {name}; replace_one.", value)
+            said = Adjacency.REPLACE_ONE if name == "replacement" else unit
+            for measure, value in budget.items():
+                yield _one(f"{name}_{measure}", f"Budget of the population, {name}; {said}.", value)
         states = Counter(charge.state for charge in self._agents.ledger.charges())
         charges = GaugeMetricFamily("commingle_agent_charges", "Charges in the ledger, by state.", labels=["state"])
         for state in ChargeState:

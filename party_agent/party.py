@@ -17,7 +17,7 @@ from commingle.party_agent.store import AgentStore
 from commingle.party_agent.witnesses import Witnesses
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval
-from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import EVERY_DATASET, adopted_kind
 from commingle.shared.runtime.settings import Clock
@@ -42,7 +42,7 @@ class Party:
     draw: Sampler
     generator: Callable[[], Generator] = default_rng  # seeded by the operating system
 
-    def lost_by(self, dataset: str, *, without: str | None = None) -> Mapping[str, Loss]:
+    def lost_by(self, dataset: str, *, without: str | None = None) -> Mapping[str, Cost]:
         """What people of a data set have lost or set aside, but for one release: of it and of each related one by name.
 
         Each with what all that are related to it have lost, to releases, regressions and what nobody can explain.

@@ -14,7 +14,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
-from commingle.shared.dp.accounting import NOTHING, Loss, Rho, rho_left
+from commingle.shared.dp.accounting import FREE, Cost, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.plan import BlockPlan
@@ -97,11 +97,13 @@ class Policy(Settings):
     """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
 
     Attributes:
+        replacement: whether caps hold for replacement of keyed subjects too, one that stays having other values; they
+            hold for presence whatever it says.
         dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
             What all data sets lose counts that have its source or are of the same group of people.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
-        max_epsilon: of one release, in the ledger's unit: a neighbouring relation that is worth less costs more of it.
+        max_epsilon: of one release, as caps count it.
         max_delta: of one release or regression, all of it: what an exchange may fail to hide is in a spec's delta.
         trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
         max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
@@ -109,12 +111,13 @@ class Policy(Settings):
         max_cells: of a block, or of all columns that are exchanged: rows or buckets times the columns of all parties.
         regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
 
-    Caps are at the delta of the ledger's cap, under replace_one, and rhos are summed.
+    Caps are at the delta of the ledger's cap, in the unit of the data set (`shared.dp.sensitivity.unit_of`), and rhos
+    are summed.
     """
 
     mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
     trusted_bounds: bool = False
-    adjacencies: frozenset[Adjacency] = frozenset(Adjacency)
+    replacement: bool = False
     max_epsilon: Annotated[float, Field(gt=0)] = 3.0
     max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     max_cells: Annotated[int, Field(gt=0)] = 100_000_000
@@ -156,8 +159,8 @@ class Usage:
         delta: at which caps on epsilon are meant.
     """
 
-    datasets: Mapping[str, Loss] = field(default_factory=dict)
-    study: Loss = NOTHING
+    datasets: Mapping[str, Cost] = field(default_factory=dict)
+    study: Cost = FREE
     approved_today: int = 0
     replayed: str | None = None
     delta: float = 1e-5
@@ -213,7 +216,7 @@ def asks_trust(spec: ReleaseSpec) -> bool:
     return spec.interactive and spec.bounds != "proved"
 
 
-def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Rho, by_all: Rho) -> bool:
+def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Cost, by_all: Cost) -> bool:
     """Whether a proposal without findings is approved without a person.
 
     Never where others' bounds are trusted, nor where two people have to approve.
@@ -221,12 +224,13 @@ def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it
     `by_it` and `by_all` are what releases have cost or reserved so far: those of its proposer, those of all.
     """
 
-    def total(rule: AutoApproval) -> Rho:
-        return plan.charge + (by_all if rule.proposer == _EVERY_OTHER else by_it)
+    def within(rule: AutoApproval) -> bool:
+        total = plan.cost + (by_all if rule.proposer == _EVERY_OTHER else by_it)
+        return all(float(loss.rho) <= rule.max_rho for _, loss in total.counted(replacement=policy.replacement))
 
     by_people = asks_trust(spec) or policy.approvals > 1
     rules = () if by_people else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
-    return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and float(total(rule)) <= rule.max_rho for rule in rules)
+    return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and within(rule) for rule in rules)
 
 
 def _against_exchange(spec: ReleaseSpec) -> tuple[Finding, ...]:
@@ -248,7 +252,8 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
     policy = situation.policy
     lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
     cells = mechanism_of(spec).cells(spec, party)
-    epsilon = max(spec.epsilon, plan.cost.epsilon(spec.delta))
+    asked = ((spec.adjacency, spec.epsilon), *epsilons(plan.cost, delta=spec.delta, policy=policy))
+    unit, epsilon = max(asked, key=lambda one: one[1])
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
         (
@@ -256,11 +261,10 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
             policy.trusted_bounds or not asks_trust(spec),
             "other members are trusted to keep their rows within bounds; propose it with bounds: proved",
         ),
-        ("adjacencies", spec.adjacency in policy.adjacencies, f"adjacency {spec.adjacency} is not allowed"),
         (
             "max_epsilon",
             epsilon <= policy.max_epsilon,
-            f"it costs epsilon {epsilon:.6g} (replace_one) > {policy.max_epsilon:g}",
+            f"it costs epsilon {epsilon:.6g} ({unit}) > {policy.max_epsilon:g}",
         ),
         ("max_delta", spec.delta <= policy.max_delta, f"delta {spec.delta:g} > {policy.max_delta:g}"),
         ("max_cells", cells <= policy.max_cells, f"{cells} cells to work on > {policy.max_cells}"),
@@ -284,12 +288,12 @@ def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
 
 def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy, usage = situation.policy, situation.usage
-    findings, lost = [], {party.dataset: NOTHING, **usage.datasets}
+    findings, lost = [], {party.dataset: FREE, **usage.datasets}
     for rule, caps, name, charged in (
         *(("dataset_caps", policy.dataset_caps, name, charged) for name, charged in sorted(lost.items())),
         ("study_caps", policy.study_caps, spec.study, usage.study),
     ):
-        if message := over_cap(caps, name, charged + plan.cost, delta=usage.delta):
+        if message := over_cap(caps, name, charged + plan.cost, delta=usage.delta, policy=policy):
             findings.append(Finding(rule, message, "budget"))
     if usage.replayed is not None:
         message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
@@ -311,13 +315,21 @@ def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...
     return (*findings, *outside_hours(situation.policy, situation.now))
 
 
-def over_cap(caps: Mapping[str, float], name: str, total: Loss, *, delta: float) -> str | None:
+def epsilons(cost: Cost, *, delta: float, policy: Policy) -> tuple[tuple[Adjacency, float], ...]:
+    """What is held against a cap on epsilon, each with its unit."""
+    return tuple((unit, loss.epsilon(delta)) for unit, loss in cost.counted(replacement=policy.replacement))
+
+
+def over_cap(caps: Mapping[str, float], name: str, total: Cost, *, delta: float, policy: Policy) -> str | None:
     """In words, if a total loss is more than the cap of that name, at the ledger's delta."""
     cap = caps.get(name, caps.get(_EVERY_OTHER))
-    if cap is None or total.rho <= rho_left(cap, delta, beside=total):
+    if cap is None:
         return None
-    wants = f"{total.epsilon(delta):.3g}" if total.delta < delta else "beyond any"
-    return f"with it {name!r} would have lost epsilon {wants} at delta {delta:g}, more than {cap:g}"
+    for unit, loss in total.counted(replacement=policy.replacement):
+        if loss.rho > rho_left(cap, delta, beside=loss):
+            wants = f"{loss.epsilon(delta):.3g}" if loss.delta < delta else "beyond any"
+            return f"with it {name!r} would have lost epsilon {wants} ({unit}) at delta {delta:g}, more than {cap:g}"
+    return None
 
 
 def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -346,8 +358,13 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         return (Finding("dataset", message, None),)
     own = {attribute.name: attribute for attribute in dataset.attributes}
     findings = []
-    if dataset.subjects != "listed" and not spec.keyed:
-        message = f"data set {dataset.name} is not declared as a list of subjects; register it with --replace --listed"
+    if dataset.unit is not spec.adjacency:
+        asked, option = ("keyed", "without") if spec.keyed else ("listed", "with")
+        message = (
+            f"data set {dataset.name} is registered with {dataset.subjects} subjects, and {asked} ones are asked for: "
+            f"propose it of a data set of such; one that was never charged may be registered anew: --replace, {option} "
+            "--listed"
+        )
         findings.append(Finding("subjects", message, None))
     for attribute in party.attributes:
         if attribute.name not in own:

@@ -16,6 +16,7 @@ from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import listen as listen_at
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.webhook import Notices
+from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -52,6 +53,7 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
         )
     place = Home(home)
     configure_logging(service="party_agent", level=log_level, party=place.settings().name)
+    compiled.available()  # says in the log what is missing
     faults.arm_from(os.environ)
     if place.next_key.exists():  # the coordinator may know the next key already, and only that one
         raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")

@@ -19,7 +19,7 @@ from commingle.party_agent.row_checks import (
 )
 from commingle.shared.runtime import faults
 
-VERSION = 7
+VERSION = 8
 _TABLES = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
@@ -27,7 +27,8 @@ CREATE TABLE charges (
     coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
     state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, snapshot TEXT NOT NULL,
     study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, delta REAL NOT NULL DEFAULT 0.0,
-    kind TEXT NOT NULL DEFAULT 'release', gaussian INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (coordinator, release));
+    kind TEXT NOT NULL DEFAULT 'release', gaussian INTEGER NOT NULL DEFAULT 0, replacement_units TEXT,
+    replacement_delta REAL NOT NULL DEFAULT 0.0, PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));

@@ -16,6 +16,7 @@ from commingle.party_agent.linkage import publish_identity, receive_linkage_key,
 from commingle.party_agent.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
 from commingle.shared.runtime.cli import emit, json_option
@@ -65,22 +66,21 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
         "signer_known": key is not None,
         "entries": len(history.audit.entries),
         "head": history.audit.head,
-        "charged_rho": float(history.lost.rho),
-        "charged_delta": history.lost.delta,
+        "charged": _figures(history.lost),
         "charges": {
-            release: {"state": charge.state, "rho": float(charge.rho), "delta": charge.delta}
-            for release, charge in history.charges.items()
+            release: {"state": charge.state, **_figures(charge.cost)} for release, charge in history.charges.items()
         },
         "documents": len(history.audit.documents),
         "keys": [known.fingerprint for known in history.keys],
     }
 
     def text(console: Console) -> None:
+        lost = history.lost.loss
         console.print(
             f"Everything holds in the history of {called(history.audit.party, pinned=key is not None)}, "
             f"key {history.signer}\n"
-            f"{said['entries']} entries, {said['documents']} signed documents, charged rho {said['charged_rho']:.6g}"
-            f"{', delta ' + format(history.lost.delta, '.3g') if history.lost.delta else ''}\n"
+            f"{said['entries']} entries, {said['documents']} signed documents, charged rho {float(lost.rho):.6g}"
+            f"{', delta ' + format(lost.delta, '.3g') if lost.delta else ''} ({history.lost.unit})\n"
             f"head {history.audit.head}",
             highlight=False,
             soft_wrap=True,
@@ -89,6 +89,12 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
             console.print(NOT_COMPARED)
 
     emit(said, as_json=as_json, text=text)
+
+
+def _figures(cost: Cost) -> dict[str, Any]:
+    """In the unit of the data set, and under replace_one."""
+    own, other = ({"rho": float(loss.rho), "delta": loss.delta} for loss in (cost.loss, cost.replaced))
+    return {"unit": cost.unit, **own, "replacement": other}
 
 
 @click.group()

@@ -11,11 +11,12 @@ from commingle.party_agent.agents import Agents
 from commingle.party_agent.counts import Viewer, progress_of, sees_counts
 from commingle.party_agent.forecasts import Forecasts, Outlook
 from commingle.party_agent.jobs import Job
-from commingle.party_agent.ledger import ChargeRecord, Ledger
+from commingle.party_agent.ledger import Cap, ChargeRecord, Ledger
 from commingle.party_agent.loop import Loops
 from commingle.party_agent.party import Party
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import words_for_missing
@@ -31,6 +32,8 @@ from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
 from commingle.shared.runtime.errors import RemoteError
+
+_EITHER = "add_remove of keyed data sets, replace_one of listed ones"
 
 
 def proposal_views(party: Party, forecasts: Forecasts, viewer: Viewer) -> list[dict[str, Any]]:
@@ -77,6 +80,8 @@ def _proposal_view(
         "k": spec.k,
         "projection": spec.projection,
         "n": spec.n,
+        "buckets": spec.buckets,
+        "kept": kept_of(spec),
         "subjects": spec.subjects or "listed",
         "epsilon": spec.epsilon,
         "delta": spec.delta,
@@ -94,13 +99,14 @@ def _proposal_view(
         "proposer": spec.proposer,
         "expires": spec.expires.isoformat(),
         "cost": {
-            "rho": float(plan.charge),
-            "epsilon": plan.cost.epsilon(spec.delta),
+            "unit": plan.cost.unit,
+            "rho": float(plan.loss),
+            "epsilon": plan.cost.loss.epsilon(spec.delta),
             "delta_implementation": plan.delta_implementation,
-            "unit": "replace_one, this party's ledger",
+            "replacement": plan.cost.replacement and _cost_view(plan.cost.replacement, delta=spec.delta),
         },
-        "per_subject_epsilon": privacy.per_subject.replace_one.epsilon,
-        "per_subject_outsiders_epsilon": privacy.outsiders.replace_one.epsilon,
+        "per_subject_epsilon": privacy.per_subject.own.epsilon,
+        "per_subject_outsiders_epsilon": privacy.outsiders.own.epsilon,
         "protects": privacy.protects,
         "trust": privacy.trust,
         "forecast": outlook.forecast,
@@ -111,15 +117,45 @@ def _proposal_view(
 
 
 def budget_view(ledger: Ledger) -> dict[str, dict[str, float]]:
-    """Cap, what is spent or set aside, and what is left. Units: rho under replace_one; epsilon at the cap's delta."""
+    """Cap, what is spent or set aside, as replacement too, and what is left. Epsilons are at the cap's delta.
+
+    Units: `ledger_unit`; of `replacement` replace_one. What is left is that of the figure of which least is left, where
+    the cap holds for both.
+    """
     cap, lost = ledger.cap, ledger.lost()
-    delta = max(cap.delta - lost.delta, float_info.min)
-    spent, left = (Loss(rho, gaussian=lost.gaussian) for rho in (lost.rho, cap.rho_beside(lost) - lost.rho))
+    figures = lost.counted(replacement=ledger.counts_replacement)
+    left = min((_left(cap, loss) for _, loss in figures), key=lambda one: one["rho"])
     return {
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "spent": {"rho": float(spent.rho), "epsilon": spent.epsilon(delta), "delta": lost.delta},
-        "remaining": {"rho": float(left.rho), "epsilon": left.epsilon(delta), "delta": delta},
+        "spent": _spent(cap, lost.loss),
+        "replacement": _spent(cap, lost.replaced),
+        "remaining": left,
     }
+
+
+def ledger_unit(ledger: Ledger) -> str:
+    """In which it adds up and its cap holds: that of its data sets."""
+    kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.kind != "unexplained"}
+    unit = str(*kinds) if len(kinds) == 1 else _EITHER
+    return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
+
+
+def _spent(cap: Cap, lost: Loss) -> dict[str, float]:
+    spent = Loss(lost.rho, gaussian=lost.gaussian)
+    return {"rho": float(lost.rho), "epsilon": spent.epsilon(_delta_left(cap, lost)), "delta": lost.delta}
+
+
+def _left(cap: Cap, lost: Loss) -> dict[str, float]:
+    left, delta = Loss(cap.rho_beside(lost) - lost.rho, gaussian=lost.gaussian), _delta_left(cap, lost)
+    return {"rho": float(left.rho), "epsilon": left.epsilon(delta), "delta": delta}
+
+
+def _delta_left(cap: Cap, lost: Loss) -> float:
+    return max(cap.delta - lost.delta, float_info.min)
+
+
+def _cost_view(loss: Loss, *, delta: float) -> dict[str, float]:
+    return {"rho": float(loss.rho), "delta": loss.delta, "epsilon": loss.epsilon(delta)}
 
 
 def ledger_view(ledger: Ledger) -> dict[str, Any]:
@@ -127,6 +163,7 @@ def ledger_view(ledger: Ledger) -> dict[str, Any]:
     notes, delta = ledger.notes(), ledger.cap.delta
     return {
         "population": " and ".join(ledger.populations) or ledger.cap.population,
+        "unit": ledger_unit(ledger),
         **budget_view(ledger),
         "charges": [_charge_view(c, notes.get(c.release, []), delta=delta) for c in ledger.charges()],
         "entries": len(ledger.entries()),
@@ -161,13 +198,18 @@ def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: fl
         "study": charge.study,
         "dataset": charge.dataset,
         "state": charge.state,
-        "rho": float(charge.rho),
-        "delta": charge.delta,
-        "epsilon": Loss(charge.rho, gaussian=charge.loss.gaussian).epsilon(delta),
+        "unit": _EITHER if charge.kind == "unexplained" else charge.cost.unit,
+        **_loss_view(charge.loss, delta=delta),
+        "replacement": charge.cost.replacement and _loss_view(charge.cost.replacement, delta=delta),
         "attempt": charge.attempt,
         "coordinator": charge.coordinator,
         "decided": notes,
     }
+
+
+def _loss_view(loss: Loss, *, delta: float) -> dict[str, float]:
+    epsilon = Loss(loss.rho, gaussian=loss.gaussian).epsilon(delta)
+    return {"rho": float(loss.rho), "delta": loss.delta, "epsilon": epsilon}
 
 
 def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
@@ -194,7 +236,7 @@ def _whitening_view(share: PartySpec) -> dict[str, Any] | None:
 def _first_stage_view(plan: BlockPlan, spec: ReleaseSpec) -> dict[str, Any] | None:
     if plan.first_stage is None:
         return None
-    loss = replace(plan.cost, rho=first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
+    loss = replace(plan.cost.loss, rho=first_stage_loss(plan.first_stage, spec.adjacency))
     return {"sums": plan.first_stage.size, "rho": float(loss.rho), "epsilon": loss.epsilon(spec.delta)}
 
 

@@ -89,6 +89,7 @@ class DatasetView(Shown):
         subject_id: the column that identifies a subject, or several that do so together.
         id_rules: how each of them is written; absent where exactly.
         subjects: "keyed" where who is in it is private, "listed" where that is a list which all members hold.
+        unit: in which it is released, regressed and charged: add_remove or replace_one.
         people: the group that its subjects are of; caps add up what all data sets of a group lose.
         attributes: the columns it offers, with their public bounds or levels.
         n: subjects; 0 where the rows have not been read.
@@ -103,6 +104,7 @@ class DatasetView(Shown):
     subject_id: str | tuple[str, ...]
     id_rules: tuple[str, ...] | None = None
     subjects: str
+    unit: str
     people: str
     attributes: Attributes
     n: int | None = None
@@ -148,20 +150,36 @@ class PieceView(Shown):
     rows: int
 
 
+class LossView(Shown):
+    """A loss.
+
+    Attributes:
+        rho: in zCDP.
+        delta: beside it.
+        epsilon: of both, at the delta that is meant.
+    """
+
+    rho: float
+    delta: float
+    epsilon: float
+
+
 class CostView(Shown):
     """What a release takes from this party's ledger.
 
     Attributes:
+        unit: the neighbouring relation: add_remove of keyed subjects, replace_one of listed ones.
         rho: in zCDP; what ledgers add up.
         epsilon: the same at the release's delta.
         delta_implementation: the part of the release's delta that is no noise's; ledgers add it up too.
-        unit: the neighbouring relation of both, in words.
+        replacement: of keyed subjects, the same under replace_one: if one that stays has other values.
     """
 
+    unit: str
     rho: float
     epsilon: float
     delta_implementation: float
-    unit: str
+    replacement: LossView | None
 
 
 class WhiteningView(Shown):
@@ -223,9 +241,11 @@ class ProposalView(Shown):
         projection: what rmgm mixes rows with: null for signs of every row, or sparse.
         subjects: whether all parties hold the same people, listed, or each its own, keyed.
         n: subjects; where they are keyed about as many as a party holds.
+        buckets: that keyed rows are exchanged in; null where they are not.
+        kept: how many of n count, as they meet nobody in their bucket; null where all do.
         epsilon: of each party's block.
         delta: of each party's block.
-        adjacency: what the epsilon protects: replace_one or add_remove.
+        adjacency: in which every epsilon of this is meant: add_remove or replace_one.
         calibration: how noise follows from epsilon and delta.
         id_rules: how subject ids are written.
         dataset: of this party, that it asks for.
@@ -265,6 +285,8 @@ class ProposalView(Shown):
     projection: str | None
     subjects: str
     n: int
+    buckets: int | None
+    kept: int | None
     epsilon: float
     delta: float
     adjacency: str
@@ -355,7 +377,7 @@ class JobList(Shown):
 
 
 class Budget(Shown):
-    """An amount of privacy loss under replace_one.
+    """An amount of privacy loss, in the unit of what it is part of.
 
     Attributes:
         rho: in zCDP, where it can be said so.
@@ -377,9 +399,11 @@ class ChargeView(Shown):
         study: its title.
         dataset: of this party, that it is about.
         state: reserved, debited, stored, acked, released, withdrawn or adopted.
+        unit: that of its data set: add_remove or replace_one.
         rho: in zCDP.
         delta: spent beside it.
-        epsilon: at the cap's delta.
+        epsilon: of rho, at the cap's delta.
+        replacement: of keyed subjects, the same under replace_one.
         attempt: how often it was reserved.
         coordinator: fingerprint of whose consortium it is; empty for a regression.
         decided: who approved, rejected or withdrew, and why, where people did.
@@ -390,9 +414,11 @@ class ChargeView(Shown):
     study: str
     dataset: str
     state: str
+    unit: str
     rho: float
     delta: float
     epsilon: float
+    replacement: LossView | None
     attempt: int
     coordinator: str
     decided: tuple[DecidedView, ...] = ()
@@ -403,16 +429,20 @@ class LedgerView(Shown):
 
     Attributes:
         population: whose data it is for.
+        unit: in which cap, spent and remaining are meant: that of the data sets.
         cap: the most that may ever be lost.
         spent: lost or set aside.
+        replacement: the same under replace_one.
         remaining: what is left.
         charges: in the order in which they were made.
         entries: how many entries the ledger's chain has.
     """
 
     population: str
+    unit: str
     cap: Budget
     spent: Budget
+    replacement: Budget
     remaining: Budget
     charges: tuple[ChargeView, ...]
     entries: int
@@ -422,10 +452,12 @@ class RegressionCharge(Shown):
     """What a regression took from the ledger.
 
     Attributes:
+        unit: that of its data set, as of the regression's epsilon: add_remove or replace_one.
         rho: in zCDP.
         delta: beside it.
     """
 
+    unit: str
     rho: float
     delta: float
 

@@ -199,8 +199,10 @@ class Witnesses:
                 party=self.identity.name,
                 height=summit.height,
                 head=summit.head,
-                rho_units=str(summit.spent.rho.units),
-                delta=summit.spent.delta,
+                rho_units=str(summit.spent.loss.rho.units),
+                delta=summit.spent.loss.delta,
+                replacement_units=str(summit.spent.replaced.rho.units),
+                replacement_delta=summit.spent.replaced.delta,
                 created=self.clock(),
             )
             signed = sign_head(head, self.identity.signing_key)

@@ -17,8 +17,6 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from commingle.shared.machine_code import loops
-
 _SLOW_FOLDERS = ("benchmarks", "e2e")
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _START_SECONDS = 60
@@ -38,13 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(here).parts[0] in _SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Loops are compiled by a process of their own, before a fast test needs one."""
-    if session.items and not session.config.option.collectonly:
-        for module in ("ring", "proving"):
-            loops(f"commingle.shared.{module}.kernels")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

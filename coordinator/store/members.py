@@ -23,7 +23,8 @@ _PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
 # what every signed request asks for
 _BY_NAME = select(*_PARTY).where(parties.c.name == bindparam("is"))
 _BY_KEY = select(*_PARTY).where(parties.c.fingerprint == bindparam("is"))
-_KEYS = select(keys).where(keys.c.party == bindparam("is")).order_by(keys.c.since)
+_KEY = tuple(keys.c[field.name] for field in fields(KeyRow))
+_KEYS = select(*_KEY).where(keys.c.party == bindparam("is")).order_by(keys.c.since)
 _DUE_NONCES = delete(nonces).where(nonces.c.forget < bindparam("now"))
 _NONCE = select(nonces.c.nonce).where(nonces.c.signer == bindparam("by"), nonces.c.nonce == bindparam("is"))
 _SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
@@ -72,7 +73,7 @@ class Members:
 
     def key(self, fingerprint: str) -> KeyRow | None:
         """The key of that fingerprint, whoever has or had it."""
-        row = self._connection.execute(select(keys).where(keys.c.fingerprint == fingerprint)).one_or_none()
+        row = self._connection.execute(select(*_KEY).where(keys.c.fingerprint == fingerprint)).one_or_none()
         return None if row is None else KeyRow(*row)
 
     def keys(self, party: str) -> tuple[KeyRow, ...]:
@@ -136,15 +137,13 @@ MOST_HEADS = 1000
 _HEADS = select(ledger_heads).where(ledger_heads.c.party == bindparam("of")).order_by(ledger_heads.c.height.desc())
 _NEWEST_HEAD = _HEADS.limit(1)
 _LAST_KEPT = _HEADS.with_only_columns(ledger_heads.c.height).offset(MOST_HEADS - 1).limit(1)
-_TOP = select(ledger_heads.c.party, func.max(ledger_heads.c.height).label("height"))
-_TOP_OF_EACH = _TOP.group_by(ledger_heads.c.party).subquery()
-_NEWEST_HEADS = (
+_own = ledger_heads.alias()
+_TOP = select(func.max(_own.c.height)).where(_own.c.party == parties.c.name).correlate(parties).scalar_subquery()
+_NEWEST_HEADS = (  # by member, of whom each has up to MOST_HEADS
     select(ledger_heads)
-    .join(
-        _TOP_OF_EACH,
-        (ledger_heads.c.party == _TOP_OF_EACH.c.party) & (ledger_heads.c.height == _TOP_OF_EACH.c.height),
-    )
-    .order_by(ledger_heads.c.party)
+    .select_from(parties)
+    .join(ledger_heads, (ledger_heads.c.party == parties.c.name) & (ledger_heads.c.height == _TOP))
+    .order_by(parties.c.name)
 )
 
 

@@ -12,18 +12,16 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
-    case,
     exists,
     func,
     insert,
     not_,
-    or_,
     select,
     update,
 )
 
 from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary, as_recorded
-from commingle.coordinator.store.tables import events, releases, shares
+from commingle.coordinator.store.tables import IS_WHOLE, events, keys, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.release.rounds import Alignment, Round, State
 from commingle.shared.release.sizes import ReleaseSizes
@@ -37,6 +35,13 @@ _RELEASE = select(releases).where(releases.c.id == bindparam("of"))
 _SHARES = select(shares).where(shares.c.release == bindparam("of")).order_by(shares.c.position)
 _SAVE_RELEASE = update(releases).where(releases.c.id == bindparam("of"))
 _SAVE_SHARE = update(shares).where(shares.c.release == bindparam("of"), shares.c.party == bindparam("by"))
+_BEFORE_IT_IS = and_(releases.c.id == bindparam("of"), releases.c.state != State.PUBLISHED)
+_KEPT_BYTES = select(releases.c.kept_bytes).where(_BEFORE_IT_IS).scalar_subquery()
+_COUNT_PUBLISHED = (
+    update(keys)
+    .where(keys.c.signing_key == select(releases.c.proposer_key).where(_BEFORE_IT_IS).scalar_subquery())
+    .values(published_bytes=keys.c.published_bytes + _KEPT_BYTES)
+)
 _SUMMARY = select(releases.c.state, releases.c.reason, *_FACTS).where(releases.c.id == bindparam("of"))
 _PROGRESS = (
     select(shares.c.release, shares.c.party, shares.c.approval.is_not(None), shares.c.body.is_not(None))
@@ -148,25 +153,23 @@ class Releases:
     def open_by(self, proposer_keys: Sequence[str]) -> int:
         """How many releases that are not over were proposed with one of these keys."""
         query = select(func.count()).select_from(releases)
-        where = (releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN))
-        return int(self._connection.execute(query.where(*where)).scalar_one())
+        return int(self._connection.execute(query.where(*_open_of(proposer_keys))).scalar_one())
 
     def bytes_by(self, proposer_keys: Sequence[str], *, since: datetime) -> int:
         """Bytes that releases proposed with these keys take.
 
-        Of open ones all that can come; of published ones what is kept, and of those that came to nothing where a block
-        came in and they ended after `since`.
+        Of open ones all that can come; of published ones what is kept, which `save` adds up; and of those that came to
+        nothing what is kept where a block came in and they ended after `since`.
         """
+        all_of_it = select(func.sum(releases.c.exchanged_bytes + releases.c.kept_bytes))
+        published = select(func.sum(keys.c.published_bytes)).where(keys.c.signing_key.in_(proposer_keys))
+        ended = select(events.c.release).where(events.c.at >= since, events.c.state.in_(_TO_NOTHING))
+        late = tuple(self._connection.execute(ended).scalars().unique())
         has_block = exists().where(shares.c.release == releases.c.id, shares.c.statement.is_not(None))
-        of_late = exists().where(events.c.release == releases.c.id, events.c.at >= since)
-        is_kept = or_(releases.c.state == State.PUBLISHED, and_(has_block, of_late))
-        taken = case(
-            (releases.c.state.in_(_OPEN), releases.c.exchanged_bytes + releases.c.kept_bytes),
-            (is_kept, releases.c.kept_bytes),
-            else_=0,
-        )
-        query = select(func.coalesce(func.sum(taken), 0)).where(releases.c.proposer_key.in_(proposer_keys))
-        return int(self._connection.execute(query).scalar_one())
+        kept = select(func.sum(releases.c.kept_bytes)).where(releases.c.id.in_(late), has_block)
+        kept = kept.where(releases.c.state.in_(_TO_NOTHING), releases.c.proposer_key.in_(proposer_keys))
+        found = (all_of_it.where(*_open_of(proposer_keys)), published, kept)
+        return sum(int(self._connection.execute(query).scalar() or 0) for query in found)
 
     def ended_before(self, before: datetime) -> tuple[str, ...]:
         """Ids of releases that had come to nothing by then and still have their documents."""
@@ -197,6 +200,8 @@ class Releases:
         values: dict[str, object] = {"state": advanced.state, "reason": advanced.reason}
         if files is not None:
             values |= asdict(files)
+        if advanced.state is State.PUBLISHED:
+            self._connection.execute(_COUNT_PUBLISHED, {"of": release})
         self._connection.execute(_SAVE_RELEASE, {"of": release, **values})
 
     def save_approval(
@@ -229,7 +234,7 @@ class Releases:
         self._save_share(release, party, **{kind: _text(statement)})
 
     def _whole(self, condition: ColumnElement[bool]) -> tuple[str, ...]:
-        where = (releases.c.state.in_(_TO_NOTHING), releases.c.spec != _DROPPED, condition)
+        where = (releases.c.state.in_(_TO_NOTHING), IS_WHOLE, condition)
         query = select(releases.c.id).where(*where).order_by(releases.c.seq.desc())
         return tuple(self._connection.execute(query).scalars())
 
@@ -241,6 +246,11 @@ class Releases:
         for release, party, approved, uploaded in self._connection.execute(_PROGRESS, {"of": ids}):
             found[release] += (Progress(party, bool(approved), bool(uploaded)),)
         return found
+
+
+def _open_of(proposer_keys: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
+    """Open releases, which are whole, proposed with one of these keys."""
+    return releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN), IS_WHOLE
 
 
 def _facts(row: Row[*tuple[Any, ...]]) -> Facts:

@@ -66,6 +66,7 @@ REGRESSION = {
         "features": ["emergency"],
         "epsilon": 1,
         "delta": 1e-6,
+        "n": 2000,
         "nonce": "5d0f0e2c9be34f7d8a2b7c6e1f4a3b5c6d7e8f90a1b2c3d4e5f60718293a4b5c",
     }
 }

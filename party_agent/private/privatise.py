@@ -81,9 +81,9 @@ def privatise(
 ) -> PrivateBlock:
     """The block of one party, mixed rows plus noise, and the noisy sums that its rows were mapped by.
 
-    Guarantee: a Gaussian loss of the rho of `charge` under replace_one (docs/proofs/noise-and-accounting.md; of two
-    stages docs/proofs/two-stages.md, 4). Noise is drawn once, after the debit that `charge` stands for and after the
-    last row of the reading that it is for.
+    Guarantee: a Gaussian loss of the rho of `charge`, in the unit of the subjects (docs/proofs/noise-and-accounting.md;
+    of two stages docs/proofs/two-stages.md, 4). Noise is drawn once, after the debit that `charge` stands for and after
+    the last row of the reading that it is for.
 
     Args:
         snapshot: of the data set, of which the party's attributes are chosen in the spec's order.
@@ -143,7 +143,7 @@ def _mix_rows(
             Reading the parts raises it, too: none may be used before the last.
         ValueError: the charge does not cover the plan, or is for another snapshot (faults of the caller).
     """
-    if charge.rho_units < request.plan.charge.units or charge.snapshot != snapshot.digest:
+    if charge.rho_units < request.plan.loss.units or charge.snapshot != snapshot.digest:
         raise ValueError("the charge does not cover the block")
     spec, party = request.spec, request.party
     engine, parts = _named_rows(snapshot, request, charge.release)

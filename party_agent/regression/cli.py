@@ -18,7 +18,7 @@ from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.outlook import describe
-from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, rows_of
+from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import (
     AdjacencyName,
@@ -42,13 +42,12 @@ _out = click.option(
 
 @click.command(
     epilog="\b\nExamples:\n"
-    "  commingle party regress --home ./ward --dataset main --target charges --epsilon 1 --out charges.json\n"
-    "  commingle party regress --home ./ward --dataset main --target charges --features age,bmi --method adassp \\\n"
-    "    --epsilon 0.5\n"
-    "  commingle party regress --home ./ward --dataset main --target charges --bounds charges=0:20000 \\\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --epsilon 1 --out charges.json\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --features age,bmi \\\n"
+    "    --method adassp --epsilon 0.5\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --bounds charges=0:20000 \\\n"
     "    --mapping per_row_with_label --no-intercept --epsilon 1\n"
-    "  commingle party regress --home ./ward --dataset main --target charges --adjacency add_remove --n 2000 \\\n"
-    "    --epsilon 1"
+    "  commingle party regress --home ./ward --dataset panel --target charges --epsilon 1"
 )
 @home_option
 @click.option("--dataset", required=True, help="A registered data set.")
@@ -56,19 +55,12 @@ _out = click.option(
 @click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
 @click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
 @click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
-@click.option("--epsilon", type=float, required=True, help="What it may cost, under the adjacency.")
+@click.option("--epsilon", type=float, required=True, help="What it may cost, in the data set's unit.")
 @click.option("--delta", type=float, default=1e-6, show_default=True)
-@click.option(
-    "--adjacency",
-    type=click.Choice(get_args(AdjacencyName)),
-    default="replace_one",
-    show_default=True,
-    help="What neighbours are. The ledger is charged what it costs under replace_one, which is more than add_remove.",
-)
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="With add_remove: about how many subjects there are, a round figure that everybody may know.",
+    help="Of a keyed data set: about how many subjects there are, a round figure that everybody may know.",
 )
 @click.option(
     "--bounds",
@@ -105,7 +97,6 @@ def regress(
     calibration: CalibrationName | None,
     epsilon: float,
     delta: float,
-    adjacency: AdjacencyName,
     n: int | None,
     bounds: tuple[str, ...],
     mapping: RowMapping,
@@ -124,7 +115,7 @@ def regress(
     by anybody: commingle verify FILE.
     """
     place = Home(home)
-    attributes, registered = _find_dataset(place, dataset)
+    attributes, registered, subjects = _find_dataset(place, dataset)
     fields = {
         "dataset": dataset,
         "target": target,
@@ -133,7 +124,6 @@ def regress(
         "calibration": calibration,
         "epsilon": epsilon,
         "delta": delta,
-        "adjacency": adjacency,
         **({} if n is None else {"n": n}),
         "bounds": dict(map(_bounds, bounds)),
         "mapping": mapping,
@@ -143,6 +133,7 @@ def regress(
         "nonce": secrets.token_hex(32),
     }
     request = decode(RegressionRequest, json.dumps(fields).encode())
+    require_unit(request, dataset, subjects)
     if public is not None:  # after the bounds that they are computed with have been checked
         source = FileSource(path=str(public), **asdict(csv_format or USUAL))
         request = request.model_copy(update={"public": _moments(source, request, attributes)})
@@ -179,11 +170,12 @@ def regressions(*, home: Path, regression: str | None, finish: bool, out: Path |
     _hand_over(value, out, as_json=as_json)
 
 
-def _find_dataset(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int]:
+def _find_dataset(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int, str]:
     known = {item["name"]: item for item in ask(place, "GET", "/v1/datasets")["items"]}
     if dataset not in known:
         raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
-    return parse_attributes(json.dumps(known[dataset]["attributes"]).encode()), int(known[dataset]["n"])
+    found = known[dataset]
+    return parse_attributes(json.dumps(found["attributes"]).encode()), int(found["n"]), str(found["subjects"])
 
 
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
@@ -213,9 +205,9 @@ def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     """What will be done and what it will be worth, before anything is spent."""
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
-    ledger = "" if task.privacy.replaces else f" ({plan.ledger_epsilon:.4g} under replace_one, for the ledger)"
+    unit = promise.adjacency + ("" if task.privacy.replaces else f"; {plan.replacement_epsilon:.4g} under replace_one")
     on = f"{_about(promise.adjacency)}{task.n} subjects"
-    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g}{ledger} on {on}. {outlook}")
+    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} ({unit}) on {on}. {outlook}")
     poor = plan.outlook is not None and plan.outlook.poor
     if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
         raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
@@ -233,7 +225,7 @@ def _hand_over(value: dict[str, Any], out: Path | None, *, as_json: bool) -> Non
 
 
 def _list(console: Console, items: list[dict[str, Any]]) -> None:
-    table = Table("regression", "data set", "target", "method", "epsilon", "state")
+    table = Table("regression", "data set", "target", "method", "epsilon", "unit", "state")
     for item in items:
         table.add_row(
             item["id"][:16],
@@ -241,6 +233,7 @@ def _list(console: Console, items: list[dict[str, Any]]) -> None:
             item["target"],
             item["method"],
             f"{item['epsilon']:g}",
+            item["charge"]["unit"],
             item["state"],
         )
     console.print(table)

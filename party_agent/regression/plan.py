@@ -32,16 +32,17 @@ from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
-    AdjacencyLoss,
     RegressionMethod,
     RegressionPrivacy,
     RegressionRequest,
+    ReplacementLoss,
     measured_attributes,
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod
@@ -75,29 +76,46 @@ class RegressionPlan:
     def promise(self) -> RegressionPrivacy:
         """What it costs and guarantees: by its rho, or by the method's own proof at what was asked for."""
         task, privacy = self.task, self.task.privacy
-        own = task.method.loss(privacy)
+        own, other = task.cost.loss, task.cost.replacement
         by_rho = privacy.calibration in GAUSSIAN and not own.delta
         stated = stated_epsilon(privacy.calibration, float(own.rho), privacy.delta)
-        other = AdjacencyLoss(rho_units=str(own.rho.units), loss_delta=own.delta)
         return RegressionPrivacy(
             adjacency=privacy.adjacency.value,
             protects=PROTECTS if privacy.replaces else PROTECTS_PRESENCE,
-            rho_units=str(task.loss.rho.units),
-            loss_delta=task.loss.delta,
+            rho_units=str(own.rho.units),
+            loss_delta=own.delta,
             epsilon=stated if by_rho else privacy.epsilon,
             delta=privacy.delta,
             guarantee=task.method.guarantee,
             exact_noise=self.exact_noise,
-            under_adjacency=None if privacy.replaces else other,
+            replacement=None if other is None else ReplacementLoss.of(other),
         )
 
+    def epsilons(self, *, replacement: bool) -> tuple[tuple[Adjacency, float], ...]:
+        """What it costs at its delta as caps count it, each with its unit."""
+        privacy, other = self.task.privacy, self.task.cost.replacement
+        own = (self.task.cost.unit, privacy.epsilon)
+        if not replacement or other in {None, self.task.cost.loss}:
+            return (own,)
+        return (own, (Adjacency.REPLACE_ONE, self.replacement_epsilon))
+
     @property
-    def ledger_epsilon(self) -> float:
-        """What it costs at its delta under replace_one: more than was asked for under add_remove."""
-        task, privacy = self.task, self.task.privacy
-        if task.loss == task.method.loss(privacy):
+    def replacement_epsilon(self) -> float:
+        """Under replace_one, at its delta: of groups of two, or by its rho."""
+        privacy, other = self.task.privacy, self.task.cost.replaced
+        if other == self.task.cost.loss:
             return privacy.epsilon
-        return 2 * privacy.epsilon if task.loss.delta else task.loss.epsilon(privacy.delta)
+        return 2 * privacy.epsilon if other.delta else other.epsilon(privacy.delta)
+
+
+def require_unit(request: RegressionRequest, dataset: str, subjects: str) -> None:
+    """Raise SpecError where a data set of such subjects is not regressed as it is asked for."""
+    if request.keyed is not (subjects == "keyed"):
+        raise SpecError(
+            f"data set {dataset} has {subjects} subjects, "
+            + ("whose number everybody knows" if request.keyed else "whose number is private"),
+            remedy="Leave n out." if request.keyed else "Give n, a public figure of about how many there are: --n.",
+        )
 
 
 def attributes_of(
@@ -139,7 +157,7 @@ def plan_regression(
 ) -> RegressionPlan:
     """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
 
-    Under add_remove nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
+    Of a keyed data set nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
 
     Raises:
         SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments of
@@ -158,7 +176,7 @@ def plan_regression(
         raise SpecError("the data set has too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
     n = n if request.n is None else request.n
     public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))
-    adjacency, rows = Neighbours(request.adjacency), rows_of(request)
+    adjacency, rows = Neighbours(request.adjacency.value), rows_of(request)
     rough = Privacy(request.epsilon, request.delta, adjacency)
     design = _design(request, rows, features, public, n)
     able = [name for name in among if name not in STAGED or not request.maps_rows]
@@ -173,14 +191,14 @@ def plan_regression(
         )
     if method.counted and not rough.replaces:
         raise SpecError(
-            f"{method.name} needs the exact number of rows, which is private under add_remove",
-            remedy="Ask for adjacency replace_one, or choose another method.",
+            f"{method.name} needs the exact number of rows, which is private of a keyed data set",
+            remedy="Choose another method.",
         )
     privacy = replace(rough, calibration=_calibration(method, request.calibration))
     task = PrivateRegression(
         method=method,
         privacy=privacy,
-        loss=method.charge(privacy),
+        cost=method.cost(privacy),
         target=target,
         features=features,
         rows=rows,
@@ -256,7 +274,7 @@ class Used:
         delta: of the ledger's cap, at which caps on epsilon are meant.
     """
 
-    datasets: Mapping[str, Loss]
+    datasets: Mapping[str, Cost]
     today: int
     delta: float
 
@@ -266,16 +284,15 @@ def examine_regression(
 ) -> tuple[Finding, ...]:
     """Findings, each naming its rule."""
     own, name, most = policy.regressions, plan.task.method.name, policy.max_releases_per_day
-    epsilon = min(own.max_epsilon, policy.max_epsilon)
-    loss = plan.task.loss
+    most_epsilon = min(own.max_epsilon, policy.max_epsilon)
+    unit, epsilon = max(plan.epsilons(replacement=policy.replacement), key=lambda one: one[1])
     caps = (
-        over_cap(policy.dataset_caps, name, lost + loss, delta=used.delta)
+        over_cap(policy.dataset_caps, name, lost + plan.task.cost, delta=used.delta, policy=policy)
         for name, lost in sorted(used.datasets.items())
     )
     over = next(filter(None, caps), None)
     checks = (
         ("regressions.methods", name in own.methods, f"method {name} is not allowed"),
-        ("adjacencies", request.adjacency in policy.adjacencies, f"adjacency {request.adjacency} is not allowed"),
         (
             "regressions.floating_point_noise",
             plan.exact_noise or own.floating_point_noise,
@@ -283,8 +300,8 @@ def examine_regression(
         ),
         (
             "regressions.max_epsilon",
-            plan.ledger_epsilon <= epsilon,
-            f"epsilon {plan.ledger_epsilon:.6g} (replace_one) > {epsilon:g}",
+            epsilon <= most_epsilon,
+            f"epsilon {epsilon:.6g} ({unit}) > {most_epsilon:g}",
         ),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
         ("approvals", policy.approvals == 1, "two people have to approve here, and a regression is decided by one"),

@@ -88,7 +88,7 @@ def regression_line(regression: Regression) -> dict[str, Any]:
         "method": request.method,
         "epsilon": request.epsilon,
         "delta": request.delta,
-        "charge": {"rho": float(charge.rho), "delta": charge.delta},
+        "charge": {"unit": charge.cost.unit, "rho": float(charge.rho), "delta": charge.delta},
     }
 
 

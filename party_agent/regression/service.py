@@ -25,7 +25,13 @@ from commingle.party_agent.policy import Finding
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Snapshot
-from commingle.party_agent.regression.plan import RegressionPlan, Used, examine_regression, plan_regression
+from commingle.party_agent.regression.plan import (
+    RegressionPlan,
+    Used,
+    examine_regression,
+    plan_regression,
+    require_unit,
+)
 from commingle.party_agent.regression.requests import Regression, Requests
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
@@ -104,6 +110,7 @@ class Regressions:
         with _witnesses_answering("nothing was paid for, drawn or shown"):
             self.agent.witnesses.ask()
         dataset = self.agent.datasets.get(request.dataset)
+        require_unit(request, dataset.name, dataset.subjects)
         snapshot = self._snapshot(known, dataset)
         if known is None:
             among = self.agent.home.policy().regressions.methods
@@ -113,7 +120,7 @@ class Regressions:
             plan = self._plan_again(known, request, snapshot)
             debit = _require_granted(self.agent.ledger.redraw(known.release, snapshot=snapshot.digest))
         if known is None:
-            _log.info("debited", regression=request.id, rho=float(plan.task.loss.rho))
+            _log.info("debited", regression=request.id, rho=float(plan.task.cost.loss.rho))
         faults.reach("party.regression.debited")
         estimate = self._estimate(request.id, plan, snapshot, debit)
         faults.reach("party.regression.drawn")
@@ -136,12 +143,11 @@ class Regressions:
             reserved = ledger.reserve(
                 db,
                 request.id,
-                plan.task.loss.rho,
+                plan.task.cost,
                 dataset=dataset.name,
                 snapshot=snapshot.digest,
                 study=_STUDY,
                 expires=now + _DAY,
-                delta=plan.task.loss.delta,
                 kind="regression",
             )
             _require_granted(reserved)
@@ -180,7 +186,7 @@ class Regressions:
         except SpecError:
             self._give_up(charge.release)
             raise
-        if charge.loss.rho < plan.task.loss.rho or charge.loss.delta < plan.task.loss.delta:
+        if charge.cost != plan.task.cost:
             self._give_up(charge.release)
             raise ConflictError(
                 "this version needs another charge than the one that was paid",
@@ -189,10 +195,10 @@ class Regressions:
         return plan
 
     def _examine(self, request: RegressionRequest, plan: RegressionPlan) -> tuple[Finding, ...]:
-        agent, loss = self.agent, plan.task.loss
+        agent = self.agent
         used = Used(agent.lost_by(request.dataset), agent.spent_on_today(), agent.ledger.cap.delta)
         findings = examine_regression(request, plan, agent.home.policy(), used, now=agent.clock())
-        short = agent.ledger.shortfall(loss.rho, delta=loss.delta)
+        short = agent.ledger.shortfall(plan.task.cost)
         return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
 
     def _require_nothing_against(self, findings: Sequence[Finding]) -> None:

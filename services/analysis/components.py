@@ -120,7 +120,7 @@ def pca(
         shares=variances / variances.sum(),
         loadings=loadings,
         signal_to_noise=signal_to_noise,
-        n=prepared.n,
+        n=covariance.n,
         rows=prepared.rows,
         warnings=(*covariance.warnings, *_faint(covariance, signal_to_noise)),
     )

@@ -26,6 +26,8 @@ class Covariance:
         root: (p, p) with values = root^T root: p rows whose moments are exactly these, for solvers that take rows.
         buried: directions in which `total` has less than `noise`, so that the prior has the say.
         rows: degrees of freedom in `total`.
+        n: subjects.
+        doubts: warnings about how many these are.
     """
 
     labels: tuple[str, ...]
@@ -35,6 +37,8 @@ class Covariance:
     root: Array
     buried: int
     rows: int
+    n: int
+    doubts: tuple[str, ...]
 
     @property
     def deviations(self) -> Array:
@@ -43,14 +47,14 @@ class Covariance:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must be told about directions without signal."""
+        """What a reader must be told about directions without signal, and about who they are of."""
         if not self.buried:
-            return ()
+            return self.doubts
         warning = (
             f"In {self.buried} of {len(self.labels)} directions there is less than the noise that is expected. What is "
             "said about them is what is assumed of any table, and not to be relied on. Name fewer attributes."
         )
-        return (warning,)
+        return (warning, *self.doubts)
 
 
 def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
@@ -75,7 +79,8 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
     values = _per_subject(regular, mode.X / mode.rows)
     roots, axes = np.linalg.eigh(values)
     root = np.sqrt(np.maximum(roots, 0.0))[:, None] * axes.T
-    return Covariance(system.terms[1:], total, V, values, root, buried, c.rows)
+    n, doubts = prepared.shared(columns), prepared.misjudged(columns)
+    return Covariance(system.terms[1:], total, V, values, root, buried, c.rows, n, doubts)
 
 
 def _per_subject(system: System, of_a_row: Array) -> Array:

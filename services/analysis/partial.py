@@ -76,7 +76,7 @@ def partial_correlations(
         values=values,
         standard_errors=errors,
         interval_for=interval_for,
-        n=prepared.n,
+        n=covariance.n,
         rows=prepared.rows,
         warnings=(*covariance.warnings, *_unsure(errors)),
     )
@@ -95,7 +95,7 @@ def _errors(prepared: PreparedMoments, c: Covariance, r: Array, T: Array, interv
         return np.full_like(r, np.nan)
     a, b = np.diag(T)[:, None], np.diag(T)[None]
     variance = ((r * a + T) ** 2 + 2 * (a + r * T) * (b + r * T) + (r * b + T) ** 2) / (2 * c.rows)
-    variance += mechanism.fit.sampling(rows=c.rows, n=prepared.n, interval_for=interval_for) * (1 - r**2) ** 2
+    variance += mechanism.fit.sampling(rows=c.rows, n=c.n, interval_for=interval_for) * (1 - r**2) ** 2
     np.fill_diagonal(variance, np.nan)
     return np.sqrt(np.maximum(variance, 0.0))
 

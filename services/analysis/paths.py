@@ -248,9 +248,11 @@ def _path(
         r_squared=r_squared,
         best=int(np.argmax(np.where(np.isnan(r_squared), -np.inf, r_squared))),
         noise_penalty=_noise_penalty(problem) / l1_ratio if l1_ratio else None,
-        n=prepared.n,
+        n=problem.covariance.n,
         rows=prepared.rows,
-        warnings=(*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *plain.warnings),
+        warnings=tuple(
+            dict.fromkeys((*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *plain.warnings))
+        ),
         schema=plain.schema,
     )
 

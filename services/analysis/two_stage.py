@@ -121,7 +121,8 @@ def _second_stage(
     warnings: tuple[str, ...],
 ) -> Fit:
     used = [i for name in request.features or () for i in prepared.columns[name]]
-    system = build_system(prepared, prepared.columns[request.target][0], tuple(used), intercept=True)
+    target = prepared.columns[request.target][0]
+    system = build_system(prepared, target, tuple(used), intercept=True)
     x, z = (
         np.array([0, *(1 + used.index(i) for name in names for i in prepared.columns[name])])
         for names in (features, outside)
@@ -135,14 +136,14 @@ def _second_stage(
         terms=tuple(system.terms[i] for i in x),
         coefficients=(system.to_original @ b + system.shift)[x],
         covariance=(system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)],
-        degrees_of_freedom=prepared.rows - len(x),
+        degrees_of_freedom=system.rows - len(x),
         confidence_level=request.confidence_level,
         interval_for=request.interval_for,
-        n=prepared.n,
+        n=prepared.shared((*used, target)),
         rows=prepared.rows,
         mechanism=prepared.mechanism,
         diagnostics=_UNKNOWN,
-        warnings=warnings,
+        warnings=(*warnings, *prepared.misjudged((*used, target))),
         schema=tuple(prepared.attributes[name] for name in features),
     )
 

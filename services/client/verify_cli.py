@@ -14,6 +14,7 @@ from commingle.services.client.options import coordinator_key_option, member_opt
 from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
+from commingle.shared.documents.kept import kept_of, kept_words
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.purpose import StatedPurpose
@@ -61,6 +62,11 @@ Examples:
 @coordinator_key_option
 @member_option
 @click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
+@click.option(
+    "--replacement",
+    is_flag=True,
+    help="Of keyed subjects: show what is lost if one who stays has other values, besides what presence costs.",
+)
 @json_option
 def verify(
     *,
@@ -68,6 +74,7 @@ def verify(
     coordinator_key: str | None,
     members: Mapping[str, str],
     party_key: str | None,
+    replacement: bool,
     as_json: bool,
 ) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
@@ -82,7 +89,7 @@ def verify(
             raise click.UsageError(
                 "--coordinator-key is for a release, and so is --member; a regression is pinned with --party-key."
             )
-        _verify_regression(directory, party_key, as_json=as_json)
+        _verify_regression(directory, party_key, replacement=replacement, as_json=as_json)
         return
     if party_key is not None:
         raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
@@ -94,17 +101,19 @@ def verify(
     emit(
         _release_dict(found, evidence, pinned=trusted is not None),
         as_json=as_json,
-        text=lambda console: _print_release(console, found, evidence, pinned=trusted is not None),
+        text=lambda console: _print_release(
+            console, found, evidence, pinned=trusted is not None, replacement=replacement
+        ),
     )
 
 
-def _verify_regression(file: Path, party_key: str | None, *, as_json: bool) -> None:
+def _verify_regression(file: Path, party_key: str | None, *, replacement: bool, as_json: bool) -> None:
     trusted = fingerprint(party_key)
     found, pinned = verify_regression(_read(file, remedy="Check the path."), trusted_party=trusted), trusted is not None
     emit(
         _regression_dict(found, pinned=pinned),
         as_json=as_json,
-        text=lambda console: _print_regression(console, found, pinned=pinned),
+        text=lambda console: _print_regression(console, found, pinned=pinned, replacement=replacement),
     )
 
 
@@ -116,6 +125,8 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
         "stated": spec.model_dump(mode="json", include=set(StatedPurpose.model_fields)),
         "mechanism": spec.mechanism,
         "n": spec.n,
+        "buckets": spec.buckets,
+        "kept": kept_of(spec),
         "rows": found.moments.rows,
         "columns": [column.name for column in spec.columns],
         "coordinator": found.coordinator,
@@ -131,14 +142,16 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
     }
 
 
-def _print_release(console: Console, found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> None:
+def _print_release(
+    console: Console, found: PublishedRelease, evidence: Sequence[str], *, pinned: bool, replacement: bool
+) -> None:
     """Findings, then what the release costs."""
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.size}"
-    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size])
+    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *kept_words(spec)])
     _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
-    console.print(_losses(privacy, pinned=found.pinned))
+    console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))
     console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))
     if not pinned:
         console.print(Text(f"\n{_RELEASE_NOT_PINNED}", style="yellow"))
@@ -163,7 +176,7 @@ def _regression_dict(found: VerifiedRegression, *, pinned: bool) -> dict[str, An
     }
 
 
-def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bool) -> None:
+def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bool, replacement: bool) -> None:
     """Findings, coefficients, then what they cost."""
     document, privacy = found.document, found.document.privacy
     about = "" if document.request.n is None else "about "
@@ -177,6 +190,9 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
     console.print(table)
     cost = f"epsilon {privacy.epsilon:.6g} at delta {privacy.delta:g} ({privacy.adjacency}); {privacy.guarantee}"
     console.print(Text(cost), soft_wrap=True)
+    if replacement and privacy.replacement is not None:
+        other = privacy.replacement.loss
+        console.print(Text(f"rho {float(other.rho):.6g} beside delta {other.delta:.3g} (replace_one)"))
     if not privacy.exact_noise:
         console.print(Text("The noise is floating point, which the proof does not cover.", style="yellow"))
     console.print(Text(privacy.protects, style="dim"))
@@ -211,23 +227,24 @@ def _print_findings(console: Console, what: str, size: str, findings: Iterable[s
         console.print(Text(f"  ✓ {finding}"), soft_wrap=True)
 
 
-def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str]) -> Table:
+def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str], replacement: bool) -> Table:
     taken = f", of which {privacy.delta_implementation:.2g} for the exchange" if privacy.delta_implementation else ""
     table = Table(title=f"Privacy, epsilon at delta {privacy.delta:g}{taken}", title_justify="left")
     for heading in ("of", "adjacency"):
         table.add_column(heading)
     for heading in ("rho", "epsilon"):
         table.add_column(heading, justify="right")
+
+    def add(what: str, loss: ScopedLoss) -> None:
+        shown = {privacy.adjacency: loss.own}
+        if replacement and loss.replacement is not None:
+            shown["replace_one"] = loss.replacement
+        for unit, value in shown.items():
+            table.add_row(Text(what if value is loss.own else ""), unit, f"{value.rho:.6g}", f"{value.epsilon:.6g}")
+
     for party in privacy.per_party:
         whose = called(party.party, pinned=party.party in pinned)
-        _add_loss(table, f"block of {whose}", party.loss, privacy.adjacency)
-    _add_loss(table, "a subject, to outsiders", privacy.outsiders, privacy.adjacency)
-    _add_loss(table, "a subject, to everybody", privacy.per_subject, privacy.adjacency)
+        add(f"block of {whose}", party.loss)
+    add("a subject, to outsiders", privacy.outsiders)
+    add("a subject, to everybody", privacy.per_subject)
     return table
-
-
-def _add_loss(table: Table, what: str, loss: ScopedLoss, adjacency: str) -> None:
-    """One line per unit; where the release's own is replace_one there is only one."""
-    units = {adjacency: loss.own, "replace_one": loss.replace_one}
-    for unit, value in units.items():
-        table.add_row(Text(what if unit == adjacency else ""), unit, f"{value.rho:.6g}", f"{value.epsilon:.6g}")

@@ -57,8 +57,8 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     errors = estimator.errors if determined and not damped else "none"
     cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
     diagnostics = diagnose(system, signal, H, b, estimator.errors)
-    used = np.array([*chosen, prepared.columns[target][0]], np.intp) - 1
-    notes, doubts = about_subjects(prepared, used)
+    used = (*chosen, prepared.columns[target][0])
+    notes, doubts = about_subjects(prepared, np.array(used, np.intp) - 1)
     return Fit(
         estimator=name,
         target=target,
@@ -70,7 +70,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         degrees_of_freedom=system.degrees_of_freedom,
         confidence_level=request.confidence_level,
         interval_for=covered,
-        n=prepared.n if prepared.pairs is None else prepared.pairs.shared(used),
+        n=prepared.shared(used),
         rows=system.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,

@@ -8,8 +8,10 @@ from commingle.shared.estimation.prepared import PreparedMoments
 
 
 def words_for_counts(found: Held) -> str:
-    """One count in words, with the half width of its 95 % interval."""
+    """One count in words, with the half width of its 95 % interval, and how many of them met nobody in a bucket."""
     said = f"about {max(found.subjects, 0):,.0f} subjects, give or take {2 * found.error:,.0f}"
+    if found.kept != found.subjects:
+        said += f", of whom about {max(found.kept, 0):,.0f} count"
     if len(found.parties) == 1:
         return f"{found.parties[0]} holds {said}."
     return f"{found.parties[0]} and {found.parties[1]} share {said}."
@@ -22,6 +24,8 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> tupl
         return (), ()
     names = {pairs.names[i] for i in pairs.party[columns]}
     notes = [words_for_counts(found) for found in held(pairs) if names.issuperset(found.parties)]
+    if pairs.counts.below is not None:
+        notes.append(f"This is so if no party holds more than {pairs.counts.below:,}: more would look like fewer.")
     tests = selections(pairs, columns)
     doubts = suspicious(tests)
     if tests and not doubts:
@@ -35,4 +39,4 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> tupl
         "who is missing depends on values, so coefficients may not hold for everybody and intervals do not count that."
         for test in doubts
     ]
-    return tuple(notes), tuple(warnings)
+    return tuple(notes), (*warnings, *prepared.misjudged((1 + columns).tolist()))

@@ -27,8 +27,8 @@ from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
-# loaded before the first request: all but the first by single methods only, which would pay for it, if they are there
-_PRELOAD = (__name__, "scipy.linalg", "scipy.optimize", "scipy.stats.qmc", "sklearn.linear_model")
+# loaded before the first request: what estimators use. Who asks first for a lasso waits half a second for scikit-learn
+_PRELOAD = (__name__, "scipy.linalg", "scipy.optimize")
 
 Body = TypeVar("Body", bound=RequestBody)
 

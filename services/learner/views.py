@@ -78,11 +78,12 @@ class Column(_View):
 
 
 class SubjectCount(_View):
-    """How many keyed subjects a party holds, or two of them share, and the standard error of that."""
+    """How many keyed subjects a party holds, or two of them share, the standard error of that, and how many count."""
 
     parties: list[str]
     subjects: float
     error: float
+    kept: float
 
 
 class MemberKey(_View):
@@ -126,7 +127,8 @@ class ReleaseDetail(ReleaseItem):
             columns=_columns(held),
             subjects=spec.subjects or "listed",
             subject_counts=[
-                SubjectCount(parties=list(c.parties), subjects=c.subjects, error=c.error) for c in _counts(held)
+                SubjectCount(parties=list(c.parties), subjects=c.subjects, error=c.error, kept=c.kept)
+                for c in _counts(held)
             ],
             privacy=manifest.privacy,
         )

@@ -3,27 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from commingle.services.planning.public_table import assumed_of_table
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.releases import Planned
+from commingle.services.simulation.wide import wide_attributes
 from commingle.services.tables.reading import Table
-from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.encoding import as_numbers
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.result import Point
 from commingle.shared.planning.design import design_of
 from commingle.shared.planning.errors import PlanningError
-
-_MOST = (1, 99)  # per cent of the rows lie between
-_WIDE = 2.5  # times as far apart as the most are: of a normal column with a million rows, extremes are 2.1 times
-
-
-def wide_attributes(dataset: StudyTable, table: Table) -> tuple[str, ...]:
-    """Numeric attributes with bounds so far out that nearly all values lie close together; the target first."""
-    wide = [a.name for a in dataset.attributes if isinstance(a, NumericAttribute) and _is_wide(a, table)]
-    return tuple(sorted(wide, key=lambda name: name != dataset.target))
 
 
 def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -> list[str]:
@@ -57,12 +45,6 @@ def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -
     else:
         said.append(f"No mechanism is forecast to be of use here near {here}: it needs more people, or other features.")
     return said
-
-
-def _is_wide(attribute: NumericAttribute, table: Table) -> bool:
-    values = as_numbers(attribute.name, table.columns[attribute.name])
-    low, high = np.nanpercentile(values, _MOST)
-    return bool(attribute.upper - attribute.lower > _WIDE * (high - low) > 0)
 
 
 def _best(points: Iterable[Point]) -> Point | None:

@@ -7,7 +7,6 @@ import click
 
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.dp.sensitivity import LISTED
 from commingle.shared.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import csv_options
@@ -17,6 +16,7 @@ from commingle.shared.runtime.csv_format import csv_options
     epilog="""\b
 Examples:
   commingle simulate --out demo
+  commingle simulate --epsilon 1 --epsilon 10 --out demo
   commingle simulate --table patients.csv --target charges --parties 3 --epsilon 1 --epsilon 10 --out charges
   commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism moments --out clinics
 """
@@ -29,14 +29,14 @@ Examples:
     "mechanisms",
     type=click.Choice(list(MECHANISMS)),
     multiple=True,
-    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort all that suit its subjects]",
+    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort moments before it]",
 )
 @click.option(
     "--epsilon",
     "epsilons",
     type=float,
     multiple=True,
-    help="Of one party. Repeatable: one release each.  [1; for the built-in cohort 1 and 10]",
+    help="Of one party. Repeatable: one release each.  [1]",
 )
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
@@ -49,11 +49,6 @@ Examples:
 )
 @click.option("--one-stage", is_flag=True, help="Spend nothing on sums of columns, by which rows would be scaled.")
 @click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every party.")
-@click.option(
-    "--adjacency",
-    type=click.Choice([a.value for a in LISTED]),
-    help="Of listed subjects, which they are where this is said; that of keyed ones is add_remove.  [replace_one]",
-)
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
@@ -100,17 +95,21 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     """Run a whole consortium on this machine.
 
     A coordinator, an agent for every party and a learner run as processes of their own and talk HTTP. A fifth of the
-    rows is held out, and every private fit is judged on it beside the fit without privacy and the mean.
+    rows is held out, and every private fit is judged on it beside the fit without privacy and the mean. The first
+    release is shown as soon as it is fitted, before the others are proposed.
     """
     # help needs none of these, and they take seconds to load
     from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
-    from commingle.services.simulation.progress import open_stages  # noqa: PLC0415
+    from commingle.services.simulation.processes import start_loading  # noqa: PLC0415
     from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
-    from commingle.services.simulation.report import show  # noqa: PLC0415
-    from commingle.services.simulation.run import simulate as run  # noqa: PLC0415
 
     terms = terms_from(options)
     dataset = dataset_from(options, listed=terms.listed, seed=seed)
+    start_loading()  # and meanwhile load what this process needs
+    from commingle.services.simulation.progress import open_stages  # noqa: PLC0415
+    from commingle.services.simulation.report import show  # noqa: PLC0415
+    from commingle.services.simulation.run import simulate as run  # noqa: PLC0415
+
     planned = plan_releases(dataset, terms)
     with open_stages(as_json=as_json) as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages, overlap=terms.overlap)

@@ -22,7 +22,6 @@ from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import DATASET, LIFETIME_HOURS, Allowance
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.subject_ids import id_parts
-from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.runtime.files import create_secret
 
 _FORMATS = (".parquet", ".csv")
@@ -167,7 +166,6 @@ def _create_parties(
 def _policy(allowance: Allowance, coordinator_key: str) -> dict[str, Any]:
     return {
         "mechanisms": allowance.mechanisms,
-        "adjacencies": [adjacency.value for adjacency in Adjacency],
         "max_epsilon": allowance.max_epsilon,
         "max_delta": allowance.delta,
         "max_cells": allowance.max_cells,

@@ -23,7 +23,7 @@ from commingle.shared.documents.subject_ids import IdRules
 
 TRAINING_SHARE = 0.8
 TARGET = "length_of_stay"
-SUBJECTS = 60_000
+SUBJECTS = 20_000
 
 _REGISTRATION = (
     NumericAttribute(name="age", lower=20, upper=90, unit="years"),

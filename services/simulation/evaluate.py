@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +18,7 @@ from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.encoding import as_numbers, encode_conforming
 from commingle.shared.runtime.errors import RemoteProblemError
-from commingle.shared.runtime.remote import call, json_of
+from commingle.shared.runtime.remote import call, connect, json_of
 
 Numbers = NDArray[np.float64]
 
@@ -163,7 +162,7 @@ def fit_all(learner: str, release: Release, reference: Reference) -> tuple[list[
     """
     fits, unfit = list[ScoredFit](), dict[str, str]()
     asked = {"target": reference.target, "interval_for": "population" if release.spec.keyed else "table"}
-    with httpx.Client(base_url=learner, transport=httpx.HTTPTransport(), timeout=_TIMEOUT_SECONDS) as http:
+    with connect(learner, timeout_seconds=_TIMEOUT_SECONDS) as http:
         for name in ESTIMATORS:
             try:
                 response = call(

@@ -10,11 +10,12 @@ from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Terms
 from commingle.shared.documents.row_maps import AUTO
+from commingle.shared.documents.spec import MechanismName
 from commingle.shared.documents.study import DEFAULT_MECHANISM
-from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import KEYED, MECHANISMS, sketched_names
+from commingle.shared.registry import sketched_names
 
-_DEMO_EPSILONS = (1.0, 10.0)
+_DEMO_MECHANISMS: tuple[MechanismName, ...] = ("moments", DEFAULT_MECHANISM)
+_EPSILONS = (1.0,)
 _DEMO_OVERLAP = 0.8
 _DEFAULT_PARTIES = 3
 
@@ -75,21 +76,18 @@ def terms_from(options: dict[str, Any]) -> Terms:
                 "--common-subjects is for listed subjects: leave it out, as lists of keyed ones may differ."
             )
         subjects = "listed"
-    adjacency = None if options["adjacency"] is None else Adjacency(options["adjacency"])
-    of_lists = subjects == "listed" or adjacency is not None or options["projection"] == "sparse"
-    mechanisms = options["mechanisms"] or (tuple(MECHANISMS if of_lists else KEYED) if demo else (DEFAULT_MECHANISM,))
+    mechanisms = options["mechanisms"] or (_DEMO_MECHANISMS if demo else (DEFAULT_MECHANISM,))
     with_k = sketched_names()
     if options["k"] is not None and not set(with_k) & set(mechanisms):
         raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
     terms = Terms(
         mechanisms=mechanisms,
-        epsilons=options["epsilons"] or (_DEMO_EPSILONS if demo else _DEMO_EPSILONS[:1]),
+        epsilons=options["epsilons"] or _EPSILONS,
         delta=options["delta"],
         k=options["k"],
         projection="sparse" if options["projection"] == "sparse" else None,
         row_norm=options["row_norm"],
         subjects=subjects,
-        adjacency=adjacency,
         first_stage_share=None if options["one_stage"] else AUTO,
     )
     if options["overlap"] is not None and terms.listed:

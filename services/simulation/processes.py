@@ -72,7 +72,7 @@ class Processes:
 
     def __enter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True)
-        start_loading(self._environment())
+        start_loading()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +116,7 @@ class Processes:
                 name = busy.pop(worker)
                 try:
                     results[name] = [json.loads(answer) for answer in worker.recv()]
-                except EOFError:
+                except (EOFError, ConnectionResetError):  # the latter where it left what it was sent
                     raise self._failed(worker, f"{name} failed") from None
         return {name: results[name] for name in jobs}
 
@@ -161,20 +161,12 @@ class Processes:
             path.touch()  # its parent reads them before it has opened them
         # no daemon: a learner starts workers of its own; `_stop` and each child's watch on this process end them
         process = multiprocessing.get_context("forkserver").Process(
-            target=_become, args=(work, self._environment(), out, log), name=name, daemon=False
+            target=_become, args=(work, environment(), out, log), name=name, daemon=False
         )
         process.start()
         running = Running(name, process, out, log)
         self._running.append(running)
         return running
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            **threads(os.environ),
-            "NO_PROXY": "127.0.0.1,localhost",
-            "no_proxy": "127.0.0.1,localhost",
-            "PYTHONSAFEPATH": "1",  # nothing is loaded from where the simulation happens to be run
-        }
 
     def _stop(self) -> None:
         for running in self._running:
@@ -188,10 +180,11 @@ class Processes:
             worker.close()
 
 
-def start_loading(environment: Mapping[str, str]) -> None:
+def start_loading() -> None:
     """Start the process that children are forked from, unless it runs: it loads what they need meanwhile."""
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
+    told = environment()
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
     try:
         forkserver.set_forkserver_preload([_PRELOADED])
         forkserver.ensure_running()
@@ -201,6 +194,16 @@ def start_loading(environment: Mapping[str, str]) -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def environment() -> dict[str, str]:
+    """What every child is told, whatever this process was."""
+    return {
+        **threads(os.environ),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "PYTHONSAFEPATH": "1",  # nothing is loaded from where the simulation happens to be run
+    }
 
 
 def _become(work: list[str] | Connection, environment: Mapping[str, str], out: Path, log: Path) -> None:

@@ -1,7 +1,7 @@
 """How far the simulation is, for a person or for a log; and how long each stage took."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, Self
 
@@ -29,6 +29,9 @@ class Reporter(Protocol):
     def notice(self, text: str) -> None:
         """Something a reader should know."""
 
+    def show(self, name: str, text: Callable[[Console], None]) -> None:
+        """A first result, of the release of that name."""
+
     def close(self) -> None:
         """Nothing more will happen."""
 
@@ -37,12 +40,15 @@ class Stages:
     """Stages, one at a time.
 
     Attributes:
+        expected: how many there will be, where that is known.
         seconds: how long each stage took so far, by name.
         notices: what a reader of the report should know.
     """
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
+        self._begun = 0
+        self.expected = 0
         self.seconds: dict[str, float] = {}
         self.notices: list[str] = []
 
@@ -56,7 +62,8 @@ class Stages:
     def stage(self, name: str, text: str) -> Iterator[None]:
         """Time what happens inside; a name that comes again adds up."""
         started = time.monotonic()
-        self._reporter.begin(name, text)
+        self._begun += 1
+        self._reporter.begin(name, f"{self._begun} of {self.expected}: {text}" if self.expected else text)
         try:
             yield
         finally:
@@ -73,6 +80,10 @@ class Stages:
         self.notices.append(text)
         self._reporter.notice(text)
 
+    def show(self, name: str, text: Callable[[Console], None]) -> None:
+        """A result that is there before the end."""
+        self._reporter.show(name, text)
+
 
 class Bars:
     """Progress bars on a terminal."""
@@ -82,33 +93,41 @@ class Bars:
         self._progress = Progress(*columns, BarColumn(20), TimeElapsedColumn(), console=console)
         self._progress.start()
         self._task: TaskID | None = None
+        self._text = ""
 
     def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
-        self._task = self._progress.add_task(text, total=None)
+        self._task, self._text = self._progress.add_task(text, total=None), text
 
-    def step(self, text: str, done: int, total: int) -> None:  # noqa: ARG002 - the bar shows enough
+    def step(self, text: str, done: int, total: int) -> None:
         if self._task is not None:
-            self._progress.update(self._task, completed=done, total=total)
+            said = f"{self._text}: {text} ({done} of {total})"
+            self._progress.update(self._task, completed=done, total=total, description=said)
 
     def end(self, name: str, seconds: float) -> None:  # noqa: ARG002 - the bar shows its time
         if self._task is not None:
-            self._progress.update(self._task, completed=1, total=1)
+            self._progress.update(self._task, completed=1, total=1, description=self._text)
 
     def notice(self, text: str) -> None:
         self._progress.console.print(f"Note: {text}", style="yellow", markup=False, highlight=False)
+
+    def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
+        text(self._progress.console)
 
     def close(self) -> None:
         self._progress.stop()
 
 
 class Sentences:
-    """A line for each stage, for people who read a file or a pipe."""
+    """A line for each stage and step with the seconds since the beginning, for people who read a file or a pipe."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
 
     def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
-        say(f"{text} …")
+        self._say(f"{text} …")
 
     def step(self, text: str, done: int, total: int) -> None:
-        """Nobody watches it."""
+        self._say(f"  {text} ({done} of {total})")
 
     def end(self, name: str, seconds: float) -> None:
         """The report says how long each stage took."""
@@ -116,8 +135,14 @@ class Sentences:
     def notice(self, text: str) -> None:
         say(f"Note: {text}")
 
+    def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
+        text(PlainConsole(stderr=True))
+
     def close(self) -> None:
         """Nothing to do."""
+
+    def _say(self, text: str) -> None:
+        say(f"{time.monotonic() - self._started:5.1f} s  {text}")
 
 
 class Lines:
@@ -138,6 +163,9 @@ class Lines:
 
     def notice(self, text: str) -> None:
         self._log.warning("notice", text=text)
+
+    def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the report has it
+        self._log.info("first result", release=name)
 
     def close(self) -> None:
         """Nothing to do."""

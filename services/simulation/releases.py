@@ -26,7 +26,6 @@ from commingle.shared.documents.study import (
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
-from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.registry import mechanism_named
@@ -44,7 +43,7 @@ class Terms:
     """What distinguishes one release from another: options of the command line.
 
     Attributes:
-        subjects, adjacency: as in a study, which decides what is left open here.
+        subjects: as in a study, which decides what is left open here.
         overlap: where subjects are keyed, the share of its people that each party is given.
     """
 
@@ -54,14 +53,13 @@ class Terms:
     k: int | None
     row_norm: float | None
     subjects: Subjects | None = None
-    adjacency: Adjacency | None = None
     first_stage_share: AskedShare = AUTO
     projection: Projection | None = None
     overlap: float = 1.0
 
     def keyed(self, mechanism: MechanismName) -> bool:
         """Whether subjects are in a release of that mechanism."""
-        if self.subjects is None and self.adjacency is None:
+        if self.subjects is None:
             return keyed_by_default(mechanism, self.projection)
         return self.subjects == "keyed"
 
@@ -121,12 +119,12 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     releases = tuple(planned)
     plans = [plan for release in releases for plan in plan_blocks(release.spec)]
     parties = {plan.party for plan in plans}
-    costs = (sum((p.cost for p in plans if p.party == party), start=NOTHING) for party in parties)
+    costs = (sum((p.cost.loss for p in plans if p.party == party), start=NOTHING) for party in parties)
     cost = max(costs, key=_rho_of)
     total, delta = float(cost.rho), releases[0].spec.delta
     return Allowance(
         epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta)),
-        max_epsilon=max(_ROOM * max(p.cost.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
+        max_epsilon=max(_ROOM * max(p.cost.loss.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
         delta=delta,
         max_rho=_ROOM * total,
         max_cells=max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
@@ -162,7 +160,6 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
             id_rules=dataset.id_rules,
             n=n,
             subjects="keyed" if keyed else "listed",
-            adjacency=terms.adjacency or (Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE),
             lifetime_hours=LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),
         )

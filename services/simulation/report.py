@@ -23,6 +23,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 
 Subjects: TypeAlias = NDArray[np.str_]
 _NO_FIT: dict[str, Any] = {"name": "-", "test_r2": None}
+PICTURE = "coefficients.png"
 _MOST_COUNTS = 15  # on a terminal; the report has all
 
 
@@ -35,7 +36,7 @@ def release_report(
     given: Mapping[str, Subjects],
     wide: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """One entry of `releases`, under replace_one; `wide` are attributes with bounds that a few rows set.
+    """One entry of `releases`, in the unit of its subjects; `wide` are attributes with bounds that a few rows set.
 
     `given` are the subjects of each party, beside which stands what a release of keyed ones says of their numbers.
 
@@ -44,7 +45,7 @@ def release_report(
     """
     spec, privacy = outcome.release.spec, outcome.release.privacy
     scores = {fit.name: fit.score for fit in fits if fit.name != "constant"}
-    everybody, outsiders = privacy.per_subject.replace_one, privacy.outsiders.replace_one
+    everybody, outsiders = privacy.per_subject.own, privacy.outsiders.own
     return {
         "mechanism": spec.mechanism,
         "epsilon": spec.epsilon,
@@ -181,21 +182,35 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
         console.print(_overview(report))
         r2 = _number(report["reference"]["ols_test_r2"])
         console.print(f"Without privacy, least squares has a test R² of {r2}.", highlight=False)
-    if (shown := _with_intervals(report)) is not None:
-        release, fit = shown
-        truth = report["reference"]["ols_coefficients"]
-        held = {term: low <= truth[term] <= high for term, (low, high) in fit["intervals"].items() if term in truth}
-        said = f"{sum(held.values())} of {len(held)} intervals hold the fit without privacy"
-        console.print(Text(f"\n{fit['name']} of {release['folder']}: {said}", style="bold cyan"))
-        console.print(_slopes(fit, held, truth))
-        if release["subject_counts"]:
-            console.print(_counts(release))
+    _show_intervals(report["releases"], report["reference"]["ols_coefficients"], console)
     for suggestion in report["suggestions"]:
         console.print(Text(f"\n{suggestion}", style="yellow"))
     spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
     console.print(f"\nSeconds: {spent}", highlight=False)
-    drawn = "Report, picture" if (out / "coefficients.png").exists() else "Report"
-    console.print(f"{drawn} and releases: {out}", highlight=False)
+    drawn = f"Picture: {out / PICTURE}\n" if (out / PICTURE).exists() else ""
+    console.print(f"{drawn}Report and releases: {out}", highlight=False)
+
+
+def show_first(release: dict[str, Any], truth: dict[str, float], console: Console, *, out: Path) -> None:
+    """What is known once one release is fitted: its best fit beside that without privacy, and where the picture is."""
+    console.print(Text(_title(release), style="bold cyan"))
+    console.print(Text(f"→ {release['verdict']}", style="bold"))
+    _show_intervals([release], truth, console)
+    if (out / PICTURE).exists():
+        console.print(f"Picture: {out / PICTURE}", highlight=False)
+
+
+def _show_intervals(releases: Sequence[dict[str, Any]], truth: dict[str, float], console: Console) -> None:
+    """Of all fits with intervals the one that predicts best, and what its release says of how many people there are."""
+    if (shown := _with_intervals(releases)) is None:
+        return
+    release, fit = shown
+    held = {term: low <= truth[term] <= high for term, (low, high) in fit["intervals"].items() if term in truth}
+    said = f"{sum(held.values())} of {len(held)} intervals hold the fit without privacy"
+    console.print(Text(f"\n{fit['name']} of {release['folder']}: {said}", style="bold cyan"))
+    console.print(_slopes(fit, held, truth))
+    if release["subject_counts"]:
+        console.print(_counts(release))
 
 
 def _title(release: dict[str, Any]) -> str:
@@ -210,22 +225,23 @@ def _title(release: dict[str, Any]) -> str:
 
 
 def _counts(release: dict[str, Any]) -> Table:
-    """A line for each party and pair: how many people they hold, and what the release says of it."""
+    """A line for each party and pair: how many people they hold, and what the release says of it; how many count."""
     table = Table("held by")
-    for heading in ("people", "private", "95 % interval"):
+    for heading in ("people", "private", "95 % interval", "count"):
         table.add_column(heading, justify="right")
     for count in release["subject_counts"][:_MOST_COUNTS]:
         low, high = (count["subjects"] + side * 2 * count["error"] for side in (-1, 1))
-        cells = (f"{count['truth']:,}", f"{count['subjects']:,.0f}", f"{max(low, 0):,.0f} to {max(high, 0):,.0f}")
+        private, within = f"{count['subjects']:,.0f}", f"{max(low, 0):,.0f} to {max(high, 0):,.0f}"
+        cells = (f"{count['truth']:,}", private, within, f"{max(count['kept'], 0):,.0f}")
         table.add_row(" and ".join(count["parties"]), *cells, style=None if low <= count["truth"] <= high else "yellow")
     return table
 
 
-def _with_intervals(report: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def _with_intervals(releases: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Of all fits with intervals the one that predicts best, and its release."""
     found = [
         (release, fit)
-        for release in report["releases"]
+        for release in releases
         for fit in _models(release)
         if None not in chain(*fit["intervals"].values())
     ]

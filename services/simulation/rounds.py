@@ -15,11 +15,18 @@ from commingle.services.simulation.consortium import Consortium, Context
 from commingle.services.simulation.errors import RoundError
 from commingle.services.simulation.releases import Planned
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.remote import call, json_of
+from commingle.shared.runtime.remote import call, connect, json_of
 
 _SILENCE_SECONDS = 900.0
 _DECISION_SECONDS = 120.0
 _WAIT_SECONDS = 2
+_SAID = {
+    "proposal": "proposed",
+    "approval": "approved",
+    "columns": "columns encrypted",
+    "reply": "products answered",
+    "block": "noisy block sent",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +48,17 @@ class _Open:
     """A proposed release and what has happened to it so far, with the time it was heard of."""
 
     planned: Planned
+    forecast: dict[str, Any] | None
     events: list[dict[str, Any]]
+
+    def words(self, kind: str, party: str | None) -> str:
+        """What happened just now; with the proposal, what the release is forecast to be worth and to take."""
+        said = _SAID.get(kind, kind)
+        if kind == "proposal" and self.forecast is not None:
+            said += f", forecast to explain {self.forecast['r_squared']:.0%} of {self.forecast['target']}"
+            if (exchange := self.forecast["exchange"]) is not None:
+                said += f"; its exchange takes processors some {exchange['seconds']:.0f} s"
+        return f"{self.planned.folder}: {said}{'' if party is None else f' by {party}'}"
 
     @property
     def over(self) -> bool:
@@ -73,16 +90,13 @@ def publish(
     where = ("--home", context.folders.coordinator, "--coordinator", consortium.coordinator)
     commands = [("coordinator", "propose", study, *where) for study in studies]
     [proposed] = context.processes.run({"propose": commands}).values()
-    opened = {str(answer["id"]): _Open(p, []) for answer, p in zip(proposed, planned, strict=True)}
-    transport = httpx.HTTPTransport()  # a transport of our own ignores proxies: everything is on this machine
-    with httpx.Client(base_url=consortium.coordinator, transport=transport, timeout=30) as http:
+    opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
+    with connect(consortium.coordinator) as http:
         _follow(http, opened, context)
         for identifier, release in opened.items():
             if release.events[-1]["state"] != State.PUBLISHED:
                 raise _ended_badly(http, identifier, release.planned)
-    with ReleaseClient(
-        consortium.coordinator, trusted_coordinator=consortium.coordinator_key, transport=httpx.HTTPTransport()
-    ) as client:
+    with ReleaseClient(consortium.coordinator, trusted_coordinator=consortium.coordinator_key) as client:
         return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
@@ -97,8 +111,7 @@ def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> N
                 release = opened[event["release"]]
                 happened, heard = happened + 1, time.monotonic()
                 release.events.append({**event, "heard": heard})
-                said = f"{release.planned.folder}: {event['kind']} {event['party'] or ''}".strip()
-                context.stages.step(said, happened, total)
+                context.stages.step(release.words(event["kind"], event["party"]), happened, total)
         last = page["last"]
         context.processes.check()
         _refuse_silence(opened.values(), time.monotonic() - heard, context)

@@ -1,24 +1,45 @@
-"""The whole simulation, from a dataset to report, picture and release directories."""
+"""The whole simulation, from a dataset to report, picture and release directories.
+
+The first release is made, fitted, drawn and shown before the others are proposed, which are then made side by side.
+"""
 
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from commingle.services.errors import OutputError
-from commingle.services.simulation.advice import suggestions, wide_attributes
-from commingle.services.simulation.consortium import Context, Folders, start, write_party_files
+from commingle.services.simulation.consortium import Consortium, Context, Folders, start, write_party_files
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
 from commingle.services.simulation.processes import Processes, stop_on_signals
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
-from commingle.services.simulation.report import full_report, release_report
+from commingle.services.simulation.report import PICTURE, Subjects, full_report, release_report, show_first
 from commingle.services.simulation.rounds import Outcome, publish
+from commingle.services.simulation.wide import wide_attributes
+from commingle.services.tables.reading import Table
 from commingle.shared.errors import CommingleError, MissingExtraError
+
+_STAGES_BEFORE, _STAGES_OF_EACH = 5, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """One release with everything that is said of it."""
+
+    outcome: Outcome
+    fits: list[ScoredFit]
+    unfit: dict[str, str]
+
+    def report(self, judge: Reference, given: Mapping[str, Subjects], wide: Sequence[str]) -> dict[str, Any]:
+        """Its entry in the report."""
+        return release_report(self.outcome, self.fits, self.unfit, judge, given=given, wide=wide)
 
 
 def simulate(
@@ -38,35 +59,31 @@ def simulate(
     """
     for notice in dataset.notices:
         stages.notice(notice)
+    batches = [batch for batch in (planned[:1], planned[1:]) if batch]
+    stages.expected = _STAGES_BEFORE + _STAGES_OF_EACH * len(batches)
     training_rows, held_out_rows = holdout(dataset.table.n, seed=seed)
+    made: list[Made] = []
     with (
         stop_on_signals(),
         _work_folder(out, keep=keep) as work,
         Processes(Folders(work).logs) as processes,
     ):
-        with stages.stage("split", "Dividing the table"):
+        with stages.stage("split", f"Dividing the table of {dataset.table.n:,} people"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
             given = write_party_files(dataset, training, Folders(work), seed=seed, overlap=overlap)
             studies = _write_studies(planned, dataset, out)
+            wide = wide_attributes(dataset, training)
         context = Context(Folders(work), processes, stages)
         consortium = start(dataset, allowance(planned), context)
-        with stages.stage("release", f"Releasing {len(planned)} times" if len(planned) > 1 else "Releasing"):
-            outcomes = publish(planned, studies, consortium, context)
-        with stages.stage("fit", "Fitting"):
-            fits = [fit_all(consortium.learner, o.release, judge) for o in outcomes]
-    for outcome in outcomes:
-        outcome.release.save(out / outcome.planned.folder)
-    with stages.stage("picture", "Drawing coefficients.png"):
-        title = f"{dataset.target}: private slopes beside the fit without privacy"
-        scored = [fitted for fitted, _ in fits]
-        _draw(out / "coefficients.png", title, judge, [*zip(outcomes, scored, strict=True)], stages)
-    wide = wide_attributes(dataset, training)
-    reports = [
-        release_report(o, scored, unfit, judge, given=given, wide=wide)
-        for o, (scored, unfit) in zip(outcomes, fits, strict=True)
-    ]
-    beaten = not any(release["beats_mean"] for release in reports)
+        for batch in batches:
+            made += _release(batch, studies, consortium, context, judge)
+            with stages.stage("picture", f"Drawing {out / PICTURE}"):
+                _draw(out / PICTURE, dataset.target, judge, made, stages)
+            if len(made) < len(planned):
+                first = made[0].report(judge, given, wide)
+                stages.show(first["folder"], partial(show_first, first, judge.coefficients, out=out))
+    reports = [each.report(judge, given, wide) for each in made]
     report = full_report(
         dataset,
         reports,
@@ -74,33 +91,60 @@ def simulate(
         training=training,
         seconds={**stages.seconds, "total": sum(stages.seconds.values())},
         warnings=stages.notices,
-        suggestions=suggestions(dataset, training, planned) if beaten else [],
+        suggestions=_suggestions(dataset, training, planned, reports),
     )
     (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
     return report
 
 
-def _draw(
-    path: Path, title: str, judge: Reference, releases: Sequence[tuple[Outcome, list[ScoredFit]]], stages: Stages
-) -> None:
+def _release(
+    batch: Sequence[Planned],
+    studies: Mapping[str, Path],
+    consortium: Consortium,
+    context: Context,
+    judge: Reference,
+) -> list[Made]:
+    """Make releases side by side, fit them by the learner and save them beside their studies."""
+    folders = [each.folder for each in batch]
+    names = ", ".join(party.name for party in batch[0].study.parties)
+    with context.stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
+        outcomes = publish(batch, [studies[folder] for folder in folders], consortium, context)
+    with context.stages.stage("fit", f"Fitting {', '.join(folders)}"):
+        made = [Made(o, *fit_all(consortium.learner, o.release, judge)) for o in outcomes]
+    for folder, outcome in zip(folders, outcomes, strict=True):
+        outcome.release.save(studies[folder].with_name(folder))
+    return made
+
+
+def _suggestions(
+    dataset: StudyTable, training: Table, planned: Sequence[Planned], reports: Sequence[dict[str, Any]]
+) -> list[str]:
+    if any(release["beats_mean"] for release in reports):
+        return []
+    from commingle.services.simulation.advice import suggestions  # noqa: PLC0415 - plans, which few simulations need
+
+    return suggestions(dataset, training, planned)
+
+
+def _draw(path: Path, target: str, judge: Reference, made: Sequence[Made], stages: Stages) -> None:
     try:
         from commingle.services.simulation.picture import Panel, draw  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         missing = MissingExtraError("matplotlib", extra="plot")
         stages.notice(f"no picture is drawn: {missing}. {missing.remedy}")
         return
-    panels = [Panel.of(outcome.release.spec, scored, judge) for outcome, scored in releases]
+    title = f"{target}: private slopes beside the fit without privacy"
+    panels = [Panel.of(each.outcome.release.spec, each.fits, judge) for each in made]
     draw(path, title=title, terms=judge.terms, ols=judge.slopes * judge.unit, panels=panels)
 
 
-def _write_studies(planned: tuple[Planned, ...], dataset: StudyTable, out: Path) -> list[Path]:
+def _write_studies(planned: tuple[Planned, ...], dataset: StudyTable, out: Path) -> dict[str, Path]:
+    """By the folder of the release."""
     schema = [attribute.model_dump(mode="json") for attribute in dataset.attributes]
     (out / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
-    paths = []
+    paths = {release.folder: out / f"study-{release.folder}.json" for release in planned}
     for release in planned:
-        path = out / f"study-{release.folder}.json"
-        path.write_text(release.study.model_dump_json(indent=2))
-        paths.append(path)
+        paths[release.folder].write_text(release.study.model_dump_json(indent=2))
     return paths
 
 

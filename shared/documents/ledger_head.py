@@ -4,8 +4,9 @@ A witness takes a statement only if it goes further than the newest it has and n
 copies of one ledger cannot both go on before the same witness: the second would have to name a head it does not have.
 """
 
+from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
@@ -20,13 +21,20 @@ NO_HEAD = "0" * 64
 """What a first statement names as the one it follows."""
 
 
+Spent: TypeAlias = tuple[int, Fraction]
+"""Rho in units, and delta."""
+Units = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
+
+
 class LedgerHead(WireModel):
     """A party's statement about its ledger.
 
     Attributes:
         height: entries that lead to the head; where lost branches were rejoined, beyond the longest of them.
         head: digest of the chain's last entry.
-        rho_units, delta: what was debited so far and can never come back; reservations are not in it.
+        rho_units, delta: what was debited so far and can never come back, each in the unit of its data set;
+            reservations are not in it.
+        replacement_units, replacement_delta: the same under replace_one.
     """
 
     type: Literal["commingle/ledger-head"] = "commingle/ledger-head"
@@ -34,9 +42,17 @@ class LedgerHead(WireModel):
     party: Name
     height: Count
     head: Digest
-    rho_units: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
+    rho_units: Units
     delta: Annotated[float, Field(ge=0)]
+    replacement_units: Units
+    replacement_delta: Annotated[float, Field(ge=0)]
     created: AwareDatetime
+
+    @property
+    def spent(self) -> tuple[Spent, Spent]:
+        """What was debited, and the same under replace_one."""
+        replaced = int(self.replacement_units), Fraction(self.replacement_delta)
+        return (int(self.rho_units), Fraction(self.delta)), replaced
 
 
 def sign_head(head: LedgerHead, key: SigningKey) -> SignedDocument:

@@ -27,10 +27,15 @@ class StatedLoss(WireModel):
 
 
 class ScopedLoss(WireModel):
-    """A loss in the release's own adjacency and under replace_one, the unit of every ledger."""
+    """A loss in the release's adjacency; of keyed subjects under replace_one too: one that stays has other values."""
 
     own: StatedLoss
-    replace_one: StatedLoss
+    replacement: Annotated[StatedLoss | None, LEFT_OUT] = None
+
+    @property
+    def stated(self) -> tuple[StatedLoss, ...]:
+        """What is stated, that in the release's adjacency first."""
+        return (self.own,) if self.replacement is None else (self.own, self.replacement)
 
 
 class PartyLoss(WireModel):

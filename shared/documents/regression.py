@@ -31,8 +31,9 @@ from commingle.shared.documents.schema import (
     encoded_columns,
 )
 from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
 
 RegressionMethod = Literal[
     "two_stage",
@@ -82,9 +83,8 @@ class RegressionRequest(ExtendedModel):
         target: the attribute that is explained: numeric or binary.
         features: the attributes it is explained by.
         method: how; `auto` chooses by what is public.
-        adjacency: whether a subject's values are protected, or its presence too.
         calibration: None for the method's own.
-        epsilon, delta: of the whole regression, under the adjacency asked for.
+        epsilon, delta: of the whole regression, in the unit of the data set.
         bounds: of some numeric attributes in their own units, within those they were registered with; they are clipped
             to these and encoded by these.
         mapping: `maximum` leaves rows within one bound; `per_row` divides each by its norm, `per_row_with_label` its
@@ -93,8 +93,8 @@ class RegressionRequest(ExtendedModel):
         row_norm: encoded features of a row are scaled down to this Euclidean norm; None where their bounds do.
         label_bound: the encoded target is cut to it; 1 are the bounds of its schema.
         public: needed by dp_pmtolse and dp_pmtse, and looked at by auto.
-        n: about how many rows there are, as everybody may know it; given under add_remove, where the exact number is
-            private, and only there.
+        n: about how many rows there are, as everybody may know it; given of a keyed data set, where the exact number
+            is private, and only of one.
         nonce: tells two equal questions apart.
     """
 
@@ -108,7 +108,6 @@ class RegressionRequest(ExtendedModel):
     calibration: CalibrationName | None = None
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Proportion
-    adjacency: AdjacencyName = "replace_one"
     bounds: dict[AttributeName, tuple[float, float]] = Field(default_factory=dict)
     mapping: RowMapping = "maximum"
     intercept: bool = True
@@ -130,11 +129,15 @@ class RegressionRequest(ExtendedModel):
             raise ValueError("bounds are for the target and the features only")
         return self
 
-    @model_validator(mode="after")
-    def _says_n_where_it_is_private(self) -> Self:
-        if (self.n is None) == (self.adjacency == "add_remove"):
-            raise ValueError("give n, a public figure of about how many rows there are, with add_remove and only there")
-        return self
+    @property
+    def keyed(self) -> bool:
+        """Whether it is asked of a keyed data set."""
+        return self.n is not None
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """In which epsilon and delta are meant."""
+        return unit_of(keyed=self.keyed)
 
     @property
     def maps_rows(self) -> bool:
@@ -159,11 +162,16 @@ class Coefficient(WireModel):
     original: float | None
 
 
-class AdjacencyLoss(WireModel):
-    """A loss under another adjacency than the ledger's, as `RegressionPrivacy` gives the charge."""
+class ReplacementLoss(WireModel):
+    """A loss of keyed subjects under replace_one, as `RegressionPrivacy` gives that in their unit."""
 
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
     loss_delta: Annotated[float, Field(ge=0, lt=1)]
+
+    @staticmethod
+    def of(loss: Loss) -> "ReplacementLoss":
+        """As it is stated."""
+        return ReplacementLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
 
     @property
     def loss(self) -> Loss:
@@ -175,16 +183,16 @@ class RegressionPrivacy(ExtendedModel):
     """What the regression cost and promises.
 
     Attributes:
-        adjacency: of the guarantee.
-        rho_units: rho times 2^64, the ledger's unit; of the charge, under replace_one.
+        adjacency: of guarantee and charge, the unit of the data set.
+        rho_units: rho times 2^64 of the charge, from which the guarantee follows.
         loss_delta: delta of the delta-approximate rho-zCDP loss that was charged; 0 for Gaussian noise.
         epsilon, delta: the guarantee.
         guarantee: the method's own sentence, with its source.
         exact_noise: whether noise was drawn exactly; otherwise it is floating point, which no proof covers.
-        under_adjacency: the loss that the guarantee follows from; None where that is the charge.
+        replacement: of keyed subjects, what the charge keeps besides.
     """
 
-    added: ClassVar[frozenset[str]] = frozenset({"under_adjacency"})
+    added: ClassVar[frozenset[str]] = frozenset({"replacement"})
     adjacency: AdjacencyName = "replace_one"
     protects: str = PROTECTS
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
@@ -193,17 +201,17 @@ class RegressionPrivacy(ExtendedModel):
     delta: Proportion
     guarantee: str
     exact_noise: bool
-    under_adjacency: AdjacencyLoss | None = None
+    replacement: ReplacementLoss | None = None
 
     @property
     def loss(self) -> Loss:
-        """The charge."""
+        """What was charged, in the unit of the data set."""
         return Loss(Rho(int(self.rho_units)), self.loss_delta)
 
     @property
-    def own_loss(self) -> Loss:
-        """What the guarantee follows from."""
-        return self.loss if self.under_adjacency is None else self.under_adjacency.loss
+    def cost(self) -> Cost:
+        """The whole charge."""
+        return Cost(self.loss, None if self.replacement is None else self.replacement.loss)
 
 
 class RegressionResult(WireModel):
@@ -212,7 +220,7 @@ class RegressionResult(WireModel):
     Attributes:
         method, calibration, reason: what was used, and why where `auto` was asked for.
         target, features: public schemas, in the order of the request.
-        n: how many rows there are; under add_remove, where that is private, the public figure of the request.
+        n: how many rows there are; of a keyed data set, where that is private, the public figure of the request.
         coefficients: the intercept first.
         published: further privatised quantities that the same charge paid for; of `two_stage` the noisy sums of both
             stages, whole numbers, and the scales of their noise.

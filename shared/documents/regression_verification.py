@@ -21,7 +21,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
+from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
@@ -115,7 +115,7 @@ def _require_promise(result: RegressionResult) -> None:
     told = privacy.adjacency == "replace_one" or privacy.protects == PROTECTS_PRESENCE
     _require(told, "it does not say what its adjacency protects")
     _require(privacy.delta == request.delta, "the guarantee is at another delta than was asked for")
-    loss = privacy.own_loss
+    loss = privacy.loss
     if result.method in _BY_PROOF:
         own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
         delta = request.delta if _BY_PROOF[result.method] else 0.0
@@ -125,17 +125,17 @@ def _require_promise(result: RegressionResult) -> None:
         follows = not loss.delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
     _require(follows, "the guarantee does not follow from the loss")
     _require(privacy.epsilon <= request.epsilon * (1 + _TOLERANCE), "it cost more epsilon than was asked for")
-    _require_charge(privacy)
+    _require_replacement(privacy)
 
 
-def _require_charge(privacy: RegressionPrivacy) -> None:
+def _require_replacement(privacy: RegressionPrivacy) -> None:
     """Replacing a row is removing one and adding one: no cheaper, and in rho at most four times as dear."""
     if privacy.adjacency == "replace_one":
-        _require(privacy.under_adjacency is None, "it states two losses under one adjacency")
+        _require(privacy.replacement is None, "it states two losses under one adjacency")
         return
-    charge, loss = privacy.loss, privacy.own_loss
-    fair = loss.rho <= charge.rho and charge.rho.units <= _GROUP_OF_TWO * loss.rho.units and charge.delta >= loss.delta
-    _require(privacy.under_adjacency is not None and fair, "the charge is not one of its loss under replace_one")
+    loss, other = privacy.loss, privacy.cost.replaced
+    fair = loss.rho <= other.rho and other.rho.units <= _GROUP_OF_TWO * loss.rho.units and other.delta >= loss.delta
+    _require(privacy.replacement is not None and fair, "its loss under replace_one is not one of what was charged")
 
 
 def _require_stages(result: RegressionResult) -> None:
@@ -145,10 +145,9 @@ def _require_stages(result: RegressionResult) -> None:
     request, privacy = result.request, result.privacy
     _require(not request.maps_rows, "it maps rows itself, and was asked for with a mapping")
     attributes = measured_attributes(result.target, result.features)
-    counted = privacy.adjacency == "add_remove"  # with noise, before the sums of columns
-    adjacency = Adjacency.ADD_REMOVE if counted else Adjacency.REPLACE_ONE
+    counted = request.keyed  # with noise, before the sums of columns
     try:
-        stages = plan_two_stages(attributes, n=result.n, rho=privacy.own_loss.rho, adjacency=adjacency)
+        stages = plan_two_stages(attributes, n=result.n, rho=privacy.loss.rho, adjacency=result.request.adjacency)
     except ParameterError:
         stages = None
     figures = {name: len(values) for name, values in result.published.items()}
@@ -159,16 +158,15 @@ def _require_stages(result: RegressionResult) -> None:
     noise = stages is not None and result.published["sigmas"] == stages.sigmas
     _require(noise, "the noise of its stages is not that of its loss")
     if stages is not None:
-        paid = two_stage_loss(stages, Adjacency.REPLACE_ONE) <= privacy.loss.rho
-        _require(paid, "the charge is less than both stages cost under replace_one")
+        stated = two_stage_loss(stages, Adjacency.REPLACE_ONE) <= privacy.cost.replaced.rho
+        _require(stated, "both stages cost more under replace_one than is stated")
 
 
-def is_charged(result: RegressionResult, loss: Loss) -> bool:
+def is_charged(result: RegressionResult, cost: Cost) -> bool:
     """Whether a ledger's charge is what a result states, a charge that counts as Gaussian by what that takes."""
     privacy = result.privacy
-    formerly = result.method in _BY_PROOF and privacy.own_loss.rho != Loss.approximate(result.request.epsilon).rho
-    same = (loss.rho, loss.delta) == (privacy.loss.rho, privacy.loss_delta)
-    return same and not (formerly and loss.gaussian)
+    formerly = result.method in _BY_PROOF and privacy.loss.rho != Loss.approximate(result.request.epsilon).rho
+    return cost.approximate() == privacy.cost.approximate() and not (formerly and cost.loss.gaussian)
 
 
 def _formerly_approximate(epsilon: float) -> Rho:

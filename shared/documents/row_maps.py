@@ -137,7 +137,8 @@ def row_map(spec: MappedRelease, party: MappedParty, sums: Sequence[int] | None)
         return None if party.whitening is None else party.whitening.integer_map()
     columns = [len(a.columns) for p in spec.parties for a in p.attributes]
     per_party = Fraction(sum(columns), len(spec.parties))
-    radius = mechanism_of(spec).radius_squared(rho=target_rho(spec), n=spec.n, columns=per_party)
+    n = stage.count(int(sums[0]))
+    radius = mechanism_of(spec).radius_squared(rho=target_rho(spec), n=n, columns=per_party)
     return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
 
 

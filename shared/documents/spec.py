@@ -29,7 +29,7 @@ from commingle.shared.documents.terms import allowed_rho, delta_implementation
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
-from commingle.shared.dp.sensitivity import Adjacency, Geometry
+from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
 from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.text import hidden_text
 
@@ -117,7 +117,7 @@ class PartySpec(WireModel):
 
 
 class ReleaseSpec(StatedPurpose):
-    """A proposed release. Units: epsilon and delta, all of it, are per party, in the release's own adjacency.
+    """A proposed release. Units: epsilon and delta, all of it, are per party, in the unit that its subjects have.
 
     Attributes:
         version: 2 where parties exchange as they do today, and 1 where they do not, or did before: members of an
@@ -144,7 +144,6 @@ class ReleaseSpec(StatedPurpose):
     seed: Hex32
     alignment: Literal["exact", "keyed"] = "exact"
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
-    adjacency: Annotated[Adjacency, Field(strict=False)] = Adjacency.REPLACE_ONE
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
     epsilon: float
     delta: float
@@ -176,6 +175,11 @@ class ReleaseSpec(StatedPurpose):
     def keyed(self) -> bool:
         """The same."""
         return self.subjects is not None
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """In which epsilon and delta are meant."""
+        return unit_of(keyed=self.keyed)
 
     @property
     def table_rows(self) -> int:
@@ -250,8 +254,6 @@ def _problems(spec: ReleaseSpec) -> list[str]:
         found.append("expires must be later than created")
     if len({p.subjects for p in spec.parties}) > 1:
         return ["subjects are keyed at all parties or at none"]
-    if spec.keyed is not (spec.adjacency is Adjacency.ADD_REMOVE):
-        found.append("adjacency is add_remove where subjects are keyed, and only there")
     if spec.keyed is not (spec.alignment == "keyed"):
         found.append("alignment is keyed where subjects are, and exact otherwise")
     found += mechanism_of(spec).problems(spec)

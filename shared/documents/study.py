@@ -29,7 +29,7 @@ from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.documents.terms import delta_implementation
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.registry import KEYED, mechanism_of
 
 AskedShare = FirstStageShare | Literal["auto"] | None
@@ -41,15 +41,6 @@ _REMEDY = "Correct the study file and propose it again."
 def keyed_by_default(mechanism: object, projection: object) -> bool:
     """Whether subjects are keyed where nobody says: where the mechanism offers it and mixes rows as it does there."""
     return mechanism in KEYED and projection is None
-
-
-def _adjacency(said: dict[str, object]) -> Adjacency:
-    """That of a study which leaves it open."""
-    if (subjects := said.get("subjects")) is not None:
-        keyed = subjects == "keyed"
-    else:
-        keyed = keyed_by_default(said.get("mechanism"), said.get("projection"))
-    return Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
 
 
 class StudyParty(WireModel):
@@ -80,10 +71,9 @@ class Study(StatedPurpose):
         study: its title.
         mechanism: rmgm, dgm or moments.
         k: rows of the published matrix; left out, the planner chooses them where the mechanism has some.
-        adjacency: whether a subject's values are protected (`replace_one`), or its presence too (`add_remove`). Left
-            out, it is what the subjects say.
         calibration: how noise follows from epsilon and delta.
-        epsilon: of each party's block.
+        epsilon: of each party's block; of keyed subjects about their presence (`add_remove`), of listed ones about
+            their values (`replace_one`).
         delta: of each party's block.
         lifetime_hours: how long parties may take to approve.
         parties: everybody who is asked, and for what.
@@ -91,11 +81,10 @@ class Study(StatedPurpose):
         id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
         bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
         subjects: "listed" where all parties hold the same people, and their list is public to them; "keyed" where each
-            holds people of its own, and who they are is protected. Left out, it is what the adjacency says, which is
-            add_remove of keyed subjects; where that is left out too, keyed of rmgm and moments, and listed of dgm and
-            of a sparse projection.
+            holds people of its own, and who they are is protected. Left out, keyed of rmgm and moments, and listed of
+            dgm and of a sparse projection.
         n: subjects, as many as every party has; where they are keyed about as many as a party holds, for planning.
-        buckets: of keyed rows that are exchanged; left out, four for each subject.
+        buckets: of keyed rows that are exchanged; left out, as many as the planner finds worth their seconds.
     """
 
     study: Title
@@ -103,7 +92,6 @@ class Study(StatedPurpose):
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
     subjects: Annotated[Subjects | None, LEFT_OUT] = None
-    adjacency: Adjacency = Field(default_factory=_adjacency, strict=False)
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
     epsilon: float
     delta: float
@@ -117,7 +105,14 @@ class Study(StatedPurpose):
     @property
     def keyed(self) -> bool:
         """Whether subjects are."""
-        return self.subjects == "keyed" if self.subjects is not None else self.adjacency is Adjacency.ADD_REMOVE
+        if self.subjects is not None:
+            return self.subjects == "keyed"
+        return keyed_by_default(self.mechanism, self.projection)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """In which epsilon and delta are meant."""
+        return unit_of(keyed=self.keyed)
 
     @property
     def proved(self) -> bool:
@@ -177,7 +172,6 @@ def build_spec(
             seed=seed.hex(),
             alignment="keyed" if study.keyed else "exact",
             id_rules=study.id_rules,
-            adjacency=study.adjacency,
             calibration=study.calibration,
             epsilon=study.epsilon,
             delta=study.delta,
@@ -186,7 +180,7 @@ def build_spec(
             proposer=proposer,
             bounds=study.bounds or ("proved" if mechanism_of(study).interactive else None),
             **study.stated,
-            buckets=study.buckets or mechanism_of(study).buckets(study.n),
+            buckets=study.buckets or mechanism_of(study).buckets(study),
         )
     except ValidationError as error:
         raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None

@@ -51,10 +51,10 @@ class Terms(Sizes, Protocol):
     def delta_implementation(self) -> float: ...
 
 
-def delta_implementation(asked: Sizes) -> float:
+def delta_implementation(asked: Terms) -> float:
     """The part of delta that is no noise's: what an exchange may fail to hide (docs/proofs/delta.md); public."""
     mechanism = mechanism_of(asked)
-    rows = asked.buckets or mechanism.buckets(asked.n) or asked.n
+    rows = asked.buckets or mechanism.buckets(asked) or asked.n
     columns = [asked.keyed + sum(len(a.columns) for a in party.attributes) for party in asked.contributors]
     return mechanism.delta_implementation(rows, columns, proved=asked.proved)
 

@@ -5,7 +5,7 @@ too. It is kept as an integer multiple of 2^-64, rounded up, so that sums over r
 too small. What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf, isqrt, nextafter
 from sys import float_info
@@ -13,6 +13,7 @@ from sys import float_info
 from commingle.shared.dp.calibration import check_epsilon, epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import gaussian_epsilon, gaussian_rho
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
 
 RHO_UNITS = 1 << 64
 SIGMA_LIMIT = 1 << 48
@@ -89,6 +90,52 @@ class Loss:
 
 
 NOTHING = Loss(ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What people of a data set lose by what is made of it (docs/proofs/noise-and-accounting.md, 3.4). Costs add up.
+
+    Attributes:
+        loss: in the data set's unit: add_remove of keyed subjects, replace_one of listed ones.
+        replacement: of keyed subjects, under replace_one: if one that stays has other values. None of listed ones,
+            whose loss that is.
+    """
+
+    loss: Loss
+    replacement: Loss | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether subjects are, some of them in a sum."""
+        return self.replacement is not None
+
+    @property
+    def replaced(self) -> Loss:
+        """Under replace_one, whatever subjects are."""
+        return self.loss if self.replacement is None else self.replacement
+
+    @property
+    def unit(self) -> Adjacency:
+        """Of `loss`; of a sum that keyed subjects are in, theirs."""
+        return unit_of(keyed=self.keyed)
+
+    def counted(self, *, replacement: bool) -> tuple[tuple[Adjacency, Loss], ...]:
+        """What caps hold for, each with its unit: `loss`, and where a policy says so replacement besides."""
+        own = (self.unit, self.loss)
+        return (own, (Adjacency.REPLACE_ONE, self.replaced)) if replacement else (own,)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        both = self.replaced + other.replaced if self.keyed or other.keyed else None
+        return Cost(self.loss + other.loss, both)
+
+    def approximate(self) -> "Cost":
+        """The same where losses are only known to be delta-approximate rho-zCDP."""
+        other = None if self.replacement is None else replace(self.replacement, gaussian=False)
+        return Cost(replace(self.loss, gaussian=False), other)
+
+
+FREE = Cost(NOTHING)
 
 
 def delta_left(delta: float, taken: float) -> float:

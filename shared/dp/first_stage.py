@@ -127,12 +127,10 @@ def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rh
 def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
     """What the sums cost in an adjacency, be it the one that they were planned for or replace_one.
 
-    Guarantee: rho-zCDP for whoever sees them; neighbours differ in one subject's values (docs/proofs/two-stages.md, 1).
+    Guarantee: a Gaussian loss of rho for whoever sees them; neighbours differ in one subject's values, or by one
+    subject (docs/proofs/two-stages.md, 1; docs/proofs/keyed-subjects.md, 2.6).
     """
-    moved = _squared_sensitivity(stage.attributes, adjacency)
-    if stage.keyed:  # presence costs no less (docs/proofs/keyed-subjects.md, 2.3)
-        moved = max(moved, _squared_sensitivity(stage.attributes, Adjacency.ADD_REMOVE))
-    return gaussian_loss(squared_sensitivity=moved, sigma=stage.sigma)
+    return gaussian_loss(squared_sensitivity=_squared_sensitivity(stage.attributes, adjacency), sigma=stage.sigma)
 
 
 def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: Adjacency) -> int:

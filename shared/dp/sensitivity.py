@@ -12,9 +12,10 @@ from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
 class Adjacency(StrEnum):
     """Which data sets are neighbours.
 
-    Under `replace_one` and `zero_out` both share the list of subjects and one subject's values differ: they become any
-    others within the schema (Wu et al. 2022), or its encoded row, whitened where that is asked, becomes zeros. Under
-    `add_remove` one has a subject more, with any values: that of keyed subjects (docs/proofs/keyed-subjects.md).
+    Under `replace_one` one subject's values differ, and become any others within the schema (Wu et al. 2022). Under
+    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out`, of which the
+    proofs make the latter and which is no release's, one subject's encoded row, whitened where that is asked, becomes
+    zeros.
     """
 
     REPLACE_ONE = "replace_one"
@@ -23,7 +24,12 @@ class Adjacency(StrEnum):
 
 
 LISTED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
-"""Those of listed subjects; add_remove is that of keyed ones."""
+"""How a row may change that is there before and after."""
+
+
+def unit_of(*, keyed: bool) -> Adjacency:
+    """What releases, regressions, caps and ledgers speak of: presence of keyed subjects, values of listed ones."""
+    return Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,7 @@ def squared_sensitivity(
             is one of keyed subjects.
     """
     if adjacency is Adjacency.ADD_REMOVE:
-        raise ParameterError(
-            "add_remove is about keyed subjects", remedy='Say "subjects": "keyed", or use replace_one or zero_out.'
-        )
+        raise ParameterError("add_remove is about keyed subjects, whose rows have a presence", remedy="Report this.")
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
     if attributes is not None:

@@ -1,38 +1,56 @@
 """From the published moments of keyed subjects to counts and pairs (docs/proofs/keyed-subjects.md, 3 and 5)."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.dp.fixed_point import presence
+from commingle.shared.documents.statements import Sums
+from commingle.shared.dp.fixed_point import SCALE, presence
 from commingle.shared.dp.whitening import IntegerMap
 from commingle.shared.estimation.pairwise import Array, Counts, Pairs
 from commingle.shared.estimation.published_noise import MixedRows, NoisyEntries, PublishedNoise
 
-_STEPS = 60  # of fixed points and of halving
+_STEPS = 60  # of halving
+_STEEP = 0.05  # the least slope that a count is traced back along: at its top it says nothing
 
 
-def pairs_of(moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Pairs:
+def pairs_of(
+    moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None], sums: Mapping[str, Sums | None]
+) -> Pairs:
     """What a release says of every pair of its parties, every map of rows undone; `maps` in the order of parties."""
     gram = np.array(moments.gram)
     undo, party = undoing(spec, maps)
     parties = len(spec.parties)
     present = undo[:parties]
     if moments.entry_variance is None:
-        sums = gram - moments.rows * np.diag(moments.noise_variance)
+        published = gram - moments.rows * np.diag(moments.noise_variance)
         noise: PublishedNoise = MixedRows(gram, moments.rows)
-        summed = present @ sums @ present.T
+        summed = present @ published @ present.T
         counts = Counts(summed, summed, np.sqrt(noise.variances(present)), np.zeros((parties, parties)))
     else:
-        sums, noise = gram, NoisyEntries(np.array(moments.entry_variance))
-        errors = np.sqrt(noise.variances(present))
-        counts = bucket_counts(present @ sums @ present.T, errors, buckets=moments.rows)
+        published, noise = gram, NoisyEntries(np.array(moments.entry_variance))
+        errors, known = np.sqrt(noise.variances(present)), counted(spec, sums)
+        counts = bucket_counts(present @ published @ present.T, errors, buckets=moments.rows, known=known)
     names = tuple(p.name for p in spec.parties)
-    return Pairs.of(sums, undo, names=names, party=party, counts=counts, noise=noise)
+    return Pairs.of(published, undo, names=names, party=party, counts=counts, noise=noise, asked=spec.n)
+
+
+def counted(spec: ReleaseSpec, sums: Mapping[str, Sums | None]) -> Array:
+    """(J, 2) how many subjects each party's first stage counted, and the error of that; NaN where it has none.
+
+    They are counted before anybody meets anybody, so a wrong n of the study does not matter.
+    """
+    found = np.full((len(spec.parties), 2), np.nan)
+    for place, party in enumerate(spec.parties):
+        stage, said = first_stage_of(spec, party), sums.get(party.name)
+        if stage is not None and said is not None:
+            found[place] = stage.count(said[0]), stage.sigma / SCALE
+    return found
 
 
 def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> tuple[Array, NDArray[np.intp]]:
@@ -55,27 +73,64 @@ def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> tuple[Array
     return T, np.repeat(np.arange(parties), np.array(widths) - 1)
 
 
-def bucket_counts(summed: Array, errors: Array, *, buckets: int) -> Counts:
-    """How many subjects there are where `summed` of them found a bucket to themselves.
+def bucket_counts(summed: Array, errors: Array, *, buckets: int, known: Array | None = None) -> Counts:
+    """How many subjects there are where `summed` of them met nobody in their bucket (docs/proofs/keyed-subjects.md, 5).
 
-    n subjects are in B (1 - (1 - 1/B)^n) buckets, one each. Joint ones are kept with probability kappa(u), u the others
-    of the union (docs/proofs/keyed-subjects.md, 5.2). Strangers met where both have taken a bucket and not for one whom
-    both hold. Errors count noise, strangers, and who was kept as if each were
-    by itself, which is the most.
+    Of n subjects n (1 - 1/m)^(n - 1) do, which grows up to n = m alone: where nothing else is known it is traced back
+    below. A joint one does among all of the union. Errors count noise, who met whom, and strangers: a subject of one
+    party alone and one of the other's, who met nobody else.
+
+    Args:
+        summed: (J, J) noisy.
+        errors: (J, J) of their noise.
+        buckets: m.
+        known: (J, 2) own counts from elsewhere and their errors, NaN where there is none.
     """
-    kept = np.clip(summed, 0.0, buckets - 0.5)
-    left = math.log1p(-1 / buckets)
-    own = np.log1p(-np.diag(kept) / buckets) / left
-    held = kept.copy()
-    for _ in range(_STEPS):
-        others = np.maximum(own[:, None] + own - held - 1, 0.0)
-        share = -buckets / (others + 1) * np.expm1((others + 1) * left)
-        held = np.minimum(kept / share, np.minimum.outer(own, own))
-    np.fill_diagonal(held, own)
-    taken = np.diag(kept)
-    union = -buckets * np.expm1((own[:, None] + own - held) * left)  # buckets that one of two parties has taken
-    strangers = np.clip(taken[:, None] + taken - union - kept, 0.0, None)
+    kept, left = np.maximum(summed, 0.0), -float(np.log1p(-1 / buckets))
+    own, noise, met = _own(np.diag(kept), np.diag(errors), buckets, known)
+    both = own[:, None] + own
+    held = _traced(kept, buckets, most=np.minimum.outer(own, own), of=lambda n: np.maximum(both - n - 1, 0))
+    others, single = np.maximum(both - held - 1, 0), own[:, None] - held
+    strangers = expected_kept(single * single.T / buckets, buckets, np.maximum(others - 1, 0))
     np.fill_diagonal(strangers, 0.0)
-    share = np.maximum(kept, 1.0) / np.maximum(held, 1.0)
-    variance = errors**2 + strangers + kept * np.maximum(1 - share, 0.0)
-    return Counts(kept, held, np.sqrt(variance) / share, strangers)
+    # d t = share ((1 + n left) d n - n left (d n_i + d n_j)); who met whom goes together at most
+    share = expected_kept(np.ones_like(held), buckets, others)
+    turned = share * held * left
+    together = (np.sqrt(_spread(held, others, buckets)) + turned * (met[:, None] + met)) ** 2
+    apart = errors**2 + strangers + turned**2 * (noise[:, None] ** 2 + noise**2)
+    found = np.sqrt(together + apart) / (share * (1 + left * held))
+    np.fill_diagonal(held, own)
+    np.fill_diagonal(found, np.hypot(noise, met))
+    traced = known is None or bool(np.isnan(known).any())
+    return Counts(kept, held, found, strangers, below=buckets if traced else None)
+
+
+def _own(kept: Array, errors: Array, buckets: int, known: Array | None) -> tuple[Array, Array, Array]:
+    """(J,) own counts, and their errors by noise and by who met whom: d t = share (1 - n left) d n."""
+    left = -float(np.log1p(-1 / buckets))
+    own = _traced(kept, buckets, most=np.full(len(kept), 1 / left), of=lambda n: np.maximum(n - 1, 0))
+    steep = np.exp(-left * own) * np.maximum(1 - left * own, _STEEP)
+    found = np.array([own, errors / steep, np.sqrt(_spread(own, own - 1, buckets)) / steep])
+    if known is not None:
+        counted = ~np.isnan(known[:, 0])
+        found[:, counted] = np.column_stack([known, np.zeros(len(known))]).T[:, counted]
+    own, noise, met = found
+    return own, noise, met
+
+
+def _traced(kept: Array, buckets: int, *, most: Array, of: Callable[[Array], Array]) -> Array:
+    """The n up to `most` of whom so many are alone among `of(n)` others, by halving: no fewer are, the larger n is."""
+    low, high = np.zeros_like(kept), most.copy()
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        enough = expected_kept(middle, buckets, of(middle)) >= kept
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+def _spread(n: Array, others: Array, buckets: int) -> Array:
+    """The variance of how many of n are alone: t + n (n - 1) (1 - 1/m) (1 - 2/m)^(u - 1) - t^2."""
+    alone = expected_kept(n, buckets, others)
+    two = n * np.maximum(n - 1, 0) * (1 - 1 / buckets) * np.exp((others - 1) * np.log1p(-2 / buckets))
+    found: Array = np.maximum(alone + two - alone**2, 0.0)
+    return found

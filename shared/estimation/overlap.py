@@ -20,11 +20,12 @@ SUSPICIOUS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many subjects a party holds, or two of them together, and the standard error of that."""
+    """How many subjects a party holds, or two of them together, the standard error of that, and how many count."""
 
     parties: tuple[str, ...]
     subjects: float
     error: float
+    kept: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def held(pairs: Pairs) -> tuple[Held, ...]:
             tuple(dict.fromkeys((pairs.names[i], pairs.names[j]))),
             float(pairs.counts.held[i, j]),
             float(pairs.counts.errors[i, j]),
+            float(pairs.counts.summed[i, j]),
         )
         for i, j in places
     )

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 ENOUGH_SHARED = 4.0
 """Standard errors that a joint count is above none, for anything to be said across two parties."""
+_FAR, _SURE = 1.5, 3.0
+"""How many times a study's n, or a part of it, a count is beyond so many standard errors, for the n to be wrong."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,12 +34,14 @@ class Counts:
         held: those whom they hold: more, where some had to give way (docs/proofs/keyed-subjects.md, 5.2).
         errors: standard errors of `held`.
         strangers: rows of two parties that met although they are of different subjects (5.1 there).
+        below: where own counts are traced back, the buckets: more subjects than that would look like fewer.
     """
 
     summed: Array
     held: Array
     errors: Array
     strangers: Array
+    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +56,7 @@ class Pairs:
         covariance: (m, m).
         centring: (J + m, p) rows 1_j and a - m_a 1_i, as combinations of published columns.
         noise: of what was published.
+        asked: the study's n, by which buckets and cutting were chosen, and nothing is estimated.
     """
 
     names: tuple[str, ...]
@@ -62,10 +67,19 @@ class Pairs:
     covariance: Array
     centring: Array
     noise: PublishedNoise
+    asked: int
 
     @classmethod
     def of(
-        cls, sums: Array, undo: Array, *, names: tuple[str, ...], party: Places, counts: Counts, noise: PublishedNoise
+        cls,
+        sums: Array,
+        undo: Array,
+        *,
+        names: tuple[str, ...],
+        party: Places,
+        counts: Counts,
+        noise: PublishedNoise,
+        asked: int,
     ) -> "Pairs":
         """From an unbiased estimate of S, (p, p), of published columns.
 
@@ -76,6 +90,7 @@ class Pairs:
             party: of each encoded column.
             counts: as there.
             noise: of what was published.
+            asked: the study's n.
         """
         parties = len(names)
         S = undo @ sums @ undo.T
@@ -94,7 +109,16 @@ class Pairs:
             covariance=S[parties:, parties:] / shared[np.ix_(party, party)] - paired * paired.T,
             centring=centring,
             noise=noise,
+            asked=asked,
         )
+
+    def misjudged(self, party: int) -> str | None:
+        """What is to be said where the study's n is far from how many that party holds, beyond noise."""
+        n, reach = float(self.counts.held[party, party]), _SURE * float(self.counts.errors[party, party])
+        if n - reach <= _FAR * self.asked and n + reach >= self.asked / _FAR:
+            return None
+        more = "" if self.counts.below is None else f", or else more than {self.counts.below:,}"
+        return f"{self.names[party]} holds about {n:,.0f} subjects{more}, and the study said {self.asked:,}"
 
     @property
     def subjects(self) -> int:
@@ -136,8 +160,10 @@ class Pairs:
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
             if joint < max(ENOUGH_SHARED * error, 2.0):
+                wrong = self.misjudged(i) or self.misjudged(j)
+                again = f"Propose it again with the right n: {wrong}. Or fit" if wrong else "Fit"
                 raise NoOverlapError(
                     f"{self.names[i]} and {self.names[j]} share hardly anybody: about {max(joint, 0):,.0f} subjects, "
                     f"give or take {2 * error:,.0f}",
-                    remedy="Fit columns of one of them alone; or ask whether both write ids by the same rule.",
+                    remedy=f"{again} columns of one of them alone; or ask whether both write ids by the same rule.",
                 )

@@ -68,6 +68,18 @@ class PreparedMoments:
         """Whether subjects are."""
         return self.pairs is not None
 
+    def shared(self, columns: Sequence[int]) -> int:
+        """How many subjects moments of these columns are of: of keyed ones the fewest who count at two parties."""
+        return self.n if self.pairs is None else self.pairs.shared(np.array(columns, np.intp) - 1)
+
+    def misjudged(self, columns: Sequence[int]) -> tuple[str, ...]:
+        """Warnings where the study's n is far from how many keyed subjects the parties of these columns hold."""
+        if self.pairs is None:
+            return ()
+        parties: list[int] = np.unique(self.pairs.party[np.array(columns, np.intp) - 1]).tolist()
+        found = filter(None, map(self.pairs.misjudged, parties))
+        return tuple(f"{said}: it was planned for that many. Ask for a release with the right n." for said in found)
+
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS) -> Self:
         """Moments of a release in encoded units, every map of rows undone.
@@ -83,7 +95,7 @@ class PreparedMoments:
         """
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
         maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
-        made = cls._of_keyed(moments, spec, maps) if spec.keyed else cls._of_listed(moments, spec, maps)
+        made = cls._of_keyed(moments, spec, maps, sums) if spec.keyed else cls._of_listed(moments, spec, maps)
         unsaid = [(p, m) for p, m in zip(spec.parties, maps, strict=True) if sums.get(p.name) is None]
         cut = tuple(p.name for p, m in unsaid if may_cut(p, m))
         if len(unsaid) == len(maps):
@@ -97,10 +109,16 @@ class PreparedMoments:
         return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
 
     @classmethod
-    def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Self:
+    def _of_keyed(
+        cls,
+        moments: SecondMoments,
+        spec: ReleaseSpec,
+        maps: Sequence[IntegerMap | None],
+        sums: Mapping[str, Sums | None],
+    ) -> Self:
         _require(moments.subjects == spec.subjects, "subjects")
         _require_shape(moments, len(spec.columns))
-        pairs = pairs_of(moments, spec, maps)
+        pairs = pairs_of(moments, spec, maps, sums)
         plain = moments.model_copy(
             update={
                 "columns": (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes))),

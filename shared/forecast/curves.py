@@ -67,12 +67,12 @@ def _over_epsilon(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
     most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
     values = _spaced(low, high, points=_points(design))
-    return tuple(_chosen(replace(design, epsilon=e, k=None), asked, at=e) for e in values)
+    return tuple(_chosen(replace(design, epsilon=e, k=None, buckets=None), asked, at=e) for e in values)
 
 
 def _over_n(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
     values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES), points=_points(design))
-    return tuple(_chosen(replace(design, n=n, k=None), asked, at=n) for n in values)
+    return tuple(_chosen(replace(design, n=n, k=None, buckets=None), asked, at=n) for n in values)
 
 
 def _points(design: ReleaseDesign) -> int:

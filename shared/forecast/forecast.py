@@ -7,6 +7,7 @@ from threading import Lock
 
 import numpy as np
 
+from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.result import Forecast, TermForecast
@@ -124,6 +125,7 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         best_k=best.k,
         terms=_terms(task, found),
         delta_implementation=chosen.delta_implementation,
+        kept=kept_of(chosen.with_buckets),
         shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )
@@ -179,7 +181,7 @@ def _n_needed(design: ReleaseDesign, task: RegressionTask) -> int | None:
     """By bisection over log n, rounded up to two digits."""
 
     def serves(exponent: float) -> bool:
-        larger = replace(design, n=round(10**exponent), k=None)
+        larger = replace(design, n=round(10**exponent), k=None, buckets=None)
         return is_useful(mechanism_of(design).planner.predict(with_best_k(larger, task), task))
 
     low, high = log10(_LEAST_N), log10(_MOST_N)

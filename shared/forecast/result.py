@@ -39,6 +39,7 @@ class Forecast:
             the assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
         delta_implementation: the part of delta that is no noise's (docs/proofs/delta.md).
+        kept: where rows are in buckets, how many of a party's n subjects count, as they meet nobody there.
         shared_error: where subjects are keyed, the standard error of the number that two parties share if they share
             all, of the worst two; None of listed ones.
         exchange: what it costs besides budget; None where nothing is exchanged, or so much would be refused.
@@ -66,6 +67,7 @@ class Forecast:
     best_k: int | None
     terms: tuple[TermForecast, ...]
     delta_implementation: float = 0.0
+    kept: int | None = None
     shared_error: float | None = None
     exchange: ExchangeCost | None = None
     sentences: tuple[str, ...] = ()

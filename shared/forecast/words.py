@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from commingle.shared.documents.kept import kept_words
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
@@ -33,6 +34,7 @@ def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
             "Subjects are keyed: the forecast is for parties that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
+    said += kept_words(design.with_buckets)
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
     shares = {party.first_stage_share for party in design.parties} - {None}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.schema import EncodedColumn
 from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
 from commingle.shared.dp.fixed_point import presence
@@ -58,15 +59,14 @@ class PublicRelease(Protocol):
 def row_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
     """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
 
-    Of keyed ones `row_bound` under add_remove, and under replace_one, in which ledgers count, no less than that
-    (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
+    Of keyed ones `row_bound` under add_remove. Under replace_one a subject stays and its values change, so presence
+    counts nothing: neither bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
     """
     if adjacency is Adjacency.ADD_REMOVE:
         return row_bound(spec, party)
-    moved = squared_sensitivity(
+    return squared_sensitivity(
         party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
     )
-    return max(moved, row_bound(spec, party)) if party.keyed else moved
 
 
 def row_bound(spec: PublicRelease, party: PublicParty) -> int:
@@ -188,9 +188,9 @@ class Mechanism(ABC):
             found.append("cross_weight is for listed subjects; leave it out")
         return found
 
-    def buckets(self, n: int) -> int | None:
-        """How many a study asks for that leaves it open, for so many subjects; None where rows have no buckets."""
-        del n
+    def buckets(self, asked: Terms) -> int | None:
+        """How many a study asks for that leaves it open; None where rows have no buckets."""
+        del asked
         return None
 
     @abstractmethod

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import expm1, log1p
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.row_maps import (
     MAPPED_ROW_NORM,
     chosen_cross_weight,
@@ -136,7 +136,7 @@ class ReleaseDesign:
     @property
     def table_rows(self) -> int:
         """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
-        return self.buckets or mechanism_of(self).buckets(self.n) or self.n
+        return self.with_buckets.buckets or self.n
 
     @property
     def table_columns(self) -> dict[str, int]:
@@ -145,9 +145,14 @@ class ReleaseDesign:
 
     @property
     def summed(self) -> int:
-        """Subjects that sums run over; B (1 - (1 - 1/B)^n) in B buckets (docs/proofs/keyed-subjects.md, 5.2)."""
-        kept = -self.table_rows * expm1(self.n * log1p(-1 / self.table_rows))
-        return round(kept) if mechanism_of(self).buckets(self.n) else self.n
+        """Subjects that sums run over: in buckets who meets nobody."""
+        kept = kept_of(self.with_buckets)
+        return self.n if kept is None else max(1, kept)
+
+    @property
+    def with_buckets(self) -> "ReleaseDesign":
+        """The same with as many buckets as it would have, where it has some."""
+        return replace(self, buckets=self.buckets or mechanism_of(self).buckets(self))
 
     def with_mechanism(self, name: str) -> "ReleaseDesign":
         """The same of another mechanism, without a k; with listed subjects where that one has no others."""

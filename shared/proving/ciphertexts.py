@@ -4,7 +4,7 @@ b = a s + e + Delta m modulo q for the public key (m = 0) and the ciphertexts of
 party are tied together by its key, which has one ternary secret only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.parameters import REPEATS, Sizes
-from commingle.shared.proving.relation import Term
+from commingle.shared.proving.relation import Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half
 from commingle.shared.ring.errors import DomainError
@@ -24,12 +24,14 @@ from commingle.shared.ring.randomness import public_slots
 from commingle.shared.ring.residues import Residues, to_coefficients
 
 SECRET_BITS = 2  # a ternary number is their sum less 1
-_SEGMENT_POLYNOMIALS = 64
+SQUARES = 4  # numbers whose squares fill up a sum
+SEGMENT_WORDS = 18 << 20  # of a witness, about: 72 MiB
 
 
 def segment_rows(layout: Layout) -> int:
-    """How many rows are proved together, but for the last ones: some blocks, about 64 polynomials."""
-    return max(1, _SEGMENT_POLYNOMIALS // (BLOCK_STRIPES * layout.groups)) * layout.block_rows
+    """How many rows are proved together, but for the last ones: as many blocks as a matrix may hold."""
+    words = BLOCK_STRIPES * (layout.parameters.degree * layout.groups + layout.stripe_rows * (layout.columns + SQUARES))
+    return max(1, SEGMENT_WORDS // words) * layout.block_rows
 
 
 def segments(layout: Layout) -> Iterator[tuple[int, int]]:
@@ -42,9 +44,16 @@ def segments(layout: Layout) -> Iterator[tuple[int, int]]:
 class Weights:
     """Of all equations modulo one prime, repeats first: lambda of polynomials, the key's first, mu of coefficients.
 
+    The lambda of a stripe is the product of one of the row of the matrix that it is in and one of its place there, and
+    mu of one of a column's window and one of the place in it, so that all columns are one combination of their rows.
+
     Attributes:
         prime: the modulus.
         across: lambda, (repeats, 1 + polynomials).
+        units: of rows of the matrix that hold stripes whole, or of stripes that take several: (repeats, units, groups).
+        places: of places in such a row, (repeats, packed).
+        windows: of windows of L coefficients, and what is left over, (repeats, windows).
+        inside: of places in a window, (repeats, L).
         along: mu, (repeats, N).
         secret: g with <mu, sum lambda a s> = <g, s>, (repeats, N).
         known: <mu, sum lambda b>, of each repeat.
@@ -52,6 +61,10 @@ class Weights:
 
     prime: int
     across: Residues
+    units: Residues
+    places: Residues
+    windows: Residues
+    inside: Residues
     along: Residues
     secret: Residues
     known: list[int]
@@ -66,6 +79,7 @@ class Ciphertexts:
         segment: start and stop of the rows, one of `segments`.
         public_key: the owner's.
         blocks: ciphertexts of the segment's blocks, in order.
+        sizes: of the proof that is about them.
 
     Raises:
         CiphertextError: a key or ciphertexts that are not residues of their size.
@@ -76,6 +90,7 @@ class Ciphertexts:
     segment: tuple[int, int]
     public_key: bytes
     blocks: Sequence[bytes]
+    sizes: Sizes
 
     def __post_init__(self) -> None:
         """All bytes are read once, so that what is malformed is refused before anything is computed."""
@@ -93,11 +108,6 @@ class Ciphertexts:
         return [self.layout.block_shape(*block) for block in self.layout.blocks() if start <= block[0] < stop]
 
     @property
-    def sizes(self) -> Sizes:
-        """Of a proof in this ring."""
-        return Sizes(self.layout.parameters)
-
-    @property
     def count(self) -> int:
         """The rows of the segment."""
         return self.segment[1] - self.segment[0]
@@ -105,7 +115,7 @@ class Ciphertexts:
     @property
     def pieces(self) -> int:
         """How many rows of l the coefficients of a polynomial take."""
-        return self.sizes.places // self.sizes.message
+        return self.sizes.pieces
 
     @property
     def stripes(self) -> int:
@@ -163,48 +173,63 @@ class Ciphertexts:
     def weights(self, challenge: Challenge, k: int) -> Weights:
         """The combination of all equations that a challenge asks for, modulo prime k."""
         prime = self.layout.parameters.primes[k]
-        across = challenge.numbers(b"polynomials", self.polynomials, prime)
-        along = challenge.numbers(b"coefficients", self.sizes.places, prime)
+        (packed, parts), groups = self._packing, self.layout.groups
+        units = challenge.numbers(b"units", self.groups // parts * groups, prime).reshape(REPEATS, -1, groups)
+        places = challenge.numbers(b"places", packed, prime)
+        stripes = code.product(units[:, :, None], places[:, None, :, None], prime).reshape(REPEATS, -1, groups)
+        key, held = challenge.numbers(b"key", 1, prime), stripes[:, : self.stripes].reshape(REPEATS, -1)
+        across = np.hstack([key, held])
+        degree, length = self.layout.parameters.degree, self.layout.stripe_rows
+        windows = challenge.numbers(b"windows", -(-degree // length), prime)
+        inside = challenge.numbers(b"inside", length, prime)
+        along = code.product(windows[:, :, None], inside[:, None], prime).reshape(REPEATS, -1)[:, :degree]
         secret = transposed_products(code.combinations(across, self.second_halves(k), prime), along, prime)
         known = code.product(code.combinations(across, self.first_halves(k), prime), along, prime)
-        return Weights(prime, across, along, secret, [int(number) for number in known.sum(axis=1, dtype=np.uint64)])
+        total = [int(number) for number in known.sum(axis=1, dtype=np.uint64)]
+        return Weights(prime, across, units, places, windows, inside, along, secret, total)
 
-    def secret_term(self, weights: Weights) -> tuple[Term, list[int]]:
-        """<g, s>, and its constants: the secret's bits are the first rows, (pieces, 2)."""
-        rows = np.arange(SECRET_BITS * self.pieces).reshape(self.pieces, SECRET_BITS)
-        term = Term(rows, np.ones((1, SECRET_BITS), np.uint32), multipliers(weights.secret, self.sizes, weights.prime))
-        return term, [int(number) for number in weights.secret.sum(axis=1, dtype=np.uint64)]
+    @property
+    def secret_rows(self) -> int:
+        """Rows of bits of the secret."""
+        return SECRET_BITS * self.pieces
 
-    def row_terms(self, weights: Weights, numbers: NDArray[np.intp]) -> Iterator[Term]:
-        """<mu, sum lambda Delta m>: the rows of each column have these numbers, (groups, columns).
+    @property
+    def error_rows(self) -> NDArray[np.intp]:
+        """Numbers of the rows of errors, right behind the secret's: (polynomials, the key's first; pieces)."""
+        shape = self.polynomials, self.pieces
+        return self.secret_rows + np.arange(np.prod(shape)).reshape(shape)
 
-        Row t of a stripe counts its ciphertext's lambda times mu of its coefficient, so that what the rows of a column
-        are multiplied by is the same for all stripes at one place of a row, or for one part of all stripes.
+    def linear(
+        self, challenge: Challenge, k: int, column_rows: NDArray[np.intp]
+    ) -> tuple[Iterable[Term], Sequence[int]]:
+        """The equations of the key and all ciphertexts modulo prime k; rows of columns are (groups, columns)."""
+        weights = self.weights(challenge, k)
+        constants = weights.secret.sum(axis=1, dtype=np.uint64).tolist()  # a secret's bits are its numbers and 1
+        terms = self._terms(weights, column_rows)
+        return terms, [known + shift for known, shift in zip(weights.known, constants, strict=True)]
+
+    def _terms(self, weights: Weights, column_rows: NDArray[np.intp]) -> Iterator[Term]:
+        """<g, s>, the secret's bits being the first rows, (pieces, 2); <mu, sum lambda e>; <mu, sum lambda Delta m>."""
+        rows, ones = np.arange(self.secret_rows).reshape(-1, SECRET_BITS), np.ones((1, SECRET_BITS), np.uint32)
+        yield Term(rows, ones, multipliers(weights.secret, self.sizes, weights.prime))
+        yield Term(self.error_rows.T, weights.across, multipliers(weights.along, self.sizes, weights.prime))
+        if self.layout.parameters.delta % weights.prime:
+            yield self._row_term(weights, column_rows)
+
+    def _row_term(self, weights: Weights, numbers: NDArray[np.intp]) -> Term:
+        """The last of these: a line for each row that a stripe takes, of all columns and units.
+
+        A place behind the last stripe, or in a stripe behind its rows, has zeros of an honest owner: an equation, too.
         """
-        layout, (packed, parts) = self.layout, self._packing
-        delta = layout.parameters.delta % weights.prime
-        if not delta:
-            return
-        across = np.zeros((REPEATS, self.groups // parts * packed, layout.groups), np.uint64)
-        across[:, : self.stripes] = weights.across[:, 1:].reshape(REPEATS, -1, layout.groups)
-        scaled = code.reduced(across * np.uint64(delta), weights.prime)
-        for group in range(layout.groups):
-            columns = np.arange(group * layout.width, min((group + 1) * layout.width, layout.columns))
-            for place in range(packed * parts):
-                lines = numbers[place % parts :: parts, columns].T
-                placed = self._placed(weights.along, len(columns), place)
-                yield Term(
-                    lines, scaled[:, place % packed :: packed, group], multipliers(placed, self.sizes, weights.prime)
-                )
-
-    def _placed(self, along: Residues, columns: int, place: int) -> Residues:
-        """The mu of the coefficients that one place of a row, or one part of a stripe, meets: (repeats, columns l)."""
-        length, message, (packed, parts) = self.layout.stripe_rows, self.sizes.message, self._packing
-        held = np.zeros((REPEATS, columns, parts * message * packed), np.uint32)
-        start = place * length if parts == 1 else 0
-        held[..., start : start + length] = along[:, : columns * length].reshape(REPEATS, columns, length)
-        part = slice(place * message, (place + 1) * message) if parts > 1 else slice(message)
-        return held[..., part].reshape(REPEATS, -1)
+        layout, (_, parts), prime = self.layout, self._packing, weights.prime
+        group, window = np.divmod(np.arange(layout.columns), layout.width)
+        worth = code.product(weights.units[..., group], weights.windows[:, None, window], prime)
+        scaled = code.reduced(worth * np.uint64(layout.parameters.delta % prime), prime)
+        lines = numbers[:, : layout.columns].reshape(-1, parts, layout.columns).transpose(1, 0, 2).reshape(parts, -1)
+        placed = np.zeros((REPEATS, parts * self.sizes.message), np.uint32)
+        met = code.product(weights.places[:, :, None], weights.inside[:, None], prime).reshape(REPEATS, -1)
+        placed[:, : met.shape[1]] = met
+        return Term(lines, scaled.reshape(REPEATS, -1), multipliers(placed, self.sizes, prime))
 
 
 def plane(received: bytes, shape: Sequence[int], k: int) -> Residues:
@@ -219,10 +244,3 @@ def transposed_products(slots: Residues, weights: Residues, prime: int) -> Resid
     """
     held = code.values(weights, weights.shape[1], prime)
     return code.interpolated(code.product(slots[:, ::-1], held, prime), prime)
-
-
-def multipliers(weights: Residues, sizes: Sizes, prime: int) -> Residues:
-    """Weights of l entries a line as polynomials with these values: (repeats, s l) to all places, (s, repeats, N)."""
-    lines = weights.reshape(REPEATS, -1, sizes.message).transpose(1, 0, 2)
-    found = code.interpolated(lines.reshape(-1, sizes.message), prime)
-    return code.values(found, sizes.places, prime).reshape(len(lines), REPEATS, sizes.places)

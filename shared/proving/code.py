@@ -1,33 +1,43 @@
 """Rows as polynomials modulo one prime, and as words of a Reed-Solomon code (docs/proofs/proved-bounds.md, 3).
 
 A row is l values at the roots of x^l + 1 and a tail of t coefficients: the polynomial is m(x) + (x^l + 1) tail(x), m of
-degree below l with these values. Its word is its values at the roots of x^N + 1, in the order of `residues.to_slots`.
+degree below l with these values. Its word is its values at the roots of x^4l + 1, in the order of `residues.to_slots`.
 All of it is linear, so that combinations of rows are computed on rows, and are rows.
 """
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.proving.parameters import OPENED, Sizes
+from commingle.shared.loops import Loops
+from commingle.shared.proving.parameters import Sizes
 from commingle.shared.ring import residues as ring
 from commingle.shared.ring.residues import Residues
 
 _PIECE = 512  # columns whose squares stay in a core's cache
+_COPIED = 64  # rows
 
 
 @cache
-def kernels() -> Any:  # noqa: ANN401 - each loop has arguments of its own
-    """Those of `kernels.py`, compiled, loaded when something is first computed; KernelsError where there are none."""
-    return ring.loops("commingle.shared.proving.kernels")
+def kernels() -> Loops:
+    """Those of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
+    return ring.loops("proving")
 
 
 def combinations(weights: Residues, rows: Residues, prime: int) -> Residues:
     """Sums of rows with weights: (a, m) and (m, n) to (a, n)."""
     sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
     kernels().add_combinations(sums, np.ascontiguousarray(weights), np.ascontiguousarray(rows), prime)
+    return reduced(sums, prime)
+
+
+def chosen(weights: Residues, rows: Residues, numbers: NDArray[np.intp], prime: int) -> Residues:
+    """Sums with weights of the rows that have these numbers, some of them copied at a time: (a, m), (m,) to (a, n)."""
+    sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
+    for start in range(0, len(numbers), _COPIED):
+        part = slice(start, start + _COPIED)
+        kernels().add_combinations(sums, np.ascontiguousarray(weights[:, part]), rows[numbers[part]], prime)
     return reduced(sums, prime)
 
 
@@ -50,7 +60,7 @@ def products(left: Residues, right: Residues, prime: int) -> Residues:
 
 def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
     """Integers modulo the prime, as words."""
-    return np.asarray(numbers % prime, np.uint32)
+    return ring.remainders(numbers.astype(np.uint64, copy=False), prime)
 
 
 def product(left: Residues, right: Residues, prime: int) -> Residues:
@@ -60,7 +70,8 @@ def product(left: Residues, right: Residues, prime: int) -> Residues:
 
 def difference(left: Residues, right: Residues, prime: int) -> Residues:
     """Number by number."""
-    return reduced(left.astype(np.uint64) + (prime - right.astype(np.uint64)), prime)
+    found: Residues = np.minimum(left - right, left - right + np.uint32(prime))  # below zero wraps around
+    return found
 
 
 def total(left: Residues, right: Residues, prime: int) -> Residues:
@@ -92,7 +103,7 @@ def polynomials(rows: Residues, sizes: Sizes, prime: int) -> Residues:
     message, tail = sizes.message, rows[:, sizes.message :]
     found = np.empty(rows.shape, np.uint32)
     found[:, :message] = interpolated(rows[:, :message], prime)
-    found[:, :OPENED] = total(found[:, :OPENED], tail, prime)
+    found[:, : sizes.opened] = total(found[:, : sizes.opened], tail, prime)
     found[:, message:] = tail
     return found
 
@@ -101,12 +112,12 @@ def rows_of(coefficients: Residues, sizes: Sizes, prime: int) -> Residues:
     """The inverse of `polynomials`."""
     message, tail = sizes.message, coefficients[:, sizes.message :]
     low = coefficients[:, :message].copy()
-    low[:, :OPENED] = difference(low[:, :OPENED], tail, prime)
+    low[:, : sizes.opened] = difference(low[:, : sizes.opened], tail, prime)
     return np.hstack([values(low, message, prime), tail])
 
 
 def words(rows: Residues, sizes: Sizes, prime: int) -> Residues:
-    """Rows as words of the code: (m, k) to (m, N)."""
+    """Rows as words of the code: (m, k) to (m, 4 l)."""
     return values(polynomials(rows, sizes, prime), sizes.places, prime)
 
 

@@ -1,33 +1,29 @@
 """An owner's statement: its ciphertexts hold rows within bounds (docs/proofs/proved-bounds.md, 1 and 2).
 
-Of the public key and the ciphertexts of a segment of rows there are a ternary secret, errors of at most what is drawn,
-and rows x with ||x||^2 <= c, all of which they are made of.
+Of the public key and the ciphertexts of a segment of rows there are a ternary secret, errors whose squares sum up to no
+more than those of the largest that are drawn, and rows x with ||x||^2 <= c, all of which they are made of.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.proving.ciphertexts import SECRET_BITS, Ciphertexts, Weights, multipliers
-from commingle.shared.proving.parameters import REPEATS, Sizes
-from commingle.shared.proving.relation import Term
+from commingle.shared.proving.ciphertexts import SQUARES, Ciphertexts
+from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.relation import Squares, Term
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.parameters import ENTRY_LIMIT
 
-SQUARES = 4
 BOUND_LIMIT = 1 << 38
 
 
-def digit_weights(error_bound: int) -> tuple[int, ...]:
-    """Weights of bits that sum up to just the numbers 0 to twice the bound: powers of two, then what is left."""
-    powers = (2 * error_bound + 1).bit_length() - 1
-    return (*(1 << j for j in range(powers)), 2 * error_bound + 1 - (1 << powers))
+def squares(errors: int, error_bound: int, groups: int, columns: int, bound: int) -> tuple[Squares, Squares]:
+    """So many rows of errors together, and the columns of each group, with numbers that fill up a sum."""
+    return Squares(1, errors + SQUARES, errors * error_bound**2), Squares(groups, columns + SQUARES, bound)
 
 
 @dataclass(frozen=True)
@@ -61,59 +57,33 @@ class Columns:
         return sha256(b"columns" + self.bound.to_bytes(8, "little") + self.ciphertexts.digest).digest()
 
     @property
-    def digits(self) -> tuple[int, ...]:
-        """What the bits of an error are worth; it is their sum less the bound."""
-        return digit_weights(self.ciphertexts.layout.parameters.error_bound)
-
-    @property
-    def error_rows(self) -> NDArray[np.intp]:
-        """Numbers of the rows of bits of errors: (polynomials, the key's first; pieces; digits)."""
-        shape = (self.ciphertexts.polynomials, self.ciphertexts.pieces, len(self.digits))
-        return SECRET_BITS * self.ciphertexts.pieces + np.arange(np.prod(shape)).reshape(shape)
-
-    @property
     def bits(self) -> int:
-        """Rows of bits: of the secret, (pieces, 2), then of errors."""
-        return int(self.error_rows[-1, -1, -1]) + 1
+        """Rows of bits: those of the secret."""
+        return self.ciphertexts.secret_rows
+
+    @cached_property
+    def squares(self) -> tuple[Squares, Squares]:
+        """Rows of errors, then columns by groups, four numbers behind each."""
+        layout = self.ciphertexts.layout
+        errors, error_bound = self.ciphertexts.error_rows.size, layout.parameters.error_bound
+        return squares(errors, error_bound, self.ciphertexts.groups, layout.columns, self.bound)
 
     @property
-    def groups(self) -> int:
-        """How many rows of the matrix a column takes."""
-        return self.ciphertexts.groups
-
-    @property
-    def members(self) -> int:
-        """The columns, and four numbers whose squares fill up each row's bound."""
-        return self.ciphertexts.layout.columns + SQUARES
+    def column_rows(self) -> NDArray[np.intp]:
+        """Numbers of the rows of columns and of what fills them up: (groups, members)."""
+        errors, columns = self.squares
+        return self.bits + errors.rows + np.arange(columns.rows).reshape(columns.groups, columns.members)
 
     @property
     def rows(self) -> int:
         """Of the matrix."""
-        return self.bits + self.groups * self.members
+        return self.bits + sum(each.rows for each in self.squares)
 
     @property
     def largest(self) -> int:
-        """What honest rows sum up to, at most."""
-        root = isqrt(self.bound)
-        return self.bits + self.groups * (self.ciphertexts.layout.columns * min(root, ENTRY_LIMIT) + SQUARES * root)
+        """What honest rows sum up to at a position, at most."""
+        return self.bits + sum(each.largest for each in self.squares)
 
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations b = a s + e + Delta m for the key, all ciphertexts and all coefficients, modulo prime k."""
-        weights = self.ciphertexts.weights(challenge, k)
-        secret, constants = self.ciphertexts.secret_term(weights)
-        errors = (
-            weights.across.sum(axis=1, dtype=np.uint64).tolist(),
-            weights.along.sum(axis=1, dtype=np.uint64).tolist(),
-        )
-        bound = self.ciphertexts.layout.parameters.error_bound
-        both = zip(weights.known, constants, *errors, strict=True)
-        return self._terms(weights, secret), [known + shift + bound * a * b for known, shift, a, b in both]
-
-    def _terms(self, weights: Weights, secret: Term) -> Iterator[Term]:
-        yield secret
-        worth = weights.across[:, :, None] * np.array(self.digits, np.uint64) % weights.prime
-        rows = self.error_rows.transpose(1, 0, 2).reshape(self.ciphertexts.pieces, -1)
-        along = multipliers(weights.along, self.sizes, weights.prime)
-        yield Term(rows, worth.reshape(REPEATS, -1).astype(np.uint32), along)
-        numbers = self.bits + np.arange(self.groups * self.members).reshape(self.groups, self.members)
-        yield from self.ciphertexts.row_terms(weights, numbers)
+        return self.ciphertexts.linear(challenge, k, self.column_rows)

@@ -14,6 +14,7 @@ from commingle.shared.proving import code
 from commingle.shared.ring.residues import Residues
 
 HASH_BYTES = 32
+CAP = 256  # nodes that are sent whole, where paths end
 _STRIP = 128  # columns that are hashed while they are in a core's cache; divides every number of places
 
 
@@ -44,22 +45,31 @@ class ColumnHashes:
 
 
 def levels_of(leaves: list[bytes]) -> list[list[bytes]]:
-    """The tree from its leaves, a power of two, to its root."""
+    """The tree from its leaves, a power of two, to its cap; and its root alone, the hash of all of the cap."""
     levels = [leaves]
-    while len(levels[-1]) > 1:
+    while len(levels[-1]) > CAP:
         below = levels[-1]
         levels.append([_node(left, right) for left, right in zip(below[::2], below[1::2], strict=True)])
-    return levels
+    return [*levels, [root_of(b"".join(levels[-1]))]]
 
 
-def paths(levels: list[list[bytes]], places: NDArray[np.intp]) -> NDArray[np.uint8]:
-    """The neighbours on the way from each place to the root: (places, height, 32)."""
-    found = b"".join(level[(place >> k) ^ 1] for place in places.tolist() for k, level in enumerate(levels[:-1]))
-    return np.frombuffer(found, np.uint8).reshape(len(places), len(levels) - 1, HASH_BYTES)
+def root_of(cap: bytes) -> bytes:
+    """What commits to a tree."""
+    return sha256(b"\2" + cap).digest()
 
 
-def roots(leaves: list[bytes], places: NDArray[np.intp], found: NDArray[np.uint8]) -> Iterator[bytes]:
-    """The root that each leaf and its path lead to."""
+def paths(levels: list[list[bytes]], places: NDArray[np.intp]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The neighbours on the way from each place to the cap, (places, height, 32), and the cap, (CAP, 32)."""
+    *below, cap, _ = levels
+    found = [level[(place >> k) ^ 1] for place in places.tolist() for k, level in enumerate(below)]
+    shape = len(places), len(below), HASH_BYTES
+    return np.frombuffer(b"".join(found), np.uint8).reshape(shape), np.frombuffer(b"".join(cap), np.uint8).reshape(
+        -1, HASH_BYTES
+    )
+
+
+def tops(leaves: list[bytes], places: NDArray[np.intp], found: NDArray[np.uint8]) -> Iterator[bytes]:
+    """The node of the cap that each leaf and its path lead to."""
     for leaf, place, path in zip(leaves, places.tolist(), found, strict=True):
         node = leaf
         for k, neighbour in enumerate(path):

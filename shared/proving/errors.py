@@ -20,7 +20,7 @@ class ProofError(ProvingError):
     """A proof that fails. Anybody who has the statement and the bytes finds the same.
 
     Attributes:
-        failed: the check that failed: `size`, `residues`, `sums`, `total`, `commitment`, `range`, `code`, `linear` or
+        failed: the check that failed: `size`, `residues`, `sums`, `total`, `commitment`, `code`, `linear` or
             `quadratic`.
     """
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.joined import Joined
+from commingle.shared.proving.lengths import reply_sizes
 from commingle.shared.proving.owner import opened_secrets, rows_in_groups, secret_bits
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Relation
@@ -55,10 +56,12 @@ class Replies:
     def relations(self) -> tuple[Relation, ...]:
         """What was drawn, with the first segment of rows; then each other segment."""
         starts, parts = [start for start, _ in self.layout.blocks()], []
+        sizes = reply_sizes(self.layout, [reply.layout for reply in self.replies])
         for start, stop in segments(self.layout):
             held = [block for first, block in zip(starts, self.blocks, strict=True) if start <= first < stop]
-            parts.append(Evaluated(Ciphertexts(self.layout, (start, stop), self.public_key, held), self.replies))
-        return Joined((Drawn(self.replies), parts[0])), *parts[1:]
+            ciphertexts = Ciphertexts(self.layout, (start, stop), self.public_key, held, sizes)
+            parts.append(Evaluated(ciphertexts, self.replies))
+        return Joined((Drawn(self.replies, sizes), parts[0])), *parts[1:]
 
 
 def prove_replies(
@@ -137,5 +140,5 @@ def _rows_witness(part: Evaluated, key: SecretKey, rows: NDArray[np.integer]) ->
     length, (start, stop) = part.sizes.message, part.ciphertexts.segment
     secret, errors = opened_secrets(part.ciphertexts, key)
     columns = rows_in_groups(part.ciphertexts, rows[start:stop])
-    others = np.concatenate([errors.reshape(-1, length), columns.reshape(-1, length)])
-    return np.concatenate([secret_bits(secret, length), others.astype(np.int32)])
+    others = (held.reshape(-1, length).astype(np.int32) for held in (errors, columns))
+    return np.concatenate([secret_bits(secret, length), *others])

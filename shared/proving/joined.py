@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving.parameters import Sizes
-from commingle.shared.proving.relation import Relation, Term
+from commingle.shared.proving.relation import Relation, Squares, Term
 from commingle.shared.proving.transcript import Challenge
 
 
 class WithoutSquares:
     """A relation that has no rows whose squares sum up."""
 
-    groups, members, bound = 0, 1, 1
+    squares: Sequence[Squares] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Joined(WithoutSquares):
         others = self.bits + sum(each.rows - each.bits for each in before)
         return np.concatenate([bits + np.arange(part.bits), others + np.arange(part.rows - part.bits)])
 
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The terms of both, and the sums of their constants."""
         found = [part.linear(challenge, k) for part in self.parts]
 

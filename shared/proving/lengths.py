@@ -1,18 +1,33 @@
 """How long proofs are, from sizes alone: what is received is held against it before anything is read.
 
-What cannot be proved is refused here, before anybody has paid for it.
+Rows are as long as makes a proof shortest. What cannot be proved is refused here, before anybody has paid for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import isqrt
 
 from commingle.shared.proving.ciphertexts import SECRET_BITS, segment_rows
-from commingle.shared.proving.columns import BOUND_LIMIT, SQUARES, digit_weights
-from commingle.shared.proving.parameters import Sizes, check_tries
+from commingle.shared.proving.columns import BOUND_LIMIT, squares
+from commingle.shared.proving.parameters import LENGTHS, Sizes, check_tries
 from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.proving.replies import NOISE_BITS
 from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import ENTRY_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class _Witness:
+    """Its rows, what they sum up to at a position at most, and how many of a party's segments have such a one."""
+
+    rows: int
+    largest: int
+    count: int
+
+
+def column_sizes(layout: Layout) -> Sizes:
+    """Of an owner's proofs of columns."""
+    return _shortest(layout, lambda sizes: _column_witnesses(sizes, layout))
 
 
 def column_proofs(layout: Layout) -> list[int]:
@@ -21,15 +36,30 @@ def column_proofs(layout: Layout) -> list[int]:
     Raises:
         DomainError: a segment has too many columns to be proved, or too many tries would be thrown away.
     """
-    sizes, digits = Sizes(layout.parameters), len(digit_weights(layout.parameters.error_bound))
-    found = []
-    for rows, count in _runs(layout):
-        errors = _polynomials(layout, rows) * _pieces(sizes) * digits
-        bits, groups = SECRET_BITS * _pieces(sizes) + errors, _groups(layout, rows)
-        height = bits + groups * (layout.columns + SQUARES)
-        check_tries(sizes, bits + groups * (layout.columns * ENTRY_LIMIT + SQUARES * isqrt(BOUND_LIMIT)))
-        found += [proof_bytes(sizes, Places(height).all)] * count
-    return found
+    sizes = column_sizes(layout)
+    held = _column_witnesses(sizes, layout)
+    for witness in held:
+        check_tries(sizes, witness.largest)
+    return _lengths(sizes, held)
+
+
+def proved_noise(layout: Layout) -> int:
+    """Beyond this the noise of a sum over these ciphertexts cannot be, whatever errors their proofs allow.
+
+    Let K polynomials of a segment take N / l rows each. At a position the squares of its errors sum up to 441 K N / l,
+    and a column meets min(L, l) positions: its errors have a norm of at most 21 sqrt W, W = min(L, l) (N / l) sum K,
+    and the key's one of 21 sqrt(N K). So V = 21 (M sqrt(n W) + N sqrt K + N) (docs/proofs/proved-bounds.md, 7.1).
+    """
+    sizes, ring = column_sizes(layout), layout.parameters
+    polynomials = [(_polynomials(layout, rows), count) for rows, count in _runs(layout)]
+    met = min(layout.stripe_rows, sizes.message) * sizes.pieces * sum(each * count for each, count in polynomials)
+    rows, key = _root(layout.rows * met), _root(polynomials[0][0])
+    return ring.error_bound * (ENTRY_LIMIT * rows + ring.degree * (key + 1))
+
+
+def reply_sizes(layout: Layout, owners: Sequence[Layout]) -> Sizes:
+    """Of an evaluator's proof of replies to these owners."""
+    return _shortest(layout, lambda sizes: _reply_witnesses(sizes, layout, owners))
 
 
 def reply_proofs(layout: Layout, owners: Sequence[Layout]) -> list[int]:
@@ -38,20 +68,46 @@ def reply_proofs(layout: Layout, owners: Sequence[Layout]) -> list[int]:
     Raises:
         DomainError: there are too many replies to be proved, or too many tries would be thrown away.
     """
-    sizes, found = Sizes(layout.parameters), []
-    bits = sum(_number_rows(sizes, layout.columns, owner) for owner in owners)
-    errors = sum(layout.columns * owner.groups * _pieces(sizes) * 2 for owner in owners)
-    largest = 0
-    for rows, count in _runs(layout):
-        bits += SECRET_BITS * _pieces(sizes)
-        errors += _polynomials(layout, rows) * _pieces(sizes)
-        cells = _groups(layout, rows) * layout.columns
-        found += [proof_bytes(sizes, Places(bits + errors + cells).all)] * count
-        largest += count * (bits + errors * sizes.ring.error_bound + cells * ENTRY_LIMIT)
-        bits = errors = 0  # what was drawn is proved with the first segment
+    sizes = reply_sizes(layout, owners)
+    held = _reply_witnesses(sizes, layout, owners)
     if owners:
-        check_tries(sizes, largest)
+        check_tries(sizes, sum(witness.count * witness.largest for witness in held))
+    return _lengths(sizes, held)
+
+
+def _column_witnesses(sizes: Sizes, layout: Layout) -> list[_Witness]:
+    found, bits = [], SECRET_BITS * sizes.pieces
+    for rows, count in _runs(layout):
+        errors, groups = _polynomials(layout, rows) * sizes.pieces, _groups(sizes, layout, rows)
+        held = squares(errors, layout.parameters.error_bound, groups, layout.columns, BOUND_LIMIT)
+        largest = bits + sum(each.largest for each in held)
+        found.append(_Witness(bits + sum(each.rows for each in held), largest, count))
     return found
+
+
+def _reply_witnesses(sizes: Sizes, layout: Layout, owners: Sequence[Layout]) -> list[_Witness]:
+    found = []
+    bits = sum(_number_rows(sizes, layout.columns, owner) for owner in owners)
+    errors = sum(layout.columns * owner.groups * sizes.pieces * 2 for owner in owners)
+    for rows, count in _runs(layout):
+        bits += SECRET_BITS * sizes.pieces
+        errors += _polynomials(layout, rows) * sizes.pieces
+        cells = _groups(sizes, layout, rows) * layout.columns
+        largest = bits + errors * sizes.ring.error_bound + cells * ENTRY_LIMIT
+        found.append(_Witness(bits + errors + cells, largest, count))
+        bits = errors = 0  # what was drawn is proved with the first segment
+    return found
+
+
+def _shortest(layout: Layout, held: Callable[[Sizes], Sequence[_Witness]]) -> Sizes:
+    every = [Sizes(layout.parameters, length) for length in LENGTHS if layout.parameters.degree % length == 0]
+    return min(
+        every, key=lambda sizes: sum(each.count * proof_bytes(sizes, each.rows + sizes.added) for each in held(sizes))
+    )
+
+
+def _lengths(sizes: Sizes, held: Sequence[_Witness]) -> list[int]:
+    return [length for each in held for length in [proof_bytes(sizes, Places(sizes, each.rows).all)] * each.count]
 
 
 def _runs(layout: Layout) -> Iterator[tuple[int, int]]:
@@ -71,10 +127,11 @@ def _polynomials(layout: Layout, rows: int) -> int:
     return 1 + layout.stripes(0, rows) * layout.groups
 
 
-def _pieces(sizes: Sizes) -> int:
-    return sizes.places // sizes.message
-
-
-def _groups(layout: Layout, rows: int) -> int:
-    length, message = layout.stripe_rows, Sizes(layout.parameters).message
+def _groups(sizes: Sizes, layout: Layout, rows: int) -> int:
+    length, message = layout.stripe_rows, sizes.message
     return -(-layout.stripes(0, rows) // max(1, message // length)) * -(-length // message)
+
+
+def _root(number: int) -> int:
+    """Rounded up."""
+    return isqrt(number - 1) + 1

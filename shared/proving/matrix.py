@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.parameters import FOLDS, OPENED, RANGE_BITS, RANGES, REPEATS, Sizes
+from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, Sizes
 from commingle.shared.ring.randomness import Entropy
 from commingle.shared.ring.residues import Residues
 
-_BATCH = 512  # rows whose values are held at one time
-_KEPT_ROWS = 640  # 105 MB of words modulo five primes
+_BATCH_WORDS = 1 << 23  # values that are held at one time, whole rows
+_SUMMED_ROWS = 64  # as floats at one time
+_KEPT_WORDS = 5 << 20  # modulo each of five primes: 105 MB
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,9 +46,9 @@ class Matrix:
     def __init__(self, sizes: Sizes, witness: NDArray[np.int32], entropy: Entropy, sums: Residues) -> None:
         self.sizes, self.witness = sizes, witness
         self._kept: dict[int, list[Residues]] = {}
-        words = np.frombuffer(entropy(8 * RANGES * sizes.message), "<u8") >> np.uint64(64 - RANGE_BITS)
-        self.masks: NDArray[np.int64] = words.astype(np.int64).reshape(RANGES, sizes.message)
-        shape = (len(witness) + RANGES, OPENED)
+        words = np.frombuffer(entropy(8 * RANGES**2), "<u8") >> np.uint64(64 - RANGE_BITS)
+        self.masks: NDArray[np.int64] = words.astype(np.int64).reshape(RANGES, RANGES)
+        shape = (len(witness) + sizes.mask_rows, sizes.opened)
         self.tails = [uniform(shape, prime, entropy) for prime in sizes.ring.primes]
         self.blinds = [
             _blinds(sizes, prime, entropy, ends) for prime, ends in zip(sizes.ring.primes, sums, strict=True)
@@ -57,20 +58,30 @@ class Matrix:
     def __repr__(self) -> str:
         return "Matrix(…)"
 
-    def sums(self, subsets: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Of each subset of the witness's rows, without masks: exact, as they are below 2^53."""
-        return np.asarray(subsets @ self.witness.astype(np.float64)).astype(np.int64)
+    def sums(self, rows: NDArray[np.uint8], positions: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Over each subset of the witness's rows and each of positions, and their masks: (RANGES, RANGES).
+
+        BLAS adds floats exactly: no sum of the witness reaches 2^53.
+        """
+        found, chosen = np.zeros((RANGES, RANGES)), positions.T.astype(np.float64)
+        for start in range(0, len(self.witness), _SUMMED_ROWS):
+            part = slice(start, start + _SUMMED_ROWS)
+            found += rows[:, part].astype(np.float64) @ (self.witness[part].astype(np.float64) @ chosen)
+        return found.astype(np.int64) + self.masks
 
     def rows(self, k: int) -> Residues:
         """All of them modulo prime k: (rows, width)."""
         prime, held = self.sizes.ring.primes[k], len(self.witness)
-        made = np.empty((held + RANGES + len(self.blinds[k].rows), self.sizes.width), np.uint32)
-        inner = made[: held + RANGES]
-        raw = self.witness.view(np.uint32)
-        np.minimum(raw, raw + np.uint32(prime), out=inner[:held, : self.sizes.message])  # negative ones wrap around
-        inner[held:, : self.sizes.message] = self.masks % prime
+        inside = held + self.sizes.mask_rows
+        made = np.empty((inside + len(self.blinds[k].rows), self.sizes.width), np.uint32)
+        inner = made[:inside]
+        raw, numbers = self.witness.view(np.uint32), inner[:held, : self.sizes.message]
+        np.minimum(raw, np.add(raw, np.uint32(prime), out=numbers), out=numbers)  # negative ones wrap around
+        masks = (self.masks % prime).ravel()
+        masks = np.pad(masks, (0, self.sizes.mask_rows * self.sizes.message - masks.size))
+        inner[held:, : self.sizes.message] = masks.reshape(self.sizes.mask_rows, -1)
         inner[:, self.sizes.message :] = self.tails[k]
-        made[held + RANGES :] = self.blinds[k].rows
+        made[inside:] = self.blinds[k].rows
         return made
 
     def words(self, k: int) -> Iterator[Residues]:
@@ -80,7 +91,7 @@ class Matrix:
             return
         rows, made = self.rows(k), []
         for _, words in self.values(rows, k, self.sizes.places):
-            if len(rows) <= _KEPT_ROWS:
+            if len(rows) * self.sizes.places <= _KEPT_WORDS:
                 made.append(words)
             yield words
         if made:
@@ -88,9 +99,9 @@ class Matrix:
 
     def values(self, rows: Residues, k: int, count: int) -> Iterator[tuple[slice, Residues]]:
         """Rows modulo prime k, some at a time, at the roots of x^count + 1."""
-        prime = self.sizes.ring.primes[k]
-        for start in range(0, len(rows), _BATCH):
-            batch = slice(start, start + _BATCH)
+        prime, size = self.sizes.ring.primes[k], _BATCH_WORDS // count
+        for start in range(0, len(rows), size):
+            batch = slice(start, start + size)
             yield batch, code.values(code.polynomials(rows[batch], self.sizes, prime), count, prime)
 
 
@@ -110,15 +121,15 @@ def _blinds(sizes: Sizes, prime: int, entropy: Entropy, sums: Residues) -> Blind
     quadratic = uniform((REPEATS, sizes.quotient), prime, entropy)
     halves = [half for f in (linear, quadratic) for half in _halves(f, sizes, prime, entropy)]
     made = [code.rows_of(half, sizes, prime) for half in halves]
-    return Blinds(linear, quadratic, np.vstack([*made, uniform((FOLDS, sizes.width), prime, entropy)]))
+    return Blinds(linear, quadratic, np.vstack([*made, uniform((sizes.folds, sizes.width), prime, entropy)]))
 
 
 def _halves(polynomials: Residues, sizes: Sizes, prime: int, entropy: Entropy) -> tuple[Residues, Residues]:
     """Two of k coefficients each, low + x^s high being the polynomial: t random ones overlap, so that high hides it."""
     count, width, shift = len(polynomials), sizes.width, sizes.shift(polynomials.shape[1])
     low, high = polynomials[:, :width].copy(), np.zeros((count, width), np.uint32)
-    high[:, :OPENED] = uniform((count, OPENED), prime, entropy)
+    high[:, : sizes.opened] = uniform((count, sizes.opened), prime, entropy)
     high[:, width - shift :] = polynomials[:, width:]  # all beyond the t random ones
-    overlap = slice(shift, shift + OPENED)
-    low[:, overlap] = code.difference(low[:, overlap], high[:, :OPENED], prime)
+    overlap = slice(shift, shift + sizes.opened)
+    low[:, overlap] = code.difference(low[:, overlap], high[:, : sizes.opened], prime)
     return low, high

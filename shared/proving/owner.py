@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.ciphertexts import Ciphertexts
-from commingle.shared.proving.columns import SQUARES, Columns
+from commingle.shared.proving.ciphertexts import SQUARES, Ciphertexts
+from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.squares import four_squares
 from commingle.shared.proving.verifier import verify_relations
@@ -44,7 +44,7 @@ def verify_columns(statement: Columns, received: bytes) -> None:
 
 
 def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]) -> NDArray[np.int32]:
-    """The matrix that makes the statement true, (rows, l): bits of secret and errors, rows, and their squares.
+    """The matrix that makes the statement true, (rows, l): bits of the secret, errors, rows, and what fills them up.
 
     Raises:
         DomainError: there is none.
@@ -54,8 +54,12 @@ def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]
     return np.concatenate(
         [
             secret_bits(secret, length),
-            _error_bits(errors, statement).reshape(-1, length).astype(np.int32),
-            _filled_rows(statement, rows).reshape(-1, length).astype(np.int32),
+            *(
+                _filled(members, each.bound).reshape(-1, length).astype(np.int32)
+                for members, each in zip(
+                    (errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)), statement.squares, strict=True
+                )
+            ),
         ]
     )
 
@@ -98,21 +102,10 @@ def _centred(numbers: Residues, prime: int) -> NDArray[np.int64]:
     return np.where(signed > prime // 2, signed - prime, signed)
 
 
-def _error_bits(errors: NDArray[np.int64], statement: Columns) -> NDArray[np.int64]:
-    """Bits by polynomial, piece and digit: the last digit only where the others do not suffice."""
-    bound = statement.ciphertexts.layout.parameters.error_bound
-    raised = (errors + bound).reshape(len(errors), -1, statement.sizes.message)
-    *powers, last = statement.digits
-    beyond = raised > sum(powers)
-    left = raised - last * beyond
-    return np.stack([*((left // power) % 2 for power in powers), beyond.astype(np.int64)], axis=2)
-
-
-def _filled_rows(statement: Columns, rows: NDArray[np.integer]) -> NDArray[np.int64]:
-    """By group and member: the columns, and four squares that fill up the bound."""
-    grouped = rows_in_groups(statement.ciphertexts, rows)
-    missing = statement.bound - (grouped**2).sum(axis=1)
+def _filled(members: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+    """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound."""
+    missing = bound - (members**2).sum(axis=1)
     if missing.min() < 0:
         raise DomainError("rows are beyond their bound")
     filling = four_squares(missing.ravel()).reshape(SQUARES, *missing.shape)
-    return np.concatenate([grouped, filling.transpose(1, 0, 2)], axis=1)
+    return np.concatenate([members, filling.transpose(1, 0, 2)], axis=1)

@@ -1,9 +1,8 @@
 """Sizes of a proof, and how likely a false statement is to pass (docs/proofs/proved-bounds.md, 5).
 
 A witness is a matrix of small integers, l to a row. Modulo each prime of the ring a row is a polynomial of degree below
-k = l + t with these values at the roots of x^l + 1, and t random coefficients; its values at the N roots of x^N + 1 are
-committed to, and t of the N places are opened. So sizes follow from the ring's degree, and primes that suit the ring
-suit the proof.
+k = l + t with these values at the roots of x^l + 1, and t random coefficients; its values at the 4 l roots of x^4l + 1
+are committed to, and t of the 4 l places are opened.
 """
 
 from dataclasses import dataclass
@@ -13,14 +12,15 @@ from math import comb
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Parameters
 
-OPENED = 296  # t: places that are opened
-RANGES = 104  # sums of random subsets of rows that are shown
-FOLDS = 7  # random combinations, modulo each prime, that are shown to be polynomials of low degree
+LENGTHS = (2048, 4096, 8192)  # l: a proof has that which makes it shortest
+RANGES = 105  # random subsets of rows, and of positions: sums over each two of them are shown
 REPEATS = 4  # random combinations, modulo each prime, of all linear, and of all quadratic, equations
-RANGE_BITS = 52  # masks of sums are below 2^52; what is proved of every entry is |w| < 2^52
+RANGE_BITS = 59  # masks of sums are below 2^59; what is proved of every entry is |w| < 2^60
 MATRIX_LIMIT = 1 << 16  # rows of a matrix, blinds included
 THROWN_LIMIT = Fraction(1, 4)  # of tries whose sums would tell of the witness, at most
 _RATE = 4
+_OPENED = {2048: 293, 4096: 269, 8192: 259}  # t: the fewest places with which what is wrong is spared below 2^-104
+_FOLDS = {2048: 7, 4096: 7, 8192: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +28,57 @@ class Sizes:
     """Of one proof.
 
     Attributes:
-        ring: its degree is the number of places, N.
+        ring: of what is proved.
+        message: l, the entries of a row: one of `LENGTHS`.
 
     Raises:
-        DomainError: the ring is too small for t opened places.
+        DomainError: another length, or the ring has shorter polynomials, or primes without so many roots.
     """
 
     ring: Parameters
+    message: int
 
     def __post_init__(self) -> None:
         """Anything smaller would prove nothing."""
-        if self.places <= 2 * self.width + self.message:
-            raise DomainError(f"a ring of degree {self.ring.degree} has too few places to open {OPENED}")
+        if self.message not in LENGTHS or self.ring.degree % self.message:
+            raise DomainError(f"nothing is proved in rows of {self.message} numbers for degree {self.ring.degree}")
+        if any(prime % (2 * self.places) != 1 for prime in self.ring.primes):
+            raise DomainError(f"primes of a proof are 1 modulo {2 * self.places}")
 
     @property
     def places(self) -> int:
-        """N, of which t are opened."""
-        return self.ring.degree
+        """4 l, of which t are opened."""
+        return self.message * _RATE
 
     @property
-    def message(self) -> int:
-        """l, the entries of a row."""
-        return self.ring.degree // _RATE
+    def opened(self) -> int:
+        """T."""
+        return _OPENED[self.message]
+
+    @property
+    def folds(self) -> int:
+        """Random combinations, modulo each prime, that are shown to be polynomials of low degree."""
+        return _FOLDS[self.message]
+
+    @property
+    def pieces(self) -> int:
+        """How many rows the coefficients of a ring's polynomial take."""
+        return self.ring.degree // self.message
+
+    @property
+    def mask_rows(self) -> int:
+        """Rows that hold the masks of all sums."""
+        return -(-(RANGES**2) // self.message)
+
+    @property
+    def added(self) -> int:
+        """Rows of a matrix beside its witness: masks, and what hides combinations (two halves each) and folds."""
+        return self.mask_rows + 4 * REPEATS + self.folds
 
     @property
     def width(self) -> int:
         """k, the coefficients of a row's polynomial."""
-        return self.message + OPENED
+        return self.message + self.opened
 
     @property
     def linear(self) -> int:
@@ -77,7 +101,7 @@ class Sizes:
 
     def missed(self, agreeing: int) -> Fraction:
         """How likely t different places, drawn uniformly, are all among so many."""
-        return Fraction(comb(agreeing, OPENED), comb(self.places, OPENED))
+        return Fraction(comb(agreeing, self.opened), comb(self.places, self.opened))
 
 
 def thrown_away(sizes: Sizes, largest: int) -> Fraction:
@@ -87,7 +111,7 @@ def thrown_away(sizes: Sizes, largest: int) -> Fraction:
         sizes: of the proof.
         largest: what the absolute values of an honest witness's rows sum up to, at most, over all parts.
     """
-    return Fraction(2 * largest * RANGES * sizes.message, 1 << RANGE_BITS)
+    return Fraction(2 * largest * sizes.message * RANGES**2, 1 << RANGE_BITS)
 
 
 def check_tries(sizes: Sizes, largest: int) -> None:
@@ -100,14 +124,19 @@ def check_tries(sizes: Sizes, largest: int) -> None:
         raise DomainError(f"rows that sum up to {largest} are not proved: too many tries would be thrown away")
 
 
-def first_error(sizes: Sizes, rows: int) -> Fraction:
-    """How likely the first challenge spares what is wrong, at most: of a matrix of so many rows (the proof's 5.6)."""
+def range_error() -> Fraction:
+    """How likely the first challenge spares an entry that is out of range, at most (the proof's 5.4)."""
+    return 2 * Fraction(1, 1 << RANGES)
+
+
+def combination_error(sizes: Sizes, rows: int) -> Fraction:
+    """How likely the second challenge spares what is wrong, at most: of a matrix of so many rows (the proof's 5.6)."""
     prime, levels = min(sizes.ring.primes), (rows - 1).bit_length() + 1
-    fold = Fraction(levels * (sizes.wrong_places + 1), prime) ** FOLDS
-    return max(fold, Fraction(2, prime) ** REPEATS, Fraction(1, 1 << RANGES))
+    fold = Fraction(levels * (sizes.wrong_places + 1), prime) ** sizes.folds
+    return max(fold, Fraction(4, prime) ** REPEATS)
 
 
-def second_error(sizes: Sizes) -> Fraction:
+def opening_error(sizes: Sizes) -> Fraction:
     """How likely the opened places spare what is wrong, at most (the proof's 5.7)."""
     return max(
         sizes.missed(sizes.places - sizes.wrong_places - 1),

@@ -1,7 +1,7 @@
 """A proof as bytes: the root, answers to the first challenge, and the columns that the second one opens.
 
-Its size follows from the number of rows: 296 columns and paths, 20 bytes an entry, and 3.3 MB of answers for the ring
-that releases use.
+Its size follows from the number of rows and l: t columns and paths, 20 bytes an entry, and 0.9 to 3.4 MB of answers for
+the ring that releases use.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.proving.commitment import HASH_BYTES
+from commingle.shared.proving.commitment import CAP, HASH_BYTES
 from commingle.shared.proving.errors import ProofError
-from commingle.shared.proving.parameters import FOLDS, MATRIX_LIMIT, OPENED, RANGE_BITS, RANGES, REPEATS, Sizes
+from commingle.shared.proving.parameters import MATRIX_LIMIT, RANGE_BITS, RANGES, REPEATS, Sizes
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import format_residues
 from commingle.shared.ring.residues import Residues
@@ -24,12 +24,14 @@ class Places:
     """The numbers of a matrix's rows: those of the witness come first.
 
     Attributes:
+        sizes: of the proof.
         witness: how many.
 
     Raises:
         DomainError: too many for the errors of the proof's section 5.
     """
 
+    sizes: Sizes
     witness: int
 
     def __post_init__(self) -> None:
@@ -38,24 +40,24 @@ class Places:
             raise DomainError(f"a matrix of {self.all} rows is not proved")
 
     @property
-    def masks(self) -> slice:
-        """Of sums of random subsets."""
-        return slice(self.witness, self.witness + RANGES)
+    def masked(self) -> int:
+        """Those of the witness and of masks."""
+        return self.witness + self.sizes.mask_rows
 
     @property
     def linear(self) -> tuple[slice, slice]:
         """Of the linear combinations: low and high halves."""
-        return self._halves(self.witness + RANGES)
+        return self._halves(self.masked)
 
     @property
     def quadratic(self) -> tuple[slice, slice]:
         """Of the quadratic combinations."""
-        return self._halves(self.witness + RANGES + 2 * REPEATS)
+        return self._halves(self.masked + 2 * REPEATS)
 
     @property
     def folded(self) -> int:
         """All but the last ones, which hide combinations of all others."""
-        return self.witness + RANGES + 4 * REPEATS
+        return self.masked + 4 * REPEATS
 
     @property
     def folds(self) -> slice:
@@ -65,7 +67,7 @@ class Places:
     @property
     def all(self) -> int:
         """How many rows there are."""
-        return self.folded + FOLDS
+        return self.witness + self.sizes.added
 
     @staticmethod
     def _halves(start: int) -> tuple[slice, slice]:
@@ -74,26 +76,21 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """To the first challenge. Residues modulo each prime, primes first.
+    """To the second challenge. Residues modulo each prime, primes first.
 
     Attributes:
-        sums: of random subsets of rows and a mask, as integers, (RANGES, l).
-        tails: of the same sums, (primes, RANGES, t).
-        folds: combinations of all rows, (primes, FOLDS, k).
+        folds: combinations of all rows, (primes, `Sizes.folds`, k).
         linear: coefficients, (primes, REPEATS, `Sizes.linear`).
         quotient: of the quadratic combinations over x^l + 1, (primes, REPEATS, `Sizes.quotient`).
     """
 
-    sums: NDArray[np.uint64]
-    tails: Residues
     folds: Residues
     linear: Residues
     quotient: Residues
 
     def to_bytes(self) -> bytes:
         """As they travel."""
-        parts = (self.tails, self.folds, self.linear, self.quotient)
-        return self.sums.astype("<u8", copy=False).tobytes() + b"".join(map(format_residues, parts))
+        return b"".join(map(format_residues, (self.folds, self.linear, self.quotient)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +99,49 @@ class Proof:
 
     Attributes:
         root: of the tree.
-        answers: to the first challenge.
+        sums: over random subsets of rows and of positions, and masks, as integers, (RANGES, RANGES).
+        answers: to the second challenge.
         columns: opened, (primes, t, rows).
         salts: of their leaves, (t, 32).
-        paths: to the root, (t, log2 N, 32).
+        paths: to the cap, (t, log2 (4 l / CAP), 32).
+        cap: of the tree, (CAP, 32).
     """
 
     root: bytes
+    sums: NDArray[np.uint64]
     answers: Answers
     columns: Residues
     salts: NDArray[np.uint8]
     paths: NDArray[np.uint8]
+    cap: NDArray[np.uint8]
 
     def to_bytes(self) -> bytes:
         """As it travels."""
-        opened = format_residues(self.columns) + self.salts.tobytes() + self.paths.tobytes()
-        return self.root + self.answers.to_bytes() + opened
+        opened = format_residues(self.columns) + self.salts.tobytes() + self.paths.tobytes() + self.cap.tobytes()
+        return self.root + shown_bytes(self.sums) + self.answers.to_bytes() + opened
+
+
+def shown_bytes(sums: NDArray[np.integer]) -> bytes:
+    """Sums as they travel."""
+    return sums.astype("<u8", copy=False).tobytes()
 
 
 def _shapes(sizes: Sizes, rows: int) -> Iterator[tuple[str, Sequence[int]]]:
     primes = len(sizes.ring.primes)
-    yield "<u8", (RANGES, sizes.message)
-    yield "<u4", (primes, RANGES, OPENED)
-    yield "<u4", (primes, FOLDS, sizes.width)
+    yield "<u8", (RANGES, RANGES)
+    yield "<u4", (primes, sizes.folds, sizes.width)
     yield "<u4", (primes, REPEATS, sizes.linear)
     yield "<u4", (primes, REPEATS, sizes.quotient)
-    yield "<u4", (primes, OPENED, rows)
-    yield "u1", (OPENED, HASH_BYTES)
-    yield "u1", (OPENED, sizes.places.bit_length() - 1, HASH_BYTES)
+    yield "<u4", (primes, sizes.opened, rows)
+    yield "u1", (sizes.opened, HASH_BYTES)
+    yield "u1", (sizes.opened, (sizes.places // CAP).bit_length() - 1, HASH_BYTES)
+    yield "u1", (CAP, HASH_BYTES)
+
+
+def parse_head(received: bytes) -> tuple[bytes, bytes]:
+    """The root, and sums as they travel: what challenges are hashed from."""
+    end = HASH_BYTES + np.dtype("<u8").itemsize * RANGES**2
+    return received[:HASH_BYTES], received[HASH_BYTES:end]
 
 
 def proof_bytes(sizes: Sizes, rows: int) -> int:
@@ -149,13 +161,13 @@ def parse_proof(received: bytes, sizes: Sizes, rows: int) -> Proof:
     for kind, shape in _shapes(sizes, rows):
         parts.append(np.frombuffer(received, kind, prod(shape), at).reshape(shape))
         at += parts[-1].nbytes
-    sums, tails, folds, linear, quotient, columns, salts, paths = parts
+    sums, folds, linear, quotient, columns, salts, paths, cap = parts
     if any(
         bool((plane >= prime).any())
-        for part in (tails, folds, linear, quotient, columns)
+        for part in (folds, linear, quotient, columns)
         for plane, prime in zip(part, sizes.ring.primes, strict=True)
     ):
         raise ProofError("residues")
     if bool((sums >> RANGE_BITS).any()):
         raise ProofError("sums")
-    return Proof(received[:HASH_BYTES], Answers(sums, tails, folds, linear, quotient), columns, salts, paths)
+    return Proof(received[:HASH_BYTES], sums, Answers(folds, linear, quotient), columns, salts, paths, cap)

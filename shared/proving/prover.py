@@ -1,6 +1,6 @@
 """The prover's side (docs/proofs/proved-bounds.md, 4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from commingle.shared.proving import code
 from commingle.shared.proving.commitment import ColumnHashes, levels_of, paths
 from commingle.shared.proving.matrix import Matrix, uniform
-from commingle.shared.proving.parameters import RANGE_BITS, REPEATS, check_tries
-from commingle.shared.proving.proof import Answers, Places, Proof
-from commingle.shared.proving.relation import Relation, quadratic, quadratic_values
-from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places
+from commingle.shared.proving.parameters import RANGE_BITS, REPEATS, Sizes, check_tries
+from commingle.shared.proving.proof import Answers, Places, Proof, shown_bytes
+from commingle.shared.proving.relation import Relation, Term, linear, quadratic, quadratic_values
+from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.randomness import SEED_BYTES, Entropy, keystream
 from commingle.shared.ring.residues import Residues
@@ -24,8 +24,9 @@ def prove_relations(
 ) -> list[bytes]:
     """A proof of each, under one challenge, that tell nothing but that the statement is true. Made once, and stored.
 
-    One matrix is held at a time, and made twice. A try that would show a sum too close to an end of its range is thrown
-    away, whatever the witness is, and another one is made: at most a quarter of them, far fewer for most sizes.
+    One matrix is held at a time, and of several each is made three times. A try that would show a sum too close to an
+    end of its range is thrown away, whatever the witness is, and another one is made: at most a quarter of them, far
+    fewer for most sizes.
 
     Args:
         relations: the statement; their linear equations hold in sum.
@@ -56,14 +57,29 @@ def _attempt(
 
     held = [matrix(0)] if len(relations) == 1 else []
     trees = [levels_of(_leaves(held[0] if held else matrix(number))) for number in range(len(relations))]
-    challenges = first_challenges([relation.digest for relation in relations], [tree[-1][0] for tree in trees])
-    proofs: list[bytes] = []
-    for number, (relation, challenge, tree) in enumerate(zip(relations, challenges, trees, strict=True)):
-        proof = _proof(relation, challenge, held[0] if held else matrix(number), tree)
-        if proof is None:
+    asked = first_challenges([relation.digest for relation in relations], [tree[-1][0] for tree in trees])
+    shown = []
+    for number, (relation, challenge) in enumerate(zip(relations, asked, strict=True)):
+        found = shown_sums(relation, challenge, held[0] if held else matrix(number))
+        if found is None:
             return None
-        proofs.append(proof.to_bytes())
+        shown.append(found)
+    proofs: list[bytes] = []
+    challenges = second_challenges(asked, [shown_bytes(found) for found in shown])
+    for number, (relation, challenge) in enumerate(zip(relations, challenges, strict=True)):
+        made = held[0] if held else matrix(number)
+        proofs.append(_proof(relation, challenge, made, shown[number], trees[number]).to_bytes())
     return proofs
+
+
+def shown_sums(relation: Relation, challenge: Challenge, matrix: Matrix) -> NDArray[np.uint64] | None:
+    """The sums that a challenge asks for; none where one is too close to an end of its range to be shown."""
+    sizes = relation.sizes
+    sums = matrix.sums(challenge.subsets(b"rows", relation.rows), challenge.subsets(b"positions", sizes.message))
+    largest = relation.largest * sizes.message
+    if sums.min() < largest or sums.max() >= (1 << RANGE_BITS) - largest:
+        return None
+    return sums.astype(np.uint64)
 
 
 def _sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Residues]:
@@ -75,16 +91,15 @@ def _sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Resid
     return [np.stack([part[number] for part in parts]).astype(np.uint32) for number in range(len(relations))]
 
 
-def _proof(relation: Relation, challenge: Challenge, matrix: Matrix, tree: list[list[bytes]]) -> Proof | None:
-    primes, subsets = range(len(relation.sizes.ring.primes)), challenge.subsets(relation.rows)
-    sums = matrix.sums(subsets) + matrix.masks
-    if sums.min() < relation.largest or sums.max() >= (1 << RANGE_BITS) - relation.largest:
-        return None
-    each = [_answers(relation, matrix, challenge, subsets, k) for k in primes]
-    answers = Answers(sums.astype(np.uint64), *(np.stack(parts) for parts in zip(*each, strict=True)))
+def _proof(
+    relation: Relation, challenge: Challenge, matrix: Matrix, sums: NDArray[np.uint64], tree: list[list[bytes]]
+) -> Proof:
+    primes = range(len(relation.sizes.ring.primes))
+    each = [_answers(relation, matrix, challenge, sums, k) for k in primes]
+    answers = Answers(*(np.stack(parts) for parts in zip(*each, strict=True)))
     places = opened_places(challenge, answers.to_bytes(), relation.sizes)
     columns = np.stack([_columns(matrix, places, k) for k in primes])
-    return Proof(tree[-1][0], answers, columns, matrix.salts[places], paths(tree, places))
+    return Proof(tree[-1][0], sums, answers, columns, matrix.salts[places], *paths(tree, places))
 
 
 def _leaves(matrix: Matrix) -> list[bytes]:
@@ -100,29 +115,27 @@ def _columns(matrix: Matrix, places: NDArray[np.intp], k: int) -> Residues:
 
 
 def _answers(
-    relation: Relation, matrix: Matrix, challenge: Challenge, subsets: NDArray[np.float64], k: int
-) -> tuple[Residues, Residues, Residues, Residues]:
-    """Modulo prime k: tails, folds, linear, quotient."""
-    sizes, prime, places = relation.sizes, relation.sizes.ring.primes[k], Places(relation.rows)
-    rows, tails = matrix.rows(k), matrix.tails[k].astype(np.float64)
-    subset_tails = (subsets @ tails[: relation.rows] + tails[relation.rows :]) % prime  # exact: below 2^53
-    folds = code.combinations(challenge.folds(places.folded, prime), rows[: places.folded], prime)
+    relation: Relation, matrix: Matrix, challenge: Challenge, sums: NDArray[np.uint64], k: int
+) -> tuple[Residues, Residues, Residues]:
+    """Modulo prime k: folds, linear, quotient."""
+    sizes, prime, places = relation.sizes, relation.sizes.ring.primes[k], Places(relation.sizes, relation.rows)
+    rows = matrix.rows(k)
+    folds = code.combinations(challenge.folds(places.folded, prime, sizes.folds), rows[: places.folded], prime)
     return (
-        subset_tails.astype(np.uint32),
         code.total(folds, rows[places.folds], prime),
-        code.total(_linear(relation, challenge, rows, k), matrix.blinds[k].linear, prime),
+        code.total(_linear(linear(relation, challenge, sums, k)[0], sizes, rows, k), matrix.blinds[k].linear, prime),
         code.total(
             _quotient(relation, challenge, matrix, rows, k)[:, : sizes.quotient], matrix.blinds[k].quadratic, prime
         ),
     )
 
 
-def _linear(relation: Relation, challenge: Challenge, rows: Residues, k: int) -> Residues:
+def _linear(terms: Iterable[Term], sizes: Sizes, rows: Residues, k: int) -> Residues:
     """The linear combinations as coefficients."""
-    sizes, prime = relation.sizes, relation.sizes.ring.primes[k]
+    prime = sizes.ring.primes[k]
     found = np.zeros((REPEATS, sizes.places), np.uint32)
-    for term in relation.linear(challenge, k)[0]:
-        sums = np.stack([code.combinations(term.weights, rows[line], prime) for line in term.rows])
+    for term in terms:
+        sums = np.stack([code.chosen(term.weights, rows, line, prime) for line in term.rows])
         words = code.words(sums.reshape(-1, sizes.width), sizes, prime).reshape(*sums.shape[:2], -1)
         found = code.total(found, code.products(term.multipliers, words, prime), prime)
     return code.interpolated(found, prime)[:, : sizes.linear]

@@ -1,18 +1,23 @@
 """What is proved of a matrix of small integers: rows of bits, squares that sum up, and linear equations modulo q.
 
+That they are small is proved of every matrix: sums over random subsets of rows and positions, each with a mask, are
+shown. What is shown has to be right, which is one more linear equation for each sum.
+
 The prover and the verifier compute both sides of each check by the same functions: at all places of the code from rows,
 and at those that were opened from columns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import isqrt
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.parameters import RANGES, REPEATS, Sizes
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.residues import Residues
 
@@ -24,12 +29,37 @@ class Term:
     Attributes:
         rows: their numbers, a line for each combination, (s, m).
         weights: the same for each line, (repeats, m), or (1, m) for all repeats.
-        multipliers: of each line, at all places, (s, repeats, N).
+        multipliers: of each line, at all places, (s, repeats, 4 l).
     """
 
     rows: NDArray[np.intp]
     weights: Residues
     multipliers: Residues
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Rows, group after group, whose squares sum up to a positive bound at each of the l positions within each group.
+
+    Attributes:
+        groups: how many.
+        members: rows of each.
+        bound: of each.
+    """
+
+    groups: int
+    members: int
+    bound: int
+
+    @property
+    def rows(self) -> int:
+        """Of all groups."""
+        return self.groups * self.members
+
+    @property
+    def largest(self) -> int:
+        """What absolute values sum up to at a position, at most (Cauchy and Schwarz), over all groups."""
+        return self.groups * isqrt(self.members * self.bound)
 
 
 class Relation(Protocol):
@@ -38,10 +68,8 @@ class Relation(Protocol):
     Attributes:
         sizes: of the ring.
         digest: names the statement, and all public numbers in it.
-        rows: of the matrix: `bits` rows of zeros and ones, then `groups` times `members` rows whose squares sum up to
-            `bound` at each of the l positions within each group, then others.
-        bound: a positive integer; with no groups it does not matter.
-        largest: the sum over all rows of the largest absolute value that an honest row holds.
+        rows: of the matrix: `bits` rows of zeros and ones, then those of `squares`, then others.
+        largest: what the absolute values of honest rows sum up to at a position, at most.
     """
 
     @property
@@ -53,15 +81,11 @@ class Relation(Protocol):
     @property
     def bits(self) -> int: ...
     @property
-    def groups(self) -> int: ...
-    @property
-    def members(self) -> int: ...
-    @property
-    def bound(self) -> int: ...
+    def squares(self) -> Sequence[Squares]: ...
     @property
     def largest(self) -> int: ...
 
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations modulo prime k, combined: the terms, summed over the roots of x^l + 1, are these constants.
 
         Of relations that are proved together it is the sums over all of them that are equal.
@@ -69,12 +93,45 @@ class Relation(Protocol):
         ...
 
 
+def linear(
+    relation: Relation, challenge: Challenge, sums: NDArray[np.uint64], k: int
+) -> tuple[Iterable[Term], Sequence[int]]:
+    """The linear equations of a relation and of its sums that were shown, modulo prime k, as `Relation.linear`.
+
+    Sum (j, i) is that over rows in subset j and positions in subset i, and mask RANGES j + i. It counts alpha_j beta_i.
+    """
+    terms, constants = relation.linear(challenge, k)
+    prime, sizes = relation.sizes.ring.primes[k], relation.sizes
+    drawn = challenge.numbers(b"range", 2 * RANGES, prime)
+    alpha, beta = np.ascontiguousarray(drawn[:, :RANGES]), np.ascontiguousarray(drawn[:, RANGES:])
+    rows, positions = (
+        code.combinations(numbers, challenge.subsets(purpose, count).astype(np.uint32), prime)
+        for numbers, purpose, count in ((alpha, b"rows", relation.rows), (beta, b"positions", sizes.message))
+    )
+    both = code.product(alpha[:, :, None], beta[:, None], prime).reshape(REPEATS, -1)
+    masks = np.pad(both, ((0, 0), (0, sizes.mask_rows * sizes.message - RANGES**2)))
+    every = np.arange(relation.rows + sizes.mask_rows)
+    own = (
+        Term(every[None, : relation.rows], rows, multipliers(positions, sizes, prime)),
+        Term(every[relation.rows :, None], np.ones((1, 1), np.uint32), multipliers(masks, sizes, prime)),
+    )
+    shown = code.product(both, code.reduced(sums.reshape(1, -1), prime), prime).sum(axis=1, dtype=np.uint64)
+    return chain(terms, own), [before + int(number) for before, number in zip(constants, shown, strict=True)]
+
+
+def multipliers(weights: Residues, sizes: Sizes, prime: int) -> Residues:
+    """Weights of l entries a line as polynomials with these values: (repeats, s l) to all places, (s, repeats, 4 l)."""
+    lines = weights.reshape(REPEATS, -1, sizes.message).transpose(1, 0, 2)
+    found = code.interpolated(lines.reshape(-1, sizes.message), prime)
+    return code.values(found, sizes.places, prime).reshape(len(lines), REPEATS, sizes.places)
+
+
 @dataclass(frozen=True, slots=True)
 class Quadratic:
     """The combination of all quadratic equations modulo one prime: sum of squares, less sum of bits, less a constant.
 
     Attributes:
-        squares: weights, (repeats, rows of bits and groups).
+        squares: weights, (repeats, rows of bits and squares).
         bits: of them, weights of rows of bits, (repeats, bits).
         constants: (repeats, 1).
     """
@@ -86,14 +143,13 @@ class Quadratic:
 
 def quadratic(relation: Relation, challenge: Challenge, prime: int) -> Quadratic:
     """What the challenge makes of the equations b^2 = b and sum of squares = bound."""
-    drawn = challenge.numbers(b"quadratic", relation.bits + relation.groups, prime)
-    groups = np.ascontiguousarray(drawn[:, relation.bits :])
-    constants = groups.astype(np.uint64).sum(axis=1, keepdims=True) % prime * (relation.bound % prime) % prime
-    return Quadratic(
-        np.hstack([drawn[:, : relation.bits], np.repeat(groups, relation.members, axis=1)]),
-        np.ascontiguousarray(drawn[:, : relation.bits]),
-        constants.astype(np.uint32),
-    )
+    drawn = challenge.numbers(b"quadratic", relation.bits + sum(each.groups for each in relation.squares), prime)
+    held, constants, at = [drawn[:, : relation.bits]], np.zeros((REPEATS, 1), np.uint64), relation.bits
+    for each in relation.squares:
+        groups = drawn[:, at : (at := at + each.groups)]
+        held.append(np.repeat(groups, each.members, axis=1))
+        constants += groups.sum(axis=1, keepdims=True, dtype=np.uint64) % prime * (each.bound % prime) % prime
+    return Quadratic(np.hstack(held), np.ascontiguousarray(held[0]), code.reduced(constants, prime))
 
 
 def quadratic_values(weights: Quadratic, squares: Residues, bits: Residues, prime: int) -> Residues:

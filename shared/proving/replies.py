@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.ciphertexts import SECRET_BITS, Ciphertexts, multipliers, plane
+from commingle.shared.proving.ciphertexts import Ciphertexts, plane
 from commingle.shared.proving.joined import WithoutSquares
 from commingle.shared.proving.parameters import REPEATS, Sizes
-from commingle.shared.proving.relation import Term
+from commingle.shared.proving.relation import Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half
 from commingle.shared.ring.errors import DomainError
@@ -37,13 +37,17 @@ class ReplyWeights:
 
     Attributes:
         prime: the modulus.
-        across: nu, of the evaluator's columns, (repeats, d').
-        along: mu, of coefficients of second halves, (repeats, groups, N).
+        across: nu, of the evaluator's columns, the same for all replies, (repeats, d').
+        groups: of the owner's groups, (repeats, groups).
+        coefficients: of second halves, the same for all replies, (repeats, N).
+        along: mu, the product of both, (repeats, groups, N).
         numbers: kappa, of the owner's columns, (repeats, d).
     """
 
     prime: int
     across: Residues
+    groups: Residues
+    coefficients: Residues
     along: Residues
     numbers: Residues
 
@@ -92,11 +96,15 @@ class Reply:
     def weights(self, challenge: Challenge, number: int, k: int) -> ReplyWeights:
         """What the challenge that all parts share asks of the reply of this number."""
         layout, prime, named = self.layout, self.layout.parameters.primes[k], number.to_bytes(8, "little")
-        shared, degree = challenge.shared(), layout.parameters.degree
+        shared = challenge.shared()
+        groups = shared.numbers(b"halves" + named, layout.groups, prime)
+        coefficients = shared.numbers(b"coefficients", layout.parameters.degree, prime)
         return ReplyWeights(
             prime,
-            shared.numbers(b"replies" + named, len(self.columns), prime),
-            shared.numbers(b"halves" + named, layout.groups * degree, prime).reshape(REPEATS, layout.groups, degree),
+            shared.numbers(b"replies", len(self.columns), prime),
+            groups,
+            coefficients,
+            code.product(groups[:, :, None], coefficients[:, None], prime),
             shared.numbers(b"sums" + named, layout.columns, prime),
         )
 
@@ -166,14 +174,11 @@ class Drawn(WithoutSquares):
 
     Attributes:
         replies: of one evaluator in one release.
+        sizes: of the proof.
     """
 
     replies: tuple[Reply, ...]
-
-    @property
-    def sizes(self) -> Sizes:
-        """Of the ring."""
-        return Sizes(self.replies[0].layout.parameters)
+    sizes: Sizes
 
     @cached_property
     def digest(self) -> bytes:
@@ -206,7 +211,7 @@ class Drawn(WithoutSquares):
         """What honest rows sum up to, at most."""
         return self.bits + (self.rows - self.bits) * self.sizes.ring.error_bound
 
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The part of what was drawn in all equations of all replies, and all that the replies say."""
         weights = [reply.weights(challenge, number, k) for number, reply in enumerate(self.replies)]
         constants = [0] * REPEATS
@@ -218,7 +223,6 @@ class Drawn(WithoutSquares):
         return self._terms(weights, k), constants
 
     def _terms(self, weights: Sequence[ReplyWeights], k: int) -> Iterator[Term]:
-        pieces = self.sizes.places // self.sizes.message
         for number, (reply, own) in enumerate(zip(self.replies, weights, strict=True)):
             rows = self.number_rows(number)
             padded = np.zeros((REPEATS, len(rows) * self.sizes.message), np.uint32)
@@ -227,9 +231,18 @@ class Drawn(WithoutSquares):
             yield Term(rows[:, None], np.ones((1, 1), np.uint32), multipliers(padded, self.sizes, own.prime))
             zeros, blinds = self.zero_rows(number), reply.blind_weights(own, k)
             for group in range(reply.layout.groups):
-                for part, held in enumerate((blinds, own.along)):
-                    lines = zeros[:, group, :, part].reshape(-1, pieces).T
-                    yield Term(lines, own.across, multipliers(held[:, group], self.sizes, own.prime))
+                lines = zeros[:, group, :, 0].T
+                yield Term(lines, own.across, multipliers(blinds[:, group], self.sizes, own.prime))
+        yield self._error_term(weights)
+
+    def _error_term(self, weights: Sequence[ReplyWeights]) -> Term:
+        """Errors of all encryptions of zero, which count nu mu: a line for each piece."""
+        lines = [self.zero_rows(number)[..., 1].reshape(-1, self.sizes.pieces).T for number, _ in enumerate(weights)]
+        worth = [
+            code.product(own.across[:, :, None], own.groups[:, None], own.prime).reshape(REPEATS, -1) for own in weights
+        ]
+        along = multipliers(weights[0].coefficients, self.sizes, weights[0].prime)
+        return Term(np.hstack(lines), np.hstack(worth), along)
 
     def _number_weights(self, weights: ReplyWeights) -> Residues:
         """The nu kappa 2^j for bit j of a flood, Delta times as much for bit j of noise: (repeats, bits numbers)."""
@@ -244,7 +257,7 @@ class Drawn(WithoutSquares):
         return -(-numbers * bits // self.sizes.message)
 
     def _zero_shape(self, reply: Reply) -> tuple[int, int, int, int]:
-        return len(reply.columns), reply.layout.groups, self.sizes.places // self.sizes.message, 2
+        return len(reply.columns), reply.layout.groups, self.sizes.pieces, 2
 
 
 @dataclass(frozen=True)
@@ -274,19 +287,13 @@ class Evaluated(WithoutSquares):
     @property
     def bits(self) -> int:
         """Rows of bits."""
-        return SECRET_BITS * self.ciphertexts.pieces
-
-    @property
-    def error_rows(self) -> NDArray[np.intp]:
-        """(polynomials, the key's first; pieces)."""
-        shape = self.ciphertexts.polynomials, self.ciphertexts.pieces
-        return self.bits + np.arange(np.prod(shape)).reshape(shape)
+        return self.ciphertexts.secret_rows
 
     @property
     def column_rows(self) -> NDArray[np.intp]:
         """(groups, columns)."""
         shape = self.ciphertexts.groups, self.ciphertexts.layout.columns
-        return int(self.error_rows[-1, -1]) + 1 + np.arange(np.prod(shape)).reshape(shape)
+        return self.bits + self.ciphertexts.error_rows.size + np.arange(np.prod(shape)).reshape(shape)
 
     @property
     def rows(self) -> int:
@@ -297,21 +304,19 @@ class Evaluated(WithoutSquares):
     def largest(self) -> int:
         """What honest rows sum up to, at most."""
         ring = self.sizes.ring
-        return self.bits + self.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
+        return self.bits + self.ciphertexts.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
 
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], list[int]]:
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations b = a s + e + Delta y of the segment, and its rows' part in all equations of all replies."""
-        own = self.ciphertexts.weights(challenge, k)
-        secret, constants = self.ciphertexts.secret_term(own)
+        own, constants = self.ciphertexts.linear(challenge, k, self.column_rows)
 
         def terms() -> Iterator[Term]:
-            yield secret
-            yield Term(self.error_rows.T, own.across, multipliers(own.along, self.sizes, own.prime))
-            yield from self.ciphertexts.row_terms(own, self.column_rows)
+            yield from own
+            counts, prime = np.zeros((REPEATS, self.ciphertexts.count), np.uint32), self.sizes.ring.primes[k]
             for number, reply in enumerate(self.replies):
                 weights = reply.weights(challenge, number, k)
-                counts = reply.row_weights(weights, k, *self.ciphertexts.segment)
-                placed = self.ciphertexts.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
-                yield Term(self.column_rows, weights.across, multipliers(placed, self.sizes, own.prime))
+                counts = code.total(counts, reply.row_weights(weights, k, *self.ciphertexts.segment), prime)
+            placed = self.ciphertexts.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
+            yield Term(self.column_rows, weights.across, multipliers(placed, self.sizes, prime))
 
-        return terms(), [known + shift for known, shift in zip(own.known, constants, strict=True)]
+        return terms(), constants

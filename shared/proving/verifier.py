@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.commitment import HASH_BYTES, ColumnHashes, roots
+from commingle.shared.proving.commitment import ColumnHashes, root_of, tops
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.parameters import REPEATS
-from commingle.shared.proving.proof import Places, Proof, parse_proof
-from commingle.shared.proving.relation import Relation, Term, quadratic, quadratic_values
-from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places
+from commingle.shared.proving.proof import Places, Proof, parse_head, parse_proof
+from commingle.shared.proving.relation import Relation, Term, linear, quadratic, quadratic_values
+from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
 from commingle.shared.ring.residues import Residues
 
 
@@ -27,11 +27,13 @@ def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -
     """
     if len(received) != len(relations):
         raise ProofError("size")
-    roots = [part[:HASH_BYTES] for part in received]
-    challenges = first_challenges([relation.digest for relation in relations], roots)
+    heads = [parse_head(part) for part in received]
+    asked = first_challenges([relation.digest for relation in relations], [root for root, _ in heads])
+    challenges = second_challenges(asked, [shown for _, shown in heads])
     left = np.zeros((len(relations[0].sizes.ring.primes), REPEATS), object)
     for relation, challenge, part in zip(relations, challenges, received, strict=True):
-        left += _verify_one(relation, challenge, parse_proof(part, relation.sizes, Places(relation.rows).all))
+        rows = Places(relation.sizes, relation.rows).all
+        left += _verify_one(relation, challenge, parse_proof(part, relation.sizes, rows))
     for numbers, prime in zip(left, relations[0].sizes.ring.primes, strict=True):
         if any(number % prime for number in numbers):
             raise ProofError("total")
@@ -39,22 +41,18 @@ def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -
 
 def _verify_one(relation: Relation, challenge: Challenge, proof: Proof) -> NDArray[np.object_]:
     """What the sums of linear combinations exceed their constants by, (primes, REPEATS)."""
-    places, subsets = (
-        opened_places(challenge, proof.answers.to_bytes(), relation.sizes),
-        challenge.subsets(relation.rows),
-    )
+    places = opened_places(challenge, proof.answers.to_bytes(), relation.sizes)
     _check_commitment(proof, places)
-    return np.array(
-        [_Checks(relation, challenge, proof, places, k).run(subsets) for k in range(len(relation.sizes.ring.primes))],
-        object,
-    )
+    primes = range(len(relation.sizes.ring.primes))
+    return np.array([_Checks(relation, challenge, proof, places, k).run() for k in primes], object)
 
 
 def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
     hashes = ColumnHashes(proof.salts)
     for columns in proof.columns:
         hashes.add_columns(columns)
-    if any(root != proof.root for root in roots(hashes.leaves(), places, proof.paths)):
+    ends = proof.cap[places >> proof.paths.shape[1]].tobytes()
+    if root_of(proof.cap.tobytes()) != proof.root or b"".join(tops(hashes.leaves(), places, proof.paths)) != ends:
         raise ProofError("commitment")
 
 
@@ -69,15 +67,14 @@ class _Checks:
         places: NDArray[np.intp],
         k: int,
     ) -> None:
-        self.relation, self.challenge, self.answers = relation, challenge, proof.answers
+        self.relation, self.challenge, self.sums, self.answers = relation, challenge, proof.sums, proof.answers
         self.columns, self.places, self.k = np.ascontiguousarray(proof.columns[k].T), places, k
         self.sizes, self.prime = relation.sizes, relation.sizes.ring.primes[k]
-        self.rows = Places(relation.rows)
+        self.rows = Places(relation.sizes, relation.rows)
 
-    def run(self, subsets: NDArray[np.float64]) -> list[int]:
-        terms, constants = self.relation.linear(self.challenge, self.k)
+    def run(self) -> list[int]:
+        terms, constants = linear(self.relation, self.challenge, self.sums, self.k)
         for failed, holds in (
-            ("range", self._range(subsets)),
             ("code", self._code()),
             ("linear", self._linear(terms)),
             ("quadratic", self._quadratic()),
@@ -88,16 +85,9 @@ class _Checks:
         sums = length * (said[:, 0] - said[:, length] + said[:, 2 * length])  # x^l is -1 where it is summed
         return [int(number) - constant for number, constant in zip(sums, constants, strict=True)]
 
-    def _range(self, subsets: NDArray[np.float64]) -> bool:
-        """Sums of subsets are what was said, which parsing has found within bounds."""
-        shown = np.hstack([code.reduced(self.answers.sums, self.prime), self.answers.tails[self.k]])
-        columns = self.columns.astype(np.float64)
-        sums = subsets @ columns[: self.rows.witness] + columns[self.rows.masks]  # exact: below 2^53
-        return np.array_equal(self._words(shown), sums % self.prime)
-
     def _code(self) -> bool:
         """Combinations of all rows are polynomials of low degree."""
-        weights = self.challenge.folds(self.rows.folded, self.prime)
+        weights = self.challenge.folds(self.rows.folded, self.prime, self.sizes.folds)
         sums = code.combinations(weights, self.columns[: self.rows.folded], self.prime)
         sums = code.total(sums, self.columns[self.rows.folds], self.prime)
         return np.array_equal(self._words(self.answers.folds[self.k]), sums)
@@ -106,7 +96,7 @@ class _Checks:
         """The combination of linear equations is the polynomial that was said."""
         found = np.zeros((REPEATS, len(self.places)), np.uint32)
         for term in terms:
-            sums = np.stack([code.combinations(term.weights, self.columns[line], self.prime) for line in term.rows])
+            sums = np.stack([code.chosen(term.weights, self.columns, line, self.prime) for line in term.rows])
             opened = code.products(term.multipliers[..., self.places], sums, self.prime)
             found = code.total(found, opened, self.prime)
         blind = self._blind(self.rows.linear, self.sizes.linear)

@@ -18,7 +18,7 @@ from pydantic import AwareDatetime
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode, encode
+from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode
 from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.regression_verification import is_charged
 from commingle.shared.documents.statements import (
@@ -32,7 +32,7 @@ from commingle.shared.documents.statements import (
     open_rotation,
     open_spec,
 )
-from commingle.shared.dp.accounting import NOTHING, Loss
+from commingle.shared.dp.accounting import FREE, Cost
 from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import (
@@ -136,9 +136,9 @@ class PartyHistory:
     deciders: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
-    def lost(self) -> Loss:
+    def lost(self) -> Cost:
         """What was charged and not released before its debit."""
-        return sum((charge.loss for charge in self.charges.values() if charge.counts), start=NOTHING)
+        return sum((charge.cost for charge in self.charges.values() if charge.counts), start=FREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
         if isinstance(document, RegressionResult):
             charged = charges.get(document.spec)
             _require(
-                charged is not None and is_charged(document, charged.loss),
+                charged is not None and is_charged(document, charged.cost),
                 "the ledger was debited another loss than a regression states",
             )
     adopted = {
@@ -279,10 +279,10 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     charge = history.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:
         raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
-    cost = plan_block(release.spec, share).cost
-    paid = (charge.rho, charge.delta) == (cost.rho, cost.delta)
+    # what a lost branch has spent is not known to be Gaussian, and is the same otherwise
+    paid = charge.cost.approximate() == plan_block(release.spec, share).cost.approximate()
     _require(paid, f"the ledger of {name} was debited another loss")
-    debit = f"debit of rho {float(charge.rho):.6g}"
+    debit = f"debit of rho {float(charge.rho):.6g} ({release.spec.adjacency})"
     whose = called(name, pinned=name in release.pinned)
     people = (history.deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
     by = " and then ".join(quoted(person) for person in people if person)
@@ -313,31 +313,12 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
     return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.audit.head}"
 
 
-class _Countersignature(WireModel):
-    """What every party signed before its block where the coordinator dealt: that it has seen this exchange."""
-
-    type: Literal["commingle/countersignature"] = "commingle/countersignature"
-    version: Version = 1
-    spec: Digest
-    party: Name
-    transcript: Digest
-
-
 def _confirm_exchange(history: CoordinatorHistory, release: PublishedRelease) -> None:
     """That the blocks rely on what the chain says was exchanged, each of it once."""
     events = [event for event in history.events if event.release == release.release]
     spec = open_spec(release.manifest.spec, [VerifyingKey.from_hex(release.manifest.proposer_key)])
     exchange = Exchange.of(spec, release.manifest.approvals)
     blocks = {n: decode(BlockStatement, found.payload_bytes) for n, found in release.manifest.blocks.items()}
-    if all(approval.document.round_key for approval in exchange.approvals.values()):  # of a version that dealt
-        deals = sum(event.kind == "deal" for event in events)
-        _require(deals == 1, f"the coordinator dealt {deals} times for one release")
-        signed = {(event.party, event.document) for event in events if event.kind == "countersignature"}
-        for name, block in blocks.items():
-            due = _Countersignature(spec=release.release, party=name, transcript=block.transcript or "")
-            said = (name, sha256(encode(due)).hexdigest()) in signed
-            _require(said, f"the coordinator's chain does not hold this countersignature by {name}")
-        return
     sent = {kind: [event for event in events if event.kind == kind] for kind in ("columns", "reply")}
     parties = sorted(blocks)
     for kind, found in sent.items():

@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, WireModel, decode
 from commingle.shared.documents.statements import FIRST_APPROVAL
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.rounds import Refused
 
 ChargeKind = Literal["release", "regression", "unexplained"]
@@ -84,7 +84,7 @@ class Charge:
     """What the chain tells of a charge.
 
     Attributes:
-        loss: what it costs; its delta is 0 for releases.
+        cost: in the unit of its data set, and of a keyed one as replacement too.
         terms: what it is about; None in entries of a version that did not write it.
         attempt: drawings of noise so far.
         approvals: digest of the set of approvals relied on, once it is debited.
@@ -92,12 +92,17 @@ class Charge:
     """
 
     population: str
-    loss: Loss
+    cost: Cost
     terms: ChargeTerms | None = None
     state: ChargeState = ChargeState.RESERVED
     attempt: int = 0
     approvals: str | None = None
     body_sha256: str | None = None
+
+    @property
+    def loss(self) -> Loss:
+        """In the unit of its data set."""
+        return self.cost.loss
 
     @property
     def rho(self) -> Rho:
@@ -125,7 +130,7 @@ class Reserve:
     """Budget is set aside for an approval."""
 
     population: str
-    loss: Loss
+    cost: Cost
     terms: ChargeTerms | None = None
 
 
@@ -134,7 +139,7 @@ class Adopt:
     """Witnesses show that it was charged by a branch of this ledger that is lost."""
 
     population: str
-    loss: Loss
+    cost: Cost
     terms: ChargeTerms
 
 
@@ -216,19 +221,19 @@ def _move(current: Charge, event: Spend | Redraw | RecordBlock | Acknowledge | W
 def _reserve(current: Charge | None, event: Reserve) -> Charge | Refused:
     if current is not None:
         return Refused(f"this release has been charged already ({current.state})")
-    if event.loss.rho.units <= 0:
+    if event.cost.loss.rho.units <= 0:
         return Refused("a charge must be positive")
-    return Charge(population=event.population, loss=event.loss, terms=event.terms)
+    return Charge(population=event.population, cost=event.cost, terms=event.terms)
 
 
 def _adopt(current: Charge | None, event: Adopt) -> Charge | Refused:
     if current is not None and current.state is ChargeState.ADOPTED:
         return Refused("it is adopted already")
     if current is not None:
-        return replace(current, state=ChargeState.ADOPTED, loss=replace(current.loss, gaussian=False))
-    if not (event.loss.rho.units or event.loss.delta):
+        return replace(current, state=ChargeState.ADOPTED, cost=current.cost.approximate())
+    if not any(loss.rho.units or loss.delta for loss in (event.cost.loss, event.cost.replaced)):
         return Refused("a charge must be positive")
-    return Charge(population=event.population, loss=event.loss, terms=event.terms, state=ChargeState.ADOPTED)
+    return Charge(population=event.population, cost=event.cost, terms=event.terms, state=ChargeState.ADOPTED)
 
 
 def _record(current: Charge, attempt: int, body_sha256: str) -> Charge | Refused:
@@ -262,7 +267,9 @@ class LedgerEntry(Link):
     """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
 
     Attributes:
-        gaussian: of a new charge's loss; an earlier version did not write it.
+        rho_units, delta: of a new charge, in the unit of its data set.
+        replacement_units, replacement_delta: of one of keyed subjects, under replace_one.
+        gaussian: of both.
         dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
         by: who decided to sign the document, where a person did.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
@@ -274,6 +281,8 @@ class LedgerEntry(Link):
     rho_units: str | None = None
     population: str | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    replacement_units: str | None = None
+    replacement_delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     gaussian: bool = False
     dataset: str | None = None
     study: str | None = None
@@ -304,20 +313,28 @@ class LedgerEntry(Link):
 
 
 _TERMS = frozenset({"dataset", "study", "purpose", "expires", "coordinator"})
-_FACTS = frozenset({"rho_units", "population", "delta", "gaussian", "attempt", "approvals", "body_sha256"}) | _TERMS
+_COST = frozenset({"rho_units", "delta", "replacement_units", "replacement_delta", "gaussian"})
+_FACTS = frozenset({"population", "attempt", "approvals", "body_sha256"}) | _COST | _TERMS
 
 
 def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
     """What the entry of a move says beside the new state."""
     if before is None:
-        facts: dict[str, Any] = {"rho_units": str(after.rho.units), "population": after.population}
-        if after.delta:
-            facts["delta"] = after.delta
-        if after.loss.gaussian:
-            facts["gaussian"] = True
+        facts: dict[str, Any] = {"population": after.population} | _cost_facts(after.cost)
         return facts if after.terms is None else facts | _term_facts(after.terms)
     values = ((name, getattr(after, name), getattr(before, name)) for name in ("attempt", "approvals", "body_sha256"))
     return {name: new for name, new, old in values if new != old}
+
+
+def _cost_facts(cost: Cost) -> dict[str, Any]:
+    facts: dict[str, Any] = {"rho_units": str(cost.loss.rho.units)}
+    if cost.loss.delta:
+        facts["delta"] = cost.loss.delta
+    if cost.replacement is not None:
+        facts["replacement_units"] = str(cost.replacement.rho.units)
+        if cost.replacement.delta:
+            facts["replacement_delta"] = cost.replacement.delta
+    return {**facts, "gaussian": True} if cost.loss.gaussian else facts
 
 
 def _term_facts(terms: ChargeTerms) -> dict[str, str]:
@@ -393,9 +410,9 @@ def _follow(current: Charge | None, entry: LedgerEntry) -> Charge | Refused | No
 def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
     match entry.kind:
         case "reserved":
-            return Reserve(entry.population or "", _loss_of(entry), entry.terms)
+            return Reserve(entry.population or "", _cost_of(entry), entry.terms)
         case "adopted":
-            return Adopt(entry.population or "", _loss_of(entry), entry.terms or _NO_TERMS)
+            return Adopt(entry.population or "", _cost_of(entry), entry.terms or _NO_TERMS)
         case "debited":
             return Redraw() if entry.approvals is None else Spend(entry.approvals)
         case "stored":
@@ -405,10 +422,17 @@ def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
     return Withdraw()
 
 
-def _loss_of(entry: LedgerEntry) -> Loss:
-    units = entry.rho_units or ""
+def _cost_of(entry: LedgerEntry) -> Cost:
+    other = entry.replacement_units
+    return Cost(
+        Loss(_rho_of(entry.rho_units or ""), entry.delta, entry.gaussian),
+        None if other is None else Loss(_rho_of(other), entry.replacement_delta, entry.gaussian),
+    )
+
+
+def _rho_of(units: str) -> Rho:
     known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
-    return Loss(Rho(int(units) if known else 0), entry.delta, entry.gaussian)
+    return Rho(int(units) if known else 0)
 
 
 def link_text(previous: str, facts: Mapping[str, Any]) -> str:

@@ -3,8 +3,9 @@
 See docs/design/privacy.md#noise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import (
@@ -19,7 +20,7 @@ from commingle.shared.documents.manifest import (
 from commingle.shared.documents.row_maps import first_stage_of, stage_targets
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Loss, Rho, delta_left, gaussian_loss, least_sigma
+from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Cost, Loss, Rho, delta_left, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.gaussian import stated_epsilon
@@ -37,9 +38,9 @@ class BlockPlan:
         rows: of the block.
         sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
         step: the published value is integer * step.
-        loss: rho in the release's own adjacency, of both stages where there are two.
-        charge: rho under replace_one, which is what a ledger is debited.
-        delta_implementation: what it is debited besides: the part of the release's delta that is no noise's.
+        loss: rho in the release's adjacency, of both stages where there are two.
+        replacement: of keyed subjects, rho under replace_one.
+        delta_implementation: what a ledger is debited besides: the part of the release's delta that is no noise's.
         first_stage: the noise of the sums that the map of the rows follows from, where there are any.
     """
 
@@ -49,14 +50,15 @@ class BlockPlan:
     sigma: int
     step: float
     loss: Rho
-    charge: Rho
+    replacement: Rho | None
     delta_implementation: float
     first_stage: FirstStage | None
 
     @property
-    def cost(self) -> Loss:
+    def cost(self) -> Cost:
         """The whole debit."""
-        return Loss(self.charge, self.delta_implementation)
+        taken = self.delta_implementation
+        return Cost(Loss(self.loss, taken), None if self.replacement is None else Loss(self.replacement, taken))
 
     def describes(self, statement: BlockStatement) -> bool:
         """Whether a block of that statement is one that the spec calls for, as far as its statement says."""
@@ -93,7 +95,7 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         sigma=sigma,
         step=mechanism.step(spec),
         loss=loss(spec.adjacency),
-        charge=loss(Adjacency.REPLACE_ONE),
+        replacement=loss(Adjacency.REPLACE_ONE) if spec.keyed else None,
         delta_implementation=spec.delta_implementation,
         first_stage=stage,
     )
@@ -106,22 +108,28 @@ def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
 
 def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     """The losses of a release: a function of its spec alone."""
-    plans, mechanism, both = plan_blocks(spec), mechanism_of(spec), (spec.adjacency, Adjacency.REPLACE_ONE)
+    plans, mechanism = plan_blocks(spec), mechanism_of(spec)
     left = delta_left(spec.delta, spec.delta_implementation)
 
-    def scoped(own: Rho, replace_one: Rho) -> ScopedLoss:
-        def loss(rho: Rho) -> StatedLoss:
-            return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), left))
+    def stated(rho: Rho) -> StatedLoss:
+        return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), left))
 
-        return ScopedLoss(own=loss(own), replace_one=loss(replace_one))
+    def scoped(rho: Callable[[Adjacency], Rho]) -> ScopedLoss:
+        other = stated(rho(Adjacency.REPLACE_ONE)) if spec.keyed else None
+        return ScopedLoss(own=stated(rho(spec.adjacency)), replacement=other)
 
-    def first_stage(plan: BlockPlan) -> ScopedLoss | None:
-        return None if plan.first_stage is None else scoped(*(first_stage_loss(plan.first_stage, a) for a in both))
+    def of_stage(plan: BlockPlan, adjacency: Adjacency) -> Rho:
+        return ZERO if plan.first_stage is None else first_stage_loss(plan.first_stage, adjacency)
 
-    def outsiders() -> ScopedLoss:
-        sigmas, stages = [p.sigma for p in plans], [p.first_stage for p in plans if p.first_stage is not None]
-        first = {a: sum((first_stage_loss(stage, a) for stage in stages), start=ZERO) for a in both}
-        return scoped(*(mechanism.outsider_loss(spec, sigmas, a) + first[a] for a in both))
+    def of_party(plan: BlockPlan, adjacency: Adjacency) -> Rho:
+        return plan.loss if adjacency is spec.adjacency or plan.replacement is None else plan.replacement
+
+    def of_everybody(adjacency: Adjacency) -> Rho:
+        return sum((of_party(plan, adjacency) for plan in plans), start=ZERO)
+
+    def of_outsiders(adjacency: Adjacency) -> Rho:
+        first = sum((of_stage(plan, adjacency) for plan in plans), start=ZERO)
+        return mechanism.outsider_loss(spec, [plan.sigma for plan in plans], adjacency) + first
 
     return PrivacyStatement(
         adjacency=spec.adjacency,
@@ -131,11 +139,16 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         protects=PROTECTS_KEYED if spec.keyed else PROTECTS,
         trust=mechanism.trust_of(spec.bounds),
         per_party=tuple(
-            PartyLoss(party=p.party, loss=scoped(p.loss, p.charge), first_stage=first_stage(p)) for p in plans
+            PartyLoss(
+                party=p.party,
+                loss=scoped(partial(of_party, p)),
+                first_stage=None if p.first_stage is None else scoped(partial(of_stage, p)),
+            )
+            for p in plans
         ),
-        per_subject=scoped(sum((p.loss for p in plans), start=ZERO), sum((p.charge for p in plans), start=ZERO)),
+        per_subject=scoped(of_everybody),
         # earlier versions did not state it, and their calibration is another
-        per_subject_outsiders=outsiders() if spec.calibration is Calibration.ANALYTIC else None,
+        per_subject_outsiders=scoped(of_outsiders) if spec.calibration is Calibration.ANALYTIC else None,
     )
 
 

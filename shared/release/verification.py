@@ -168,9 +168,9 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
         and _stated(claimed) == _stated(computed)
     )
     pairs = [
-        (getattr(getattr(a, unit), field), getattr(getattr(b, unit), field))
-        for a, b in zip(claimed.scopes, computed.scopes, strict=False)
-        for unit in ("own", "replace_one")
+        (getattr(a, field), getattr(b, field))
+        for ours, theirs in zip(computed.scopes, claimed.scopes, strict=False)
+        for a, b in zip(ours.stated, theirs.stated, strict=False)
         for field in ("rho", "epsilon")
     ]
     agree = all(isclose(a, b, rel_tol=_TOLERANCE) for a, b in pairs)
@@ -178,10 +178,10 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     return spec
 
 
-def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool]:
+def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool, list[int]]:
     """Of whom and of what a statement gives losses: figures in other places would say other things."""
     parties = [(party.party, party.first_stage is None) for party in privacy.per_party]
-    return parties, privacy.per_subject_outsiders is None
+    return parties, privacy.per_subject_outsiders is None, [len(scope.stated) for scope in privacy.scopes]
 
 
 def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[str]:

@@ -11,6 +11,6 @@ opens inner products plus that noise, and nothing else is told to anybody. In or
 3. the owner    reads the reply (`replies.open_reply`), adds its own noise, and forgets the key when the release is over
 
 `layout.Layout` is all of it that is public: sizes, places, and what the random half of each ciphertext is hashed from.
-Functions are pure, and entropy is an argument. Compiled kernels (numba) are loaded when something is first computed:
+Functions are pure, and entropy is an argument. Loops in C (`kernels.c`) are loaded when something is first computed:
 sizes and the check of what others send (`layout.parse_residues`) do without them.
 """

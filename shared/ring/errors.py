@@ -23,7 +23,7 @@ class CiphertextError(RingError):
 
 
 class KernelsError(RingError):
-    """numba is not there, or refuses to compile on this machine."""
+    """The package was built without a C compiler."""
 
     code = "kernels"
 

@@ -1,8 +1,9 @@
 """Parameters of the ring, what they allow, and how hard they are to break.
 
-R_q = Z_q[x] / (x^N + 1), q a product of primes p = 1 mod 2N below 2^31. An integer m is encrypted as m Delta plus
-errors, Delta = 2^scale_bits times the product of the primes that a reply drops: there is no plaintext modulus, sums are
-integers. Bounds are proved in docs/proofs/linear-encryption.md, sections 2 to 4.
+R_q = Z_q[x] / (x^N + 1), q a product of primes p = 1 mod 2N below 2^31; those of releases are 1 mod 8N, which proofs
+need. An integer m is encrypted as m Delta plus errors, Delta = 2^scale_bits times the product of the primes that a
+reply drops: there is no plaintext modulus, sums are integers. Bounds are proved in docs/proofs/linear-encryption.md,
+sections 2 to 4.
 """
 
 from dataclasses import dataclass
@@ -88,19 +89,19 @@ class Parameters:
         deviation = sqrt(self.error_bound / 2 * (rows * ENTRY_LIMIT**2 + 2 * self.degree))
         return openings * deviation / 2.0 ** (self.flood_bits + 1)
 
-    def flood_delta(self, rows: int) -> Fraction:
-        """The chance that a flood lies where it tells of the noise of one sum over so many rows: V / 2^flood_bits.
+    def flood_delta(self, noise: int) -> Fraction:
+        """The chance that a flood lies where it tells of a sum's noise, which is at most V: V / 2^flood_bits.
 
         Sums with a flood that stay V inside its range have one law, whatever the noise (docs/proofs/delta.md, 1.3).
         """
-        return Fraction(self.largest_noise(rows), 1 << self.flood_bits)
+        return Fraction(noise, 1 << self.flood_bits)
 
-    def most_openings(self, rows: int) -> int:
-        """Of one release over so many rows: more are not flooded to 2^-40, whatever errors of that size were chosen.
+    def most_openings(self, noise: int) -> int:
+        """Of one release: more are not flooded to 2^-40, whatever noise of at most V each has.
 
-        C V / 2^(flood_bits + 1) <= 2^-40, V being `largest_noise` (docs/proofs/proved-bounds.md, 7.1).
+        C V / 2^(flood_bits + 1) <= 2^-40 (docs/proofs/proved-bounds.md, 7.1).
         """
-        return (1 << self.flood_bits + 1 - FLOODED_BITS) // self.largest_noise(rows)
+        return (1 << self.flood_bits + 1 - FLOODED_BITS) // noise
 
     def security_bits(self) -> float:
         """The cost of the best known attack on the ring, in bits: `primal_attack_bits` of these parameters."""
@@ -136,7 +137,7 @@ def _log_root(beta: int) -> float:
 
 STANDARD = Parameters(
     degree=8192,
-    primes=(2147352577, 2147205121, 2147074049, 2146959361, 2146713601),  # the five largest below 2^31: 155 bits
+    primes=(2147352577, 2146959361, 2146041857, 2145976321, 2144796673),  # the largest that are 1 modulo 8N: 155 bits
     kept=3,
     scale_bits=28,
     flood_bits=88,

@@ -20,7 +20,7 @@ from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.patience import Watch
 from commingle.shared.runtime.remedies import remedy_for
-from commingle.shared.runtime.tls import trust
+from commingle.shared.runtime.tls import trust, trust_nobody
 from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -76,7 +76,7 @@ def connect(
         base_url=at,
         timeout=_timeout(timeout_seconds),
         transport=transport,
-        verify=trust(ca_file),
+        verify=trust(ca_file) if ca_file is not None or at.scheme != "http" else trust_nobody(),
         auth=auth,
         headers={"User-Agent": f"commingle/{__version__}", **(headers or {})},
         follow_redirects=False,

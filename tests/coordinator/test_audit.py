@@ -1,8 +1,7 @@
 """The chain of events and the coordinator's export."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import Bounds
-from commingle.shared.documents.statements import Approval, SignedDocument
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.release.audit import (
     CoordinatorAudit,
@@ -30,7 +29,7 @@ from commingle.shared.release.verification import PublishedRelease, verify_relea
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of
 from tests.world.documents import START, rotation
-from tests.world.exchange import Exchanging, approved
+from tests.world.exchange import approved
 
 
 def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:
@@ -165,60 +164,6 @@ def test_deal_that_is_made_up_does_not_stand_in_for_messages(hub: Hub, parties: 
     )
     with pytest.raises(VerificationError, match="does not hold one reply by each party"):
         confirm_by_coordinator(changed, release, manifest=manifest)
-
-
-def dealt(
-    hub: Hub, parties: tuple[Honest, Honest], copies: Mapping[str, int]
-) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
-    """The same as of a version whose coordinator dealt: round keys in approvals, other events, some so many times."""
-    proposed = hub.proposed(parties, mechanism="moments")
-    for party in parties:
-        request = party.approval(proposed)
-        document = decode(Approval, request.approval.payload_bytes).model_copy(update={"round_key": "ab" * 32})
-        approval = seal(document, kind="approval", key=party.key)
-        assert hub.approve(proposed, party.name, request.model_copy(update={"approval": approval})).status_code == 201
-    exchanging = Exchanging(hub, proposed, parties)
-    exchanging.upload_all()
-    seen = exchanging.transcript()
-    _, release, manifest = publication(hub, proposed)
-    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-
-    def of_old(event: EventEntry) -> list[EventEntry]:
-        said = f'{{"party":"{event.party}","spec":"{proposed.id}","transcript":"{seen}",'
-        text = said + '"type":"commingle/countersignature","version":1}'
-        match event.kind, event.party:
-            case "columns", "clinic":
-                return [event.model_copy(update={"kind": "deal", "party": None})] * copies.get("deal", 1)
-            case "reply", party:
-                kind = {"kind": "countersignature", "document": sha256(text.encode()).hexdigest()}
-                return [event.model_copy(update=kind)] * copies.get(f"countersignature by {party}", 1)
-            case "columns", _:
-                return []
-        return [event]
-
-    changed = replace(history, events=tuple(chain.from_iterable(map(of_old, history.events))))
-    return release, manifest, changed
-
-
-@pytest.mark.parametrize(
-    ("copies", "message"),
-    [
-        ({"deal": 0}, "dealt 0 times"),
-        ({"deal": 2}, "dealt 2 times"),
-        ({"countersignature by clinic": 0}, "does not hold this countersignature by clinic"),
-        ({"countersignature by registry": 0}, "does not hold this countersignature by registry"),
-        ({}, None),
-    ],
-)
-def test_history_of_an_earlier_version_confirms_with_one_deal_and_every_countersignature(
-    hub: Hub, parties: tuple[Honest, Honest], copies: dict[str, int], message: str | None
-) -> None:
-    release, manifest, history = dealt(hub, parties, copies)
-    if message is None:
-        assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
-    else:
-        with pytest.raises(VerificationError, match=message):
-            confirm_by_coordinator(history, release, manifest=manifest)
 
 
 def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Honest, Honest]) -> None:

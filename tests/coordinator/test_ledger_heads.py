@@ -19,7 +19,16 @@ CLINIC, REGISTRY = key_of("clinic"), key_of("registry")
 def head(height: int, branch: str = "a") -> LedgerHead:
     """The statement of that height in a branch of the clinic's ledger."""
     digest = branch * 32 + f"{height:032x}"
-    return LedgerHead(party="clinic", height=height, head=digest, rho_units="7", delta=0.0, created=START)
+    return LedgerHead(
+        party="clinic",
+        height=height,
+        head=digest,
+        rho_units="7",
+        delta=0.0,
+        replacement_units="7",
+        replacement_delta=0.0,
+        created=START,
+    )
 
 
 def put(

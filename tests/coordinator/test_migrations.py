@@ -53,7 +53,16 @@ def filled(home: Path, *, at: str) -> World:
         for kind, party in (("deal", None), ("mask", "clinic"), ("countersignature", "clinic")):
             record(tx, hub.coordinator, running.id, found.round, kind=kind, party=party, document="ab" * 32)
     if at == "heads":
-        head = LedgerHead(party="clinic", height=3, head="cd" * 32, rho_units="0", delta=0.0, created=START)
+        head = LedgerHead(
+            party="clinic",
+            height=3,
+            head="cd" * 32,
+            rho_units="0",
+            delta=0.0,
+            replacement_units="0",
+            replacement_delta=0.0,
+            created=START,
+        )
         path, auth = "/v1/parties/clinic/ledger-heads", hub.auth(parties[0].key)
         assert hub.http.put(path, content=encode(sign_head(head, parties[0].key)), auth=auth).status_code == 201
     rows = contents(hub)

@@ -1,7 +1,8 @@
 """No step of a release looks at all releases: every statement finds its rows by an index, or ends at its limit."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,55 @@ def test_release_from_proposal_to_publication_scans_nothing(
 def test_statement_that_scans_is_seen(hub: Hub, parties: tuple[Honest, Honest], database: Path) -> None:
     hub.complete(parties)
     assert scans(database, "SELECT id FROM releases WHERE reason = ?", ("x",)) == ["SCAN releases"]
+
+
+@contextmanager
+def work() -> Iterator[Counter[str]]:
+    """How many instructions SQLite does for each statement meanwhile."""
+    done, now = Counter[str](), [""]
+
+    def tick() -> None:
+        done[now[0]] += 1
+
+    def begin(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        now[0] = statement
+        cursor.connection.set_progress_handler(tick, 1)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", begin)
+    try:
+        yield done
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", begin)
+
+
+def release_by_a_member(hub: Hub, parties: Sequence[Honest], number: int) -> None:
+    """From its proposal to its end, with all that its members look at, a minute's look at everything among it."""
+    clinic, auth = parties[0], hub.auth(parties[0].key)
+    spec = hub.spec(parties, study=f"study {number}")
+    proposed = hub.signed(spec.model_copy(update={"proposer": clinic.key.fingerprint}), clinic.key)
+    body = proposed.envelope.to_json()
+    assert hub.http.post("/v1/releases", content=body, auth=auth).status_code == 201
+    for party in parties:
+        assert hub.approve(proposed, party.name, party.approval(proposed)).status_code == 201
+    for party in parties:
+        assert hub.upload(proposed, party.name, hub.block(proposed, party)).status_code == 201
+    last = hub.http.get("/v1/events", params={"after": 1 << 40}).json()["last"]
+    hub.publisher.run_once()
+    hub.http.get("/v1/releases", params={"party": clinic.name, "over": "false"}).raise_for_status()
+    hub.http.get(f"/v1/parties/{clinic.name}/releases", params={"after": last}, auth=auth).raise_for_status()
+    assert hub.state(proposed) == "published"
+
+
+def test_release_of_a_member_is_as_much_work_after_many_releases_as_after_a_few(
+    hub: Hub, parties: tuple[Honest, Honest]
+) -> None:
+    found: list[Counter[str]] = []
+    for measured in (3, 15):
+        for number in range(len(found) * 10, measured):
+            release_by_a_member(hub, parties, number)
+        with work() as done:
+            release_by_a_member(hub, parties, 100 + measured)
+        found.append(done)
+    few, many = found
+    assert len(few) > 20
+    assert {text: (few[text], count) for text, count in many.items() if count > few[text] + 20} == {}

@@ -16,9 +16,11 @@ FOLDERS = (".dev/commingle", "shared", "party_agent", "coordinator", "services",
 PYTHON = sorted({path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")} - {Path(__file__)})
 OTHERS = [
     path
-    for path in sorted([*ROOT.glob("*"), *(ROOT / "deploy").rglob("*"), *(ROOT / ".ci").rglob("*")])
+    for path in sorted(
+        [*ROOT.glob("*"), *(ROOT / "deploy").rglob("*"), *(ROOT / ".ci").rglob("*"), *(ROOT / "shared").rglob("*.c")]
+    )
     if path.is_file()
-    and path.suffix in {"", ".toml", ".yml", ".sh", ".conf"}
+    and path.suffix in {"", ".toml", ".yml", ".sh", ".conf", ".c"}
     and path.name not in {".git", "mkdocs.yml"}
 ]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -27,7 +29,7 @@ PAGE = re.compile(r"(?<![\w/.-])([\w./-]*[\w-]\.md)\b((?:,? ?#[\w-]+)*)(?:,? (?:
 DECISION = re.compile(r"\bADRs? \d+(?:(?:, | and )\d+)*|\bdocs/adr/\d{4}\b")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE_FILE = re.compile(
-    r"`([\w./-]+/[\w-]+\.(?:py|sh|conf|toml|yml)|(?:shared|party_agent|coordinator|services|tests)/[\w/]+)\b(?!\*)"
+    r"`([\w./-]+/[\w-]+\.(?:py|c|sh|conf|toml|yml)|(?:shared|party_agent|coordinator|services|tests)/[\w/]+)\b(?!\*)"
 )
 MODULE = re.compile(r"`(?:commingle\.)?((?:shared|party_agent|coordinator|services)(?:\.[A-Za-z_]\w*)+)")
 NAMES_IN_FILE = re.compile(r"`((?:shared|party_agent|coordinator|services)/[\w/]+\.py): ([\w., ]+)`")

@@ -23,7 +23,7 @@ def test_example_notebook_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "demo"
-    made = ("simulate", "--mechanism", "rmgm", "--epsilon", "10", "--out", str(out))
+    made = ("simulate", "--mechanism", "moments", "--out", str(out))
     subprocess.run([sys.executable, "-m", "commingle", *made], check=True, capture_output=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def test_example_notebook_runs_from_top_to_bottom(
         plt.close("all")
     printed = capsys.readouterr().out
     assert drawn == sum("plot()" in cell for cell in _code())
-    assert "Epsilon:   10 per party" in printed
+    assert "Epsilon:   1 per party" in printed
     assert "<td" in names["release"]._repr_html_() + names["fit"]._repr_html_()
 
 

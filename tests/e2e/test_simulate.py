@@ -183,10 +183,9 @@ BAD: list[tuple[str, list[str], str]] = [
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--k", "9"], "the others have none"),
     (GOOD, ["--target", "y", "--row-norm", "-1"], "row_norm"),
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--overlap", "0.5"], "those of dgm are listed"),
-    (GOOD, ["--target", "y", "--adjacency", "zero_out", "--overlap", "0.5"], "those of rmgm are listed"),
+    (GOOD, ["--target", "y", "--subjects", "listed", "--overlap", "0.5"], "those of rmgm are listed"),
     (GOOD, ["--target", "y", "--subjects", "keyed", "--common-subjects"], "is for listed subjects"),
     (GOOD, ["--target", "y", "--subjects", "keyed", "--mechanism", "dgm"], "its subjects are listed"),
-    (GOOD, ["--target", "y", "--subjects", "keyed", "--adjacency", "zero_out"], "adjacency is add_remove"),
     (GOOD, [], "--target"),
 ]
 

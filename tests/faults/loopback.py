@@ -168,7 +168,7 @@ class Loopback:
             return None
         if charge.attempt:
             assert charge.state in SETTLED - {"released"}
-            assert charge.rho_units >= plan_block(spec, spec.party(name)).charge.units
+            assert charge.rho_units >= plan_block(spec, spec.party(name)).loss.units
         return charge.body_sha256
 
     def _check_published(self, release: str, bodies: Mapping[str, str | None]) -> None:

@@ -129,7 +129,7 @@ def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec],
             charge = charges.get(release)
             assert charge is not None, f"{party}: no charge for {release}"
             assert charge.state in SETTLED - {"released"}, f"{party}: {charge.state}"
-            assert charge.rho_units >= plan_block(spec, spec.party(party)).charge.units
+            assert charge.rho_units >= plan_block(spec, spec.party(party)).loss.units
 
 
 def check_settled(home: Home, releases: Iterable[str]) -> None:

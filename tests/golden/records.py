@@ -29,7 +29,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.statements import Enrolment, Rejection, Rotation, RotationRequest
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
     CoordinatorAudit,
@@ -172,7 +172,16 @@ def regression() -> RegressionResult:
 
 def heads() -> dict[str, Any]:
     """A statement how far a ledger has come, as it is sent."""
-    head = LedgerHead(party="clinic", height=7, head="ab" * 32, rho_units=str(1 << 60), delta=1e-7, created=NOW)
+    head = LedgerHead(
+        party="clinic",
+        height=7,
+        head="ab" * 32,
+        rho_units=str(1 << 60),
+        delta=1e-7,
+        replacement_units=str(1 << 60),
+        replacement_delta=1e-7,
+        created=NOW,
+    )
     return {"sent": encode(sign_head(head, CLINIC)).decode()}
 
 
@@ -218,7 +227,7 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
         "entries": list(entries),
         "digests": [link_digest(body) for body in entries],
         "spent": str(spent),
-        "lost": [str(lost.rho.units), lost.delta],
+        "lost": [[str(loss.rho.units), loss.delta] for loss in (lost.loss, lost.replaced)],
         "audit": envelope(signed),
         "history": charges_of(history),
         "finding": confirm_by_party(history, found),
@@ -229,7 +238,7 @@ def approve_and_upload(store: AgentStore, book: Ledger, made: world.Made) -> Non
     """The clinic's share of the rmgm release, drawn twice."""
     spec, name = made.spec.digest, "clinic"
     with store.transaction() as db:
-        assert isinstance(reserve(book, db, spec, world.request("rmgm", name).plan.charge), Charge)
+        assert isinstance(reserve(book, db, spec, world.request("rmgm", name).plan.cost), Charge)
         book.sign_off(db, spec, "approval", made.approvals[name])
         book.sign_off(db, spec, "alignment", world.alignment("rmgm", name))
     book.debit(spec, approvals="0c" * 32, snapshot=TABLE, now=NOW)
@@ -247,7 +256,7 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
     result = regression()
     with store.transaction() as db:
         for release in (before, after):
-            reserve(book, db, release, Rho(1 << 60))
+            reserve(book, db, release, Cost(Loss(Rho(1 << 60)), Loss(Rho(1 << 61))))
         book.withdraw(db, before)
     book.debit(after, approvals="0d" * 32, snapshot=TABLE, now=NOW)
     exchanged = world.exchanged()
@@ -255,22 +264,22 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         book.sign_off(db, after, "columns", exchanged.columns["clinic"])
         book.sign_off(db, after, "reply", exchanged.replies["clinic"])
         book.withdraw(db, after)
-        reserve(book, db, result.request.id, result.privacy.loss.rho, kind="regression")
+        reserve(book, db, result.request.id, result.privacy.cost, kind="regression")
     debit = book.debit(result.request.id, approvals=result.request.id, snapshot=TABLE, now=NOW)
     assert isinstance(debit, Debit)
     signed = seal(result, kind="regression", key=CLINIC)
     with store.transaction() as db:
         book.record_block(db, debit, signed.digest)
         book.sign_off(db, result.request.id, "regression", signed)
-        reserve(book, db, "e1" * 32, Loss.approximate(0.5, 1e-7).rho, kind="regression", delta=1e-7)
+        reserve(book, db, "e1" * 32, Cost(Loss.approximate(0.5, 1e-7)), kind="regression")
 
 
-def reserve(book: Ledger, db: Any, release: str, rho: Rho, **more: Any) -> object:
+def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> object:
     """A reservation for the fixed table."""
     return book.reserve(
         db,
         release,
-        rho,
+        cost,
         dataset="patients",
         snapshot=TABLE,
         study="x",

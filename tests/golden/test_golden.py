@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, Signature, seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
@@ -20,24 +19,20 @@ from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.audit import (
     CoordinatorAudit,
     CoordinatorHistory,
     confirm_by_coordinator,
-    confirm_by_party,
     event_body,
     verify_coordinator_audit,
-    verify_party_audit,
 )
 from commingle.shared.release.charge import link_digest
 from commingle.shared.release.verification import verify_release
-from tests.golden import figures, world
+from tests.golden import world
 from tests.golden.documents import integers
-from tests.golden.make import FILES, HERE, LOOSE, build, load
-from tests.golden.records import charges_of
+from tests.golden.make import FILES, LOOSE, build, load
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]
@@ -94,42 +89,6 @@ def test_files_are_the_frozen_ones_where_pyarrow_is(mechanism: str) -> None:
         assert {n: b.hex() for n, b in world.bodies_of(mechanism).items()} == drawn["bodies"][mechanism]
 
 
-EARLIER = ("release_moments", "release_moments_dealt")
-
-
-def earlier(name: str) -> tuple[dict[str, Any], tuple[bytes, bytes, bytes]]:
-    """What is known of a release that an earlier version published, and its files."""
-    frozen = json.loads((HERE / "earlier" / f"{name}.json").read_text())
-    return frozen, (frozen["manifest"].encode(), bytes.fromhex(frozen["matrix"]), frozen["moments"].encode())
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_release_an_earlier_version_published_verifies_and_todays_words_stand_beside_its_own(name: str) -> None:
-    """Before the trust sentence said what a party that breaks its bounds can take; before there was no dealer."""
-    frozen, files = earlier(name)
-    found = verify_release(*files, trusted_coordinator=world.COORDINATOR.fingerprint)
-    today = mechanism_of(found.spec).trust_of(found.spec.bounds)
-    assert found.manifest.privacy.trust != today
-    assert list(found.findings[:-1]) == frozen["findings"]
-    assert found.findings[-1].endswith(today)
-    assert json.loads(load("release_moments")["manifest"]) != json.loads(frozen["manifest"])
-
-
-def test_release_of_a_dealt_exchange_is_fitted_as_it_was() -> None:
-    frozen, files = earlier("release_moments_dealt")
-    assert figures.fits_of(ReleaseFiles(*files)) == nearly(frozen["fits"], rel=1e-9)
-
-
-def test_release_of_a_dealt_exchange_is_confirmed_by_its_coordinators_chain() -> None:
-    frozen, files = earlier("release_moments_dealt")
-    chain = frozen["chain"]
-    history = verify_coordinator_audit(encode(world.signed_document(parsed(chain["audit"]), world.COORDINATOR)))
-    assert {name: list(keys) for name, keys in history.members.items()} == chain["members"]
-    assert {"deal", "mask", "countersignature"} < {event.kind for event in history.events}
-    release = verify_release(*files, trusted_coordinator=None)
-    assert confirm_by_coordinator(history, release, manifest=files[0]) == chain["finding"]
-
-
 def coordinators_chain(events: list[dict[str, Any]]) -> CoordinatorHistory:
     """What the golden coordinator would sign of these events."""
     bodies: list[str] = []
@@ -142,18 +101,6 @@ def coordinators_chain(events: list[dict[str, Any]]) -> CoordinatorHistory:
     return verify_coordinator_audit(encode(world.signed_document(signed, world.COORDINATOR)))
 
 
-@pytest.mark.parametrize("deals", [0, 2])
-def test_chain_with_another_number_of_deals_than_one_confirms_no_dealt_release(deals: int) -> None:
-    frozen, files = earlier("release_moments_dealt")
-    events = [json.loads(body) for body in json.loads(frozen["chain"]["audit"]["payload"])["entries"]]
-    (deal,) = (event for event in events if event["kind"] == "deal")
-    others = [event for event in events if event["kind"] != "deal"]
-    release = verify_release(*files, trusted_coordinator=None)
-    history = coordinators_chain([*others[:-2], *[deal] * deals, *others[-2:]])
-    with pytest.raises(VerificationError, match=f"dealt {deals} times"):
-        confirm_by_coordinator(history, release, manifest=files[0])
-
-
 def test_deal_in_a_chain_does_not_stand_in_for_columns_and_replies() -> None:
     files = world.release("moments", load("drawn")).files
     release = verify_release(*files, trusted_coordinator=None)
@@ -164,17 +111,6 @@ def test_deal_in_a_chain_does_not_stand_in_for_columns_and_replies() -> None:
     dealt = [event for event in events if event["kind"] not in {"columns", "reply"}]
     with pytest.raises(VerificationError, match="one columns by each party"):
         confirm_by_coordinator(coordinators_chain([*dealt[:-2], deal, *dealt[-2:]]), release, manifest=files[0])
-
-
-def test_ledger_of_a_dealt_exchange_still_verifies_and_confirms_its_release() -> None:
-    """With the deal that was received, and a mask and a countersignature that were signed."""
-    frozen = load("ledger_dealt")
-    history = verify_party_audit(encode(world.signed_document(parsed(frozen["audit"]), world.KEYS["clinic"])))
-    assert charges_of(history) == frozen["history"]
-    assert {"mask", "countersignature"} < {kind for _, kind in history.signed}
-    assert {kind for _, kind in history.adopted} == {"deal"}
-    release = verify_release(*earlier("release_moments_dealt")[1], trusted_coordinator=None)
-    assert confirm_by_party(history, release) == frozen["finding"]
 
 
 def parsed(written: dict[str, str]) -> Envelope:
@@ -209,7 +145,7 @@ def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:
 
 @pytest.mark.parametrize("sentence", ["", TRUST_NOBODY, "Nobody else sees anything."])
 def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(sentence: str) -> None:
-    manifest_bytes, *files = earlier("release_moments")[1]
+    manifest_bytes, *files = world.release("moments", load("drawn")).files
     signed = decode(SignedDocument, manifest_bytes)
     manifest = signed.open(Manifest, kind="manifest").document
     privacy = manifest.privacy.model_copy(update={"trust": sentence})
@@ -227,14 +163,3 @@ def test_frozen_signatures_are_ed25519_over_the_dsse_encoding(name: str) -> None
         encoded = b"DSSEv1 " + b" ".join([b"%d" % len(kind), kind, b"%d" % len(payload), payload])
         key = Ed25519PrivateKey.from_private_bytes(keys[signed["keyid"]])
         assert key.sign(encoded) == b64decode(signed["sig"])
-
-
-@pytest.mark.parametrize(("name", "has_terms"), [("ledger_without_terms", False), ("ledger_not_gaussian", True)])
-def test_ledger_of_an_earlier_version_still_verifies_and_confirms_its_release(name: str, *, has_terms: bool) -> None:
-    frozen = load(name)
-    history = verify_party_audit(encode(world.signed_document(parsed(frozen["audit"]), world.KEYS["clinic"])))
-    assert charges_of(history) == frozen["history"]
-    assert {charge.terms is not None for charge in history.charges.values()} == {has_terms}
-    assert not history.lost.gaussian
-    release = verify_release(*world.release("rmgm", load("drawn")).files, trusted_coordinator=None)
-    assert confirm_by_party(history, release) == frozen["finding"]

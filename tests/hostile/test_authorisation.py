@@ -193,7 +193,16 @@ def linkage_key(hub: Hub, key: SigningKey, _: str) -> Change:
 
 def ledger_head(hub: Hub, key: SigningKey, _: str) -> Change:
     height, head = secrets.randbelow(1 << 40), secrets.token_hex(32)
-    document = LedgerHead(party="clinic", height=height, head=head, rho_units="0", delta=0.0, created=hub.clock())
+    document = LedgerHead(
+        party="clinic",
+        height=height,
+        head=head,
+        rho_units="0",
+        delta=0.0,
+        replacement_units="0",
+        replacement_delta=0.0,
+        created=hub.clock(),
+    )
     return Change("/v1/parties/clinic/ledger-heads", encode(sign_head(document, key)))
 
 

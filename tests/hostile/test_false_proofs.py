@@ -30,6 +30,7 @@ from commingle.shared.mechanisms.moments.exchange.products import (
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import column_witness
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.ring.encryption import secret_key
@@ -180,7 +181,7 @@ def malformed(cheat: Cheat) -> bytes:
 
 
 def with_oversized_noise(cheat: Cheat) -> bytes:
-    """One error is larger than any that is drawn, and what is proved of it are the bits of the one that was drawn."""
+    """One error is larger than any that is drawn, and what is proved is the one that was drawn."""
     exchange, rows = cheat.exchange, rows_within_bound(2)
     layout, body = exchange.layout(cheat.name), cheat.columns(rows)
     columns = Columns(exchange, cheat.name, body)
@@ -188,8 +189,9 @@ def with_oversized_noise(cheat: Cheat) -> bytes:
     words = parse_residues(block, layout.block_shape(0, N), STANDARD.primes)
     for k, prime in enumerate(STANDARD.primes):
         words[k, 0, 0, 5] = (int(words[k, 0, 0, 5]) + 1000) % prime
+    sizes, bound = column_sizes(layout), exchange.bound(cheat.name)
     honest, false = (
-        statements.Columns(Ciphertexts(layout, segment.rows, key, [each]), exchange.bound(cheat.name))
+        statements.Columns(Ciphertexts(layout, segment.rows, key, [each], sizes), bound)
         for each in (block, format_residues(words))
     )
     witness = column_witness(honest, secret_key(cheat.seed, STANDARD), rows)

@@ -4,18 +4,28 @@ import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from commingle.party_agent.agent import Agent
+from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
-from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, strictly, write_csv
+from tests.world.consortium import (
+    BY_A_PERSON,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    strictly,
+    write_csv,
+)
 from tests.world.coordinator import problem
 from tests.world.local_api import network_app, operator_app
 from tests.world.transport import InProcess
@@ -71,7 +81,9 @@ def sql(url: str, query: str = QUERY) -> dict[str, str]:
 
 
 def registration(source: dict[str, str], **changes: object) -> dict[str, object]:
-    return {"name": "more", "source": source, "subject_id": "subject", "attributes": ATTRIBUTES, **changes}
+    """One that may be of the same people as the world's, which are listed."""
+    about = {"name": "more", "source": source, "subject_id": "subject", "subjects": "listed", "people": "everybody"}
+    return {**about, "attributes": ATTRIBUTES, **changes}
 
 
 Trick = Callable[[Home, Path], dict[str, str]]
@@ -237,7 +249,9 @@ def test_neither_answers_to_a_token_nor_the_state_of_a_release_depend_on_a_row(
     assert set(map(str, states.values())) == {str((State.PROPOSED, ()))}
     assert [status for status, _ in told["as it is"][:2]] == [202, 202]
     shown = json.loads(told["as it is"][2][1])["items"]
-    assert [sorted(item) for item in shown] == [["attributes", "name", "people", "source", "subject_id", "subjects"]]
+    assert [sorted(item) for item in shown] == [
+        ["attributes", "name", "people", "source", "subject_id", "subjects", "unit"]
+    ]
 
 
 @pytest.mark.parametrize("subjects", ["keyed", "listed"])
@@ -246,7 +260,10 @@ def test_rows_that_a_token_has_read_again_are_those_of_the_declared_source(
 ) -> None:
     path = write_csv(allowed / "table.csv", ROWS)
     with consortium.agent("clinic") as agent, system(agent) as http, operator(agent) as person:
-        assert person.post("/v1/datasets", json=registration(file(path), subjects=subjects)).status_code == 201
+        assert (
+            person.post("/v1/datasets", json=registration(file(path), subjects=subjects, people="them")).status_code
+            == 201
+        )
         write_csv(path, ROWS[1:])
         assert http.post("/v1/datasets/more/reading").status_code == 202
         found = agent.datasets.get("more")
@@ -318,3 +335,40 @@ def test_whether_two_data_sets_have_somebody_in_common_decides_no_cap(consortium
             assert person.post("/v1/datasets?replace=true", json=declared).status_code == 201
             found.append(agent.datasets.related("them"))
         assert found == [{"them"}, {"them"}]
+
+
+def test_data_set_of_the_same_people_or_source_is_of_the_same_kind(consortium: Consortium, allowed: Path) -> None:
+    others, own = write_csv(allowed / "others.csv", ROWS), consortium.table("clinic")
+    with consortium.agent("clinic") as agent, operator(agent) as person:
+        for path, people in ((others, "everybody"), (own, "them"), (own, "everybody")):
+            asked = registration(file(path), subjects="keyed", people=people)
+            made = person.post("/v1/datasets", json=asked)
+            assert problem(made) == (409, "conflict")
+            assert "data set main is of the same people or source, and its subjects are listed" in made.text
+        assert person.post("/v1/datasets", json=registration(file(others), people="everybody")).status_code == 201
+        keyed = registration(file(others), name="keyed", subjects="keyed", people="them")
+        assert problem(person.post("/v1/datasets", json=keyed)) == (409, "conflict")  # it has the source of `more`
+        more = registration(file(others), subjects="keyed", people="them")
+        assert person.post("/v1/datasets?replace=true", json=more).status_code == 201
+        assert person.post("/v1/datasets", json=keyed).status_code == 201
+        assert [one["unit"] for one in person.get("/v1/datasets").json()["items"]] == [
+            "add_remove",
+            "replace_one",
+            "add_remove",
+        ]
+
+
+@pytest.mark.parametrize("subjects", ["keyed", "listed"])
+def test_data_set_that_was_charged_stays_of_its_kind(
+    consortium: Consortium, subjects: Literal["keyed", "listed"]
+) -> None:
+    keyed = subjects == "keyed"
+    with consortium.agent("clinic") as agent:
+        consortium.register(agent, replace=True, subjects=subjects)
+        release = consortium.propose(keyed=keyed)
+        agent.step(strictly)
+        agent.approve(release, BY_A_PERSON)
+        with pytest.raises(ConflictError, match="was charged when its subjects were not"):
+            consortium.register(agent, replace=True, subjects="listed" if keyed else "keyed")
+        agent.reject(release, "operator")  # what is reserved comes back
+        consortium.register(agent, replace=True, subjects="listed" if keyed else "keyed")

@@ -104,7 +104,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "ConsortiumView": {Told.TERMS: "name coordinator fingerprint", Told.OWN: "trouble"},
     "DatasetList": {Told.TERMS: "items"},
     "DatasetView": {
-        Told.TERMS: "name source subject_id id_rules subjects people attributes",
+        Told.TERMS: "name source subject_id id_rules subjects unit people attributes",
         Told.COUNT: "n ids_changed clipped missing read",
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing"},
@@ -116,10 +116,10 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "JobView": {Told.OWN: "release stage error", Told.COUNT: "done total"},
     "ProposalList": {Told.TERMS: "items"},
     "ProposalView": {
-        Told.TERMS: "id study stated stated_sentences approvals_needed mechanism k projection subjects n epsilon delta "
-        "adjacency calibration id_rules dataset attributes missing columns row_norm whitening first_stage parties "
-        "proposer expires cost per_subject_epsilon per_subject_outsiders_epsilon protects trust forecast exchange "
-        "outlook",
+        Told.TERMS: "id study stated stated_sentences approvals_needed mechanism k projection subjects n buckets kept "
+        "epsilon delta adjacency calibration id_rules dataset attributes missing columns row_norm whitening "
+        "first_stage parties proposer expires cost per_subject_epsilon per_subject_outsiders_epsilon protects "
+        "trust forecast exchange outlook",
         Told.OWN: "state forecast_state decision decided approvals_given findings",
     },
     "ProposedView": {Told.TERMS: "id study parties expires forecast outlook trust", Told.OWN: "state"},
@@ -129,23 +129,28 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         Told.TERMS: "mechanism n k epsilon delta parties target target_named public_table public_rows "
         "r_squared_assumed r_squared r_squared_range r_squared_constant relative_error reliable useful n_needed best_k "
         "delta_implementation "
-        "terms shared_error exchange sentences"
+        "terms kept shared_error exchange sentences"
     },
     "TermForecast": {Told.TERMS: "term encoded original"},
     "ExchangeCost": {Told.TERMS: "bounds parties bytes seconds proof_bytes proof_seconds"},
     "PartyCost": {Told.TERMS: "name bytes_sent bytes_received seconds"},
-    "CostView": {Told.BUDGET: "rho epsilon delta_implementation unit"},
+    "CostView": {Told.TERMS: "unit", Told.BUDGET: "rho epsilon delta_implementation replacement"},
+    "LossView": {Told.BUDGET: "rho delta epsilon"},
     "WhiteningView": {Told.TERMS: "columns condition_number"},
     "FirstStageView": {Told.TERMS: "sums", Told.BUDGET: "rho epsilon"},
     "DecidedView": {Told.OWN: "document by why"},
-    "LedgerView": {Told.TERMS: "population", Told.BUDGET: "cap spent remaining charges", Told.OWN: "entries"},
+    "LedgerView": {
+        Told.TERMS: "population unit",
+        Told.BUDGET: "cap spent replacement remaining charges",
+        Told.OWN: "entries",
+    },
     "Budget": {Told.BUDGET: "rho epsilon delta"},
     "ChargeView": {
-        Told.TERMS: "release kind study dataset coordinator",
+        Told.TERMS: "release kind study dataset coordinator unit",
         Told.OWN: "state attempt decided",
-        Told.BUDGET: "rho delta epsilon",
+        Told.BUDGET: "rho delta epsilon replacement",
     },
-    "RegressionCharge": {Told.BUDGET: "rho delta"},
+    "RegressionCharge": {Told.TERMS: "unit", Told.BUDGET: "rho delta"},
     "RegressionList": {Told.OWN: "items"},
     "RegressionLine": {
         Told.TERMS: "id dataset target method epsilon delta",
@@ -159,7 +164,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         Told.PUBLIC: "result document",
     },
     "RegressionRequest": {
-        Told.TERMS: "type version dataset target features method calibration epsilon delta adjacency bounds mapping "
+        Told.TERMS: "type version dataset target features method calibration epsilon delta bounds mapping "
         "intercept row_norm label_bound public n nonce"
     },
     "PublicSecondMoments": {Told.PUBLIC: "rows features label"},
@@ -169,9 +174,9 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     },
     "Coefficient": {Told.PUBLIC: "name label encoded original"},
     "RegressionPrivacy": {
-        Told.PUBLIC: "adjacency protects rho_units loss_delta epsilon delta guarantee exact_noise under_adjacency"
+        Told.PUBLIC: "adjacency protects rho_units loss_delta epsilon delta guarantee exact_noise replacement"
     },
-    "AdjacencyLoss": {Told.PUBLIC: "rho_units loss_delta"},
+    "ReplacementLoss": {Told.PUBLIC: "rho_units loss_delta"},
     "SignedDocument": {Told.PUBLIC: "signing_key envelope"},
     "Envelope": {Told.PUBLIC: "payload payloadType signatures"},
     "Signature": {Told.PUBLIC: "keyid sig"},
@@ -195,7 +200,7 @@ METRICS: Mapping[Told, str] = {
     Told.OWN: "charges waiting_proposals oldest_waiting_proposal_seconds last_contact_timestamp_seconds "
     "postponed_releases",
     Told.BUDGET: "cap_epsilon cap_delta cap_rho spent_epsilon spent_delta spent_rho remaining_epsilon remaining_delta "
-    "remaining_rho",
+    "remaining_rho replacement_epsilon replacement_delta replacement_rho",
 }
 
 Schema = Mapping[str, Any]
@@ -369,7 +374,7 @@ class Clinic:
         try:
             with self.consortium.agent("clinic", draw=Noise(crash=True)) as agent:
                 with suppress(DataError):
-                    self.consortium.register(agent, replace=True, attributes=GAPS)
+                    self.consortium.register(agent, replace=True, attributes=GAPS, subjects="keyed")
                 agent.step(attend)
                 network, local = reached_at(network_app(agent)), reached_at(operator_app(agent))
                 found = {"person": dict(self._pages(network)), "operator": dict(self._asked(local, "read", ""))}
@@ -437,12 +442,12 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
         method="ssp",
         epsilon=0.3,
         delta=1e-6,
-        adjacency="add_remove",
         n=50,
         nonce="1" * 64,
     )
     with consortium.agent("clinic") as agent, consortium.agent("insurer") as insurer:
-        consortium.register(agent, replace=True, attributes=GAPS)
+        consortium.register(agent, replace=True, attributes=GAPS, subjects="keyed")
+        consortium.register(insurer, replace=True, subjects="keyed")
         Regressions(agent).ask(asked)
         made = consortium.propose(title="made", schemas=schemas, keyed=True)
         for each in (agent, insurer):

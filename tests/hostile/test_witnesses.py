@@ -34,7 +34,16 @@ from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, 
 def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(pair: Consortium) -> None:
     publish(pair)
     second = second_beside(pair)
-    head = LedgerHead(party="clinic", height=10**6, head="ab" * 32, rho_units="1", delta=0.0, created=pair.clock_shows)
+    head = LedgerHead(
+        party="clinic",
+        height=10**6,
+        head="ab" * 32,
+        rho_units="1",
+        delta=0.0,
+        replacement_units="1",
+        replacement_delta=0.0,
+        created=pair.clock_shows,
+    )
     forged = open_head(sign_head(head, SigningKey(b"\x77" * 32)))[0], sign_head(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
         tx.heads.add(_row(*forged))
@@ -143,7 +152,7 @@ def test_automatic_approvals_of_two_consortia_at_once_are_one_total(
 ) -> None:
     second = second_beside(pair)
     spec = pair.spec()
-    cost = float(plan_block(spec, spec.party("clinic")).charge)
+    cost = float(plan_block(spec, spec.party("clinic")).loss)
     rule = AutoApproval(proposer="*", mechanisms=EVERY_KIND, max_rho=1.5 * cost)
     pair.homes["clinic"].save_policy(Policy(mechanisms=EVERY_KIND, auto_approve=(rule,)))
     pair.propose(title="one")

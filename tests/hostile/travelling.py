@@ -29,10 +29,10 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.proving import code
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import rows_in_groups
-from commingle.shared.proving.parameters import OPENED
-from commingle.shared.proving.proof import Places, Proof, parse_proof
-from commingle.shared.proving.transcript import first_challenges, opened_places
+from commingle.shared.proving.proof import Places, Proof, parse_proof, shown_bytes
+from commingle.shared.proving.transcript import first_challenges, opened_places, second_challenges
 from commingle.shared.ring.encryption import SecretKey, columns_in_stripes, encrypt
 from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import Layout, byte_count, parse_residues
@@ -141,7 +141,8 @@ def _statement(world: Exchanging) -> tuple[statements.Columns, bytes]:
     _, name, _ = world.exchange.parties
     sent = world.sent(name)
     (segment,) = sent.segments()
-    ciphertexts = Ciphertexts(world.exchange.layout(name), segment.rows, sent.public_key, segment.blocks)
+    layout = world.exchange.layout(name)
+    ciphertexts = Ciphertexts(layout, segment.rows, sent.public_key, segment.blocks, column_sizes(layout))
     return statements.Columns(ciphertexts, world.exchange.bound(name)), segment.proof[0]
 
 
@@ -152,15 +153,15 @@ def _proof(world: Exchanging, rows: Integers) -> bytes:
 
 def _opened(statement: statements.Columns, sent: bytes) -> tuple[Proof, NDArray[np.intp]]:
     """A proof, and the places that it opens: everybody computes them."""
-    proof = parse_proof(sent, statement.sizes, Places(statement.rows).all)
-    (challenge,) = first_challenges([statement.digest], [proof.root])
+    proof = parse_proof(sent, statement.sizes, Places(statement.sizes, statement.rows).all)
+    asked = first_challenges([statement.digest], [proof.root])
+    (challenge,) = second_challenges(asked, [shown_bytes(proof.sums)])
     return proof, opened_places(challenge, proof.answers.to_bytes(), statement.sizes)
 
 
 def _table_rows(statement: statements.Columns) -> NDArray[np.intp]:
     """Numbers of the matrix's rows that hold the table."""
-    held = np.arange(statement.groups * statement.members).reshape(statement.groups, statement.members)
-    return statement.bits + held[:, :_COLUMNS].ravel()
+    return statement.column_rows[:, :_COLUMNS].ravel()
 
 
 def _without_tails(world: Exchanging, rows: Integers) -> bytes:
@@ -177,7 +178,7 @@ def _words(world: Exchanging, table: Integers) -> Residues:
     statement, _ = _statement(world)
     sizes, prime = statement.sizes, statement.sizes.ring.primes[0]
     held = rows_in_groups(statement.ciphertexts, table).reshape(-1, sizes.message) % prime
-    return code.words(np.pad(held, ((0, 0), (0, OPENED))).astype(np.uint32), sizes, prime)
+    return code.words(np.pad(held, ((0, 0), (0, sizes.opened))).astype(np.uint32), sizes, prime)
 
 
 def _equal_columns(world: Exchanging, sent: bytes, bare: Residues) -> int:

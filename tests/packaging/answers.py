@@ -7,6 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,9 @@ def record(folder: Path) -> Mapping[str, Mapping[str, Any]]:
 
 def _at_a_clinic(consortium: Consortium, agents: Agents, http: httpx.Client, folder: Path) -> None:
     place = "/v1/datasets/stays/uploads/monday"
+    for name in consortium.homes:
+        with nullcontext(agents.consortia[0]) if name == "clinic" else consortium.agent(name) as agent:
+            consortium.register(agent, replace=True, subjects="keyed")
     http.post("/v1/datasets", json=_first(examples.DATASET))
     http.put(place)
     http.put(f"{place}/pieces/1", content=examples.CSV_ROWS, headers={"Content-Type": "text/csv"})
@@ -138,7 +142,7 @@ def _at_a_clinic(consortium: Consortium, agents: Agents, http: httpx.Client, fol
 
     def decided(decision: str, title: str, **choices: Any) -> str:
         soon(consortium, hours=0.1)  # so that the newest is always the same one
-        release = consortium.propose(title=title, **choices)
+        release = consortium.propose(title=title, keyed=True, **choices)
         agents.consortia[0].step(strictly)
         http.put(f"/v1/proposals/{release}/{decision}", json=_first(examples.NOTE))
         return release

@@ -26,11 +26,21 @@ def test_image_keeps_the_libraries_its_learner_answers_with() -> None:
     assert all(f"--extra {extra}" in built("learner") for extra in asked)
 
 
-def test_only_the_agents_image_has_what_only_agents_compute_with() -> None:
-    left_out = {role: "--no-install-package numba" in built(role) for role in ("agent", "coordinator", "learner")}
-    assert left_out == {"agent": False, "coordinator": True, "learner": True}
-    for role in left_out:
+def test_only_the_agents_image_has_what_only_agents_read_with() -> None:
+    roles = ("agent", "coordinator", "learner")
+    left_out = {role: "--no-install-package adbc-driver-postgresql" in built(role) for role in roles}
+    brought = {role for role in roles if "--extra postgresql" in built(role) and not left_out[role]}
+    assert brought == {"agent"}
+    for role in roles:
         assert f"COPY --from=build-{role} /app/.venv" in DOCKERFILE.partition(f"FROM runtime AS {role}\n")[2]
+
+
+def test_loops_are_built_with_the_image_and_no_compiler_is_in_what_runs() -> None:
+    building, _, running = DOCKERFILE.partition("AS runtime")
+    assert "install -y --no-install-recommends gcc libc6-dev" in building
+    assert "apt-get" not in running
+    assert "hatch_build.py" in building
+    assert "from commingle.shared.loops import level; level()" in (ROOT / "deploy" / "trim.sh").read_text()
 
 
 def test_images_are_compiled_where_they_are_built() -> None:

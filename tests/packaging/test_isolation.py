@@ -41,8 +41,6 @@ DATABASE = {"alembic", "sqlalchemy"}
 NEVER = {
     "charset_normalizer",
     "matplotlib",
-    "llvmlite",
-    "numba",
     "numpy.f2py.crackfortran",
     "pandas",
     "pydantic.v1",

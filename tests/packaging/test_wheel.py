@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 import zipfile
@@ -14,11 +15,21 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("shared", "party_agent", "coordinator", "services")
 
 
+LIBRARY = "commingle/shared/libloops.so.1"
+
+
 def build(source: Path, target: str, into: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    hatchling(source, target, into)
     (made,) = into.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return made
+
+
+def hatchling(source: Path, target: str, into: Path, **variables: str) -> str:
+    """What it says of what is wrong."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True, env=environment)
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +51,25 @@ def test_wheel_holds_one_package_with_every_module_and_its_type_marker(wheel: Pa
         "commingle/__main__.py",
     }
     assert "commingle/py.typed" in names
+
+
+def test_wheel_holds_the_loops_and_is_for_this_platform_and_every_python(wheel: Path) -> None:
+    assert LIBRARY in contents(wheel)
+    assert not [name for name in contents(wheel) if name.endswith(".c")]
+    _, _, tag = wheel.stem.partition("-py3-none-")
+    assert tag == sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert tag != "any"
+
+
+@pytest.mark.parametrize(
+    "missing", [{"PATH": ""}, {"CC": "no-such-compiler"}, {"CC": "false"}], ids=["none", "not there", "refuses"]
+)
+def test_without_a_compiler_the_wheel_lacks_loops_alone_and_the_build_says_so(
+    wheel: Path, tmp_path: Path, missing: dict[str, str]
+) -> None:
+    assert "without compiled loops, for want of a C compiler" in hatchling(ROOT, "wheel", tmp_path, **missing)
+    (made,) = tmp_path.glob("*-py3-none-any.whl")
+    assert contents(made) == contents(wheel) - {LIBRARY}
 
 
 def test_wheel_carries_the_migrations(wheel: Path) -> None:

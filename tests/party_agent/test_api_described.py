@@ -78,6 +78,7 @@ def test_every_example_does_what_its_operation_says(consortium: Consortium, tmp_
         consortium.agent("clinic") as agent,
         httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as http,
     ):
+        consortium.register(agent, replace=True, subjects="keyed")
         at = upload.format(name="stays", upload="monday")
         file, query, pushed = shown("/v1/datasets", "post")
         assert http.post("/v1/datasets", json=pushed).status_code == 201
@@ -97,7 +98,7 @@ def test_every_example_does_what_its_operation_says(consortium: Consortium, tmp_
         assert http.post("/v1/datasets?replace=true", json=query).json()["type"].endswith(":source")  # no such database
         (study,) = shown("/v1/proposals", "post")
         assert http.post("/v1/proposals", json=study).status_code == 201
-        release = consortium.propose()
+        release = consortium.propose(keyed=True)
         agent.step(strictly)
         for decision in ("approval", "rejection"):
             (note,) = shown(f"/v1/proposals/{{release}}/{decision}", "put")

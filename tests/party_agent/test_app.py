@@ -56,7 +56,8 @@ def api(local: LocalApi) -> Iterator[httpx.Client]:
 def registration(path: Path, **changes: object) -> dict[str, Any]:
     attributes = [a.model_dump(mode="json") for a in SCHEMAS["clinic"]]
     source = {"kind": "file", "path": str(path)}
-    return {"name": "more", "source": source, "subject_id": "subject", "attributes": attributes, **changes}
+    about = {"name": "more", "source": source, "subject_id": "subject", "subjects": "listed"}
+    return {**about, "attributes": attributes, **changes}
 
 
 def is_problem(response: httpx.Response, status: int, code: str) -> bool:

@@ -253,11 +253,12 @@ def test_regression_is_answered_whatever_the_cells_are(hospital: Consortium, met
 @pytest.mark.parametrize("mapping", ["per_row", "per_row_with_label"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_regression_of_divided_rows_is_answered_whatever_the_cells_are(
-    hospital: Consortium, mapping: str, *, intercept: bool
+    tmp_path: Path, mapping: str, *, intercept: bool
 ) -> None:
+    hospital = clinic(tmp_path, policy=ANYTHING, rows=SMALL, epsilon_cap=1000.0, keyed=True)
     edits = {(i, name): b"" for i in range(SMALL) for name in ("age", "smoker")}  # rows of zeros have no norm
     hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), edits))
-    asked = request(mapping=mapping, intercept=intercept, adjacency="add_remove", bounds={"age": (30.0, 40.0)})
+    asked = request(mapping=mapping, intercept=intercept, keyed=True, bounds={"age": (30.0, 40.0)})
     with hospital.agent("clinic") as agent:
         assert Regressions(agent).ask(asked).document is not None
         assert only_charge(agent).state is ChargeState.STORED

@@ -91,7 +91,7 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Command, 
     assert code == 1
     code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
     assert code == 0
-    assert "Data set main: 40 subjects." in out
+    assert "Data set main: 40 subjects, keyed (add_remove)." in out
     code, out, _ = run("datasets", "list", "--home", home, "--json")
     assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
     code, out, _ = run("ledger", "--home", home, "--json")
@@ -226,7 +226,7 @@ def test_enrol_with_a_wrong_invite_is_refused(run: Command, tmp_path: Path, invi
 def test_data_set_needs_exactly_one_source(
     run: Command, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
     assert (code, "--source" in err) == (2, True)
 
@@ -238,7 +238,7 @@ def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
         db.execute("CREATE TABLE t (subject, age, bmi)")
         db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
     asked = ("--database-url", f"sqlite:///{tmp_path}/t.db", "--query", "SELECT * FROM t ORDER BY age")
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *asked)
     assert (code, "it uses order" in err, "--each-row-by-itself" in err) == (1, True, True)
@@ -247,7 +247,7 @@ def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
 
 
 def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject")
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
     table = ("--source", consortium.table("clinic"))
     assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
     (tmp_path / "bad.json").write_text("{}")
@@ -322,11 +322,11 @@ def test_table_with_semicolons_is_registered_as_it_is_said_to_be_written(
     lines = [";".join(rows[0]), *(";".join(row.values()).replace(".", ",") for row in rows)]
     (tmp_path / "table.csv").write_bytes("\n".join(lines).encode("utf-16"))
     source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
-    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source)
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
     code, _, err = run(*add)
     assert (code, "Read it so: --encoding utf-16 --separator ';' --decimal ','" in err) == (1, True)
     code, out, err = run(*add, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
-    assert (code, out.startswith(f"Data set more: {len(rows)} subjects.\n")) == (0, True), err
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
 
 
 def test_table_with_line_ends_in_cells_is_registered_where_that_is_said(
@@ -336,12 +336,12 @@ def test_table_with_line_ends_in_cells_is_registered_where_that_is_said(
     lines = [",".join(["note", *rows[0]]), *(",".join(['"first\nlast"', *row.values()]) for row in rows)]
     (tmp_path / "table.csv").write_text("\n".join(lines))
     source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
-    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source)
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
     refused = run(*add)
     assert (refused[0], "--lines-per-record" in refused[2]) == (1, True)
     assert run(*add, "--lines-per-record", "1001")[0] == 2
     code, out, err = run(*add, "--lines-per-record", "2")
-    assert (code, out.startswith(f"Data set more: {len(rows)} subjects.\n")) == (0, True), err
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
 
 
 def test_charges_are_said_in_words(run: Command, consortium: Consortium) -> None:

@@ -308,6 +308,7 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
         "name": "second",
         "path": str(table),
         "subject_id": "patient",
+        "subjects": "listed",
         "schema": schema,
         "csrf": session.csrf,
         "knowledge": "yes",
@@ -337,7 +338,14 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
 ) -> None:
     table = tmp_path / "stays.csv"
     table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77317731\np2;41;90;6,1;m;12\n")
-    form = {"name": "stays", "path": str(table), "subject_id": "patient", "csrf": session.csrf, "separator": ";"}
+    form = {
+        "name": "stays",
+        "path": str(table),
+        "subject_id": "patient",
+        "subjects": "listed",
+        "csrf": session.csrf,
+        "separator": ";",
+    }
     form |= {"encoding": "utf-8", "decimal": ","}
     page = inside.post("/datasets", data=form | {"do": "draft"}).text
     assert "No row was looked at." in page
@@ -353,7 +361,7 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
     fields = inputs(inside.post("/datasets", data=fields | {"do": "draft", "separator": ";", "decimal": ","}).text)
     assert (fields["upper-1"], fields["lower-2"], fields["upper-2"]) == ("110", "0.5", "60")
     fields |= {"use-0": "yes", "lower-0": "0", "upper-0": "x", "levels-3": "f|m", "missing-1": "midpoint"}
-    fields |= {"separator": ";", "decimal": ",", "do": "register"}
+    fields |= {"separator": ";", "decimal": ",", "do": "register", "subjects": "listed"}
     refused = [inside.post("/datasets", data=fields | more) for more in ({}, {"knowledge": "yes"})]
     assert [answer.status_code for answer in refused] == [409, 409]
     assert "none was read off the rows" in refused[0].text
@@ -376,7 +384,7 @@ def test_file_with_tabs_is_drafted_and_registered(
 ) -> None:
     table = tmp_path / "stays.tsv.csv"
     table.write_text("patient\tage\np1\t30\np2\t41\n")
-    form = {"name": "stays", "path": str(table), "subject_id": "patient", "csrf": session.csrf}
+    form = {"name": "stays", "path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf}
     assert '<option value="tab">tab</option>' in inside.get("/datasets").text
     assert inputs(inside.post("/datasets", data=form | {"do": "draft", "separator": "tab"}).text)["upper-0"] == "120"
     form |= {"separator": "tab", "schema": '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'}
@@ -389,7 +397,7 @@ def test_file_of_whose_columns_nothing_is_known_shows_no_name(
 ) -> None:
     table = tmp_path / "headless.csv"
     table.write_text("patient,SENTINEL\np1,1\n")
-    form = {"path": str(table), "subject_id": "patient", "csrf": session.csrf, "do": "draft"}
+    form = {"path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf, "do": "draft"}
     answer = inside.post("/datasets", data=form)
     assert (answer.status_code, "nothing is known" in answer.text, "SENTINEL" in answer.text) == (409, True, False)
 

@@ -45,7 +45,7 @@ def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) ->
         assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
         charge = agent.ledger.charge(release)
         assert charge is not None
-        assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).charge
+        assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).loss
     assert list(consortium.coordinator.found(release).approvals) == ["clinic"]
 
 
@@ -211,7 +211,7 @@ def test_listed_subjects_of_a_data_set_that_is_declared_as_keyed_wait_for_a_pers
         release = pair.propose()
         agent.step(strictly)
         assert agent.proposals.get(release).decision is Decision.WAITING
-        assert "--listed" in agent.proposals.get(release).findings[0]
+        assert "with --listed" in agent.proposals.get(release).findings[0]
 
 
 def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:

@@ -20,6 +20,7 @@ from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import listen
 from commingle.party_agent.open_addresses import open_addresses
+from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
@@ -66,6 +67,11 @@ def test_block_of_a_release_that_goes_on_is_no_leftover(pair: Consortium) -> Non
     assert set(failed(home)) == {"coordinator"}
 
 
+def test_package_without_loops_is_found(pair: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "missing", lambda: "libloops.so.1: no such file")
+    assert failed(pair.homes["clinic"])["loops"] == "compiled arithmetic is not available: libloops.so.1: no such file"
+
+
 def unlock(home: Home) -> None:
     (home.root / "keys" / "signing.key").chmod(0o644)
 
@@ -105,7 +111,7 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
-    "newer version": (partial(misread, version=8), {"ledger file", "ledger chain"}),
+    "newer version": (partial(misread, version=9), {"ledger file", "ledger chain"}),
     "version from before 1.0": (partial(misread, version=5), {"ledger file", "ledger chain"}),
     "leftover": (leave, {"outbox"}),
     "snapshot away": (lose_snapshot, {"data sets"}),

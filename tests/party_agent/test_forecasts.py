@@ -147,6 +147,19 @@ def test_what_nobody_has_to_decide_any_more_is_cut(consortium: Consortium, agent
     assert shown(agents, release)["forecast_state"] == "not_yet"
 
 
+def test_what_was_approved_before_anybody_asked_is_computed_once_somebody_asks(
+    consortium: Consortium, agents: Agents
+) -> None:
+    release, worker = proposed(consortium, agents), Counting()
+    agents.approve(release, BY_A_PERSON)
+    forecaster(agents, worker).run_once()
+    assert worker.done == []
+    assert shown(agents, release)["forecast_state"] == "not_yet"
+    forecaster(agents, worker).run_once()
+    assert shown(agents, release)["forecast_state"] == "computed"
+    assert len(worker.done) == 1
+
+
 def test_agent_that_stops_stops_what_is_computed(consortium: Consortium, agents: Agents) -> None:
     proposed(consortium, agents)
     worker = Endless()

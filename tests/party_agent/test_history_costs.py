@@ -84,7 +84,7 @@ def test_no_statement_of_an_approval_reads_more_of_the_past_than_the_charges_it_
             for row in agent.store._connection.execute(f"EXPLAIN QUERY PLAN {statement}")
             if row["detail"].startswith("SCAN")
         ]
-    sums = ("SELECT rho_units, delta, gaussian FROM charges", "SELECT DISTINCT population FROM charges")
+    sums = ("SELECT rho_units, delta, replacement_units,", "SELECT DISTINCT population FROM charges")
     declared = ("SELECT body FROM datasets",)  # as many as the operator declared, whatever was released
     assert asked
     assert [statement for statement in scanned if not statement.startswith(sums + declared)] == []

@@ -25,9 +25,11 @@ def write_ids(pair: Consortium, name: str, id_of: Any) -> None:
     write_csv(pair.table(name), rows)
 
 
-def register(pair: Consortium, name: str, subject_id: SubjectColumns, id_rules: IdRules | None) -> None:
+def register(
+    pair: Consortium, name: str, subject_id: SubjectColumns, id_rules: IdRules | None, *, keyed: bool = False
+) -> None:
     request = DatasetRequest(
-        subjects="listed",
+        subjects="keyed" if keyed else "listed",
         name="main",
         source=FileSource(path=str(pair.table(name))),
         subject_id=subject_id,

@@ -1,24 +1,33 @@
 """Releases over different, overlapping subjects: what is published, and what nobody is told of who they are."""
 
 import csv
+import re
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.party_agent.counts import Viewer
+from commingle.party_agent.forecasts import Forecasts
+from commingle.party_agent.policy import Policy
+from commingle.party_agent.views import export_audit, ledger_view, proposal_view
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.linkage import pseudonyms
-from commingle.shared.documents.statements import ApprovalRequest
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import AlignmentStatement, ApprovalRequest
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.keyed import Buckets
 from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.releasing import spent, state_of
 from tests.party_agent.test_exchange import exact, matrix_of, rows_by_subject
 from tests.party_agent.test_id_rules import register
 from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, Noise, consortium_of, rows_of, write_csv
+from tests.world.local_api import alone
 
 PAIR = ("clinic", "insurer")
 HELD = {"clinic": slice(0, 30), "insurer": slice(10, 40)}
@@ -74,16 +83,18 @@ def test_rmgm_without_noise_is_each_partys_own_rows_mixed_by_pseudonyms(pair: Co
 
 def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium) -> None:
     overlapping(pair)
-    release = pair.propose(keyed=True, mechanism="moments", bounds="trusted", buckets=64)
+    release = pair.propose(keyed=True, mechanism="moments", bounds="trusted", buckets=80)
     for name in PAIR:
         pair.step(name)
         with pair.agent(name) as agent:
+            view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
+            assert (view["buckets"], view["kept"]) == (80, round(40 * (1 - 1 / 80) ** 39))
             agent.approve(release, BY_A_PERSON)
     rounds(pair, draw=exact)
     found, tables = published(pair, release), []
     for name in PAIR:
         names, rows = named_rows(pair, name, release, 14)
-        buckets = Buckets(range(64), count=64, d=rows.shape[1])
+        buckets = Buckets(range(80), count=80, d=rows.shape[1])
         buckets.add(names, rows)
         tables.append(buckets.total())
     everything = np.hstack(tables) / 2**14
@@ -93,7 +104,7 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
 @pytest.mark.slow
 def test_small_keyed_release_of_moments_is_proved(pair: Consortium) -> None:
     overlapping(pair)
-    release = pair.propose(keyed=True, mechanism="moments", buckets=16)
+    release = pair.propose(keyed=True, mechanism="moments")
     rounds(pair)
     assert published(pair, release).spec.bounds == "proved"
 
@@ -152,20 +163,60 @@ def test_data_set_registered_again_with_other_id_rules_goes_on_as_approved(pair:
     release = pair.propose(keyed=True)
     for name in PAIR:
         pair.step(name)
-    register(pair, "clinic", "subject", ("text/1",))
+    register(pair, "clinic", "subject", ("text/1",), keyed=True)
     rounds(pair)
     assert published(pair, release).spec.keyed
 
 
-def test_charge_is_no_less_than_what_presence_costs(pair: Consortium) -> None:
+def test_ledger_is_charged_presence_and_keeps_what_other_values_cost(pair: Consortium) -> None:
     overlapping(pair)
     release = pair.propose(keyed=True)
     rounds(pair)
     stated = published(pair, release).privacy
     for party, loss in zip(PAIR, stated.per_party, strict=True):
-        assert loss.loss.replace_one.rho >= loss.loss.own.rho
-        assert spent(pair, party) / 2**64 == pytest.approx(loss.loss.replace_one.rho)
+        assert spent(pair, party) / 2**64 == pytest.approx(loss.loss.own.rho)
         assert loss.loss.own.epsilon <= 1.0
+        with pair.agent(party) as agent:
+            cost = agent.ledger.charge_in(agent.store._connection, release).cost
+            assert loss.loss.replacement is not None
+            assert float(cost.replaced.rho) == pytest.approx(loss.loss.replacement.rho)
+            assert verify_party_audit(encode(export_audit(alone(agent)))).lost == cost
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_study_of_keyed_subjects_at_epsilon_three_passes_the_policy_and_the_cap_that_a_party_starts_with(
+    pair: Consortium, mechanism: Literal["rmgm", "moments"]
+) -> None:
+    """As a study is where nobody chooses: keyed, and its epsilon is what policy, cap and ledger count."""
+    overlapping(pair)
+    for home in pair.homes.values():
+        home.save_policy(Policy())
+    buckets = 80 if mechanism == "moments" else None
+    release = pair.propose(keyed=True, mechanism=mechanism, epsilon=3.0, buckets=buckets)
+    for name in PAIR:
+        pair.step(name)
+        with pair.agent(name) as agent:
+            assert agent.proposals.get(release).findings == ()
+            agent.approve(release, BY_A_PERSON)
+            cost = agent.ledger.charge_in(agent.store._connection, release).cost
+            assert 2.99 < cost.loss.epsilon(1e-5) <= 3
+            assert cost.replaced.rho >= cost.loss.rho
+            shown = ledger_view(agent.ledger)
+            assert (shown["unit"], shown["charges"][0]["unit"]) == ("add_remove", "add_remove")
+            assert shown["spent"]["epsilon"] == pytest.approx(shown["charges"][0]["epsilon"], rel=1e-6)
+            other = shown["charges"][0]["replacement"]
+            assert shown["replacement"]["epsilon"] == pytest.approx(other["epsilon"], rel=1e-6)
+
+
+def test_policy_that_counts_replacement_refuses_it_and_says_in_which_unit(pair: Consortium) -> None:
+    overlapping(pair)
+    pair.homes["clinic"].save_policy(Policy(replacement=True))
+    release = pair.propose(keyed=True, epsilon=3.0)
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        [finding] = agent.proposals.get(release).findings
+        assert re.search(r"it costs epsilon 6\.\d+ \(replace_one\) > 3", finding)
+        assert ledger_view(agent.ledger)["unit"].endswith(", and replace_one")
 
 
 def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_them_is_refused(
@@ -194,18 +245,18 @@ def test_party_without_the_linkage_key_waits_and_says_so(pair: Consortium) -> No
 def test_approval_that_states_a_list_where_it_must_not_or_none_where_it_must_is_refused(
     pair: Consortium, keyed: bool
 ) -> None:
+    if keyed:
+        overlapping(pair)
     release = pair.propose(keyed=keyed)
-    other = pair.propose(keyed=not keyed, title="other")
-    requests: list[ApprovalRequest] = []
     pair.step("clinic")
     with pair.agent("clinic") as agent:
-        signed = [agent.ledger.signature(which, "alignment") for which in (release, other)]
+        assert (agent.ledger.signature(release, "alignment") is None) is keyed
         approval = agent.ledger.signature(release, "approval")
         assert approval is not None
-        assert (signed[0] is None) is keyed
-        requests.append(ApprovalRequest(approval=approval, alignment=signed[1]))
+        stated = AlignmentStatement(spec=release, party="clinic", subjects=30, digest="0" * 64)
+        alignment = seal(stated, kind="alignment", key=agent.identity.signing_key) if keyed else None
         with pytest.raises(Exception, match="states its list of subjects where they are listed"):
-            agent.client.approve(release, "clinic", requests[0])
+            agent.client.approve(release, "clinic", ApprovalRequest(approval=approval, alignment=alignment))
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm"])

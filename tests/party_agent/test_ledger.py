@@ -16,7 +16,7 @@ from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection
-from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho
+from commingle.shared.dp.accounting import FREE, RHO_UNITS, ZERO, Cost, Loss, Rho
 from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState, ChargeTerms
 from commingle.shared.release.rounds import Refused
@@ -27,6 +27,7 @@ APPROVALS = "a" * 64
 TABLE = "d" * 64
 CAP = Cap("default", 1.0, 1e-5)
 LATER = NOW + timedelta(hours=1)
+TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
 
 Answer = TypeVar("Answer")
 
@@ -43,9 +44,14 @@ def ledger(path: Path) -> Iterator[Ledger]:
     store.close()
 
 
-def share(of: int) -> Rho:
-    """A charge of which exactly `of` fit under the cap."""
-    return Rho(CAP.rho.units // of)
+def share(count: int) -> Rho:
+    """A charge of which exactly so many fit under the cap."""
+    return Rho(CAP.rho.units // count)
+
+
+def of(rho: Rho) -> Cost:
+    """What a listed data set is charged."""
+    return Cost(Loss(rho))
 
 
 def reserve(
@@ -55,7 +61,7 @@ def reserve(
         return ledger.reserve(
             db,
             release,
-            rho or share(4),
+            of(rho or share(4)),
             dataset="main",
             snapshot="f" * 64,
             study="s",
@@ -126,7 +132,7 @@ def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Ledger) -> None:
 @pytest.mark.parametrize("units", [0, -1, -(1 << 70)])
 def test_charge_that_is_not_positive_is_refused(ledger: Ledger, units: int) -> None:
     with ledger._store.transaction() as db:
-        answer = ledger.reserve(db, "r", Rho(units), dataset="main", snapshot="f" * 64, study="s", expires=LATER)
+        answer = ledger.reserve(db, "r", of(Rho(units)), dataset="main", snapshot="f" * 64, study="s", expires=LATER)
     assert answer == Refused("a charge must be positive")
     assert ledger.spent() == ZERO
 
@@ -139,12 +145,12 @@ def test_cap_holds_exactly_and_one_unit_more_is_refused(ledger: Ledger) -> None:
     assert isinstance(refused, Refused)
     assert "budget of population default does not suffice" in refused.reason
     assert ledger.spent() == CAP.rho
-    assert ledger.shortfall(Rho(1)) is not None
+    assert ledger.shortfall(of(Rho(1))) is not None
 
 
 def test_refusal_says_what_it_costs_and_what_is_left(ledger: Ledger) -> None:
     reserve(ledger, "r", share(2))
-    refused = ledger.shortfall(CAP.rho)
+    refused = ledger.shortfall(of(CAP.rho))
     assert refused is not None
     assert "costs epsilon 1 and 0.684 is left of 1 " in refused.reason
 
@@ -181,7 +187,7 @@ def test_debit_above_a_cap_that_was_lowered_is_refused(ledger: Ledger) -> None:
     lowered = Ledger(ledger._store, cap=Cap("default", 0.5, 1e-5))
     assert isinstance(debit(lowered, "r"), Refused)
     assert state(ledger, "r") == "reserved"
-    shortfall = lowered.shortfall(Rho(1))
+    shortfall = lowered.shortfall(of(Rho(1)))
     assert shortfall is not None
     assert "and 0 is left" in shortfall.reason
 
@@ -224,7 +230,7 @@ def test_populations_of_a_ledger_of_an_earlier_version_are_one_budget(ledger: Le
             ledger._append(db, "reserved", release, **facts)
             db.execute(
                 "INSERT INTO charges "
-                "VALUES (?, ?, ?, ?, 'reserved', 0, 'main', 'f', 's', ?, NULL, NULL, 0, 'release', 0)",
+                "VALUES (?, ?, ?, ?, 'reserved', 0, 'main', 'f', 's', ?, NULL, NULL, 0, 'release', 0, NULL, 0)",
                 (COORDINATOR, release, population, str(share(2).units), LATER.isoformat()),
             )
     ledger.verify()
@@ -242,7 +248,7 @@ def test_losses_beyond_64_bits_are_kept_exactly(path: Path) -> None:
     reserve(ledger, "a", huge)
     reserve(ledger, "b", huge)
     assert ledger.spent().units == 2 * huge.units
-    assert ledger.shortfall(Rho(RHO_UNITS << 64)) is not None
+    assert ledger.shortfall(of(Rho(RHO_UNITS << 64))) is not None
     store.close()
 
 
@@ -323,13 +329,12 @@ def test_exchange_at_the_whole_cap_fits_under_it_once(ledger: Ledger) -> None:
     """Its noise is that of the cap's epsilon at what its own delta leaves: no rounding refuses it."""
     taken = 1e-12
     rho = CAP.rho_beside(Loss(ZERO, taken))
-    assert ledger.shortfall(CAP.rho, delta=taken) is not None
-    assert ledger.shortfall(rho, delta=taken) is None
-    with ledger._store.transaction() as db:
-        answer = ledger.reserve(db, "r", rho, dataset="main", snapshot="f" * 64, study="s", expires=LATER, delta=taken)
+    assert ledger.shortfall(Cost(Loss(CAP.rho, taken))) is not None
+    assert ledger.shortfall(Cost(Loss(rho, taken))) is None
+    answer = reserve_loss(ledger, "r", Loss(rho, taken))
     assert isinstance(answer, Charge)
-    assert (answer.delta, ledger.lost().delta) == (taken, taken)
-    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
+    assert (answer.delta, ledger.lost().loss.delta) == (taken, taken)
+    assert ledger.lost().loss.epsilon(CAP.delta) <= CAP.epsilon
     assert isinstance(reserve(ledger, "another", Rho(1)), Refused)
 
 
@@ -376,17 +381,16 @@ def _at_once(count: int, work: Callable[[int], Answer]) -> list[Answer]:
     return answers
 
 
-def reserve_loss(ledger: Ledger, release: str, loss: Loss) -> Charge | Refused:
+def reserve_loss(ledger: Ledger, release: str, loss: Loss, replacement: Loss | None = None) -> Charge | Refused:
     with ledger._store.transaction() as db:
         return ledger.reserve(
             db,
             release,
-            loss.rho,
+            Cost(loss, replacement),
             dataset="main",
             snapshot="f" * 64,
             study="s",
             expires=LATER,
-            delta=loss.delta,
             kind="regression",
         )
 
@@ -396,9 +400,9 @@ def test_cap_holds_for_rhos_and_deltas_together(ledger: Ledger) -> None:
     assert isinstance(reserve_loss(ledger, "a", half), Charge)
     assert isinstance(debit(ledger, "a"), Debit)
     assert isinstance(reserve_loss(ledger, "b", half), Charge)
-    assert ledger.lost() == half + half
-    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
-    assert ledger.lost().epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-6)
+    assert ledger.lost() == Cost(half + half)
+    assert ledger.lost().loss.epsilon(CAP.delta) <= CAP.epsilon
+    assert ledger.lost().loss.epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-6)
     # the rho alone would fit under the cap at its whole delta
     assert half.rho + half.rho + Rho(RHO_UNITS // 1000) <= CAP.rho
     assert isinstance(reserve(ledger, "c", Rho(RHO_UNITS // 1000)), Refused)
@@ -407,28 +411,28 @@ def test_cap_holds_for_rhos_and_deltas_together(ledger: Ledger) -> None:
 def test_cap_beside_a_charge_that_is_not_known_to_be_gaussian_is_that_of_zcdp(ledger: Ledger) -> None:
     older = Loss(Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS) // 2), gaussian=False)
     terms = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
-    ledger.adopt([("a" * 64, older, terms)], [], ["e" * 64], height=1)
-    assert (ledger.lost().gaussian, ledger.charges()[0].loss) == (False, older)
+    ledger.adopt([("a" * 64, Cost(older), terms)], [], ["e" * 64], height=1)
+    assert (ledger.lost().loss.gaussian, ledger.charges()[0].loss) == (False, older)
     rest = Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS)) - older.rho
     assert older.rho + rest < CAP.rho
     assert isinstance(reserve(ledger, "b" * 64, rest + Rho(1)), Refused)
     assert isinstance(reserve(ledger, "b" * 64, rest), Charge)
-    assert ledger.lost().epsilon(CAP.delta) <= CAP.epsilon
+    assert ledger.lost().loss.epsilon(CAP.delta) <= CAP.epsilon
     ledger.verify()
 
 
 def test_own_charge_that_a_lost_branch_used_too_is_not_known_to_be_gaussian_any_more(ledger: Ledger) -> None:
     assert isinstance(reserve(ledger, "a" * 64), Charge)
     terms = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
-    ledger.adopt([("a" * 64, Loss(share(4), gaussian=False), terms)], [], ["e" * 64], height=1)
-    assert ledger.lost() == Loss(share(4), gaussian=False)
+    ledger.adopt([("a" * 64, Cost(Loss(share(4), gaussian=False)), terms)], [], ["e" * 64], height=1)
+    assert ledger.lost() == Cost(Loss(share(4), gaussian=False))
     ledger.verify()
 
 
 def test_ledger_of_gaussian_charges_reaches_the_cap_by_the_exact_curve(ledger: Ledger) -> None:
     debited(ledger, "a")
     assert isinstance(reserve(ledger, "b", CAP.rho - share(4)), Charge)
-    assert ledger.lost().epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-9)
+    assert ledger.lost().loss.epsilon(CAP.delta) == pytest.approx(CAP.epsilon, rel=1e-9)
     assert float(CAP.rho) > 1.1 * rho_of_epsilon(CAP.epsilon, CAP.delta)
 
 
@@ -443,13 +447,52 @@ def test_delta_that_is_used_up_is_refused_in_words(ledger: Ledger) -> None:
 def test_released_charge_gives_its_delta_back(ledger: Ledger) -> None:
     reserve_loss(ledger, "a", Loss(Rho(1), CAP.delta / 2))
     withdraw(ledger, "a")
-    assert ledger.lost() == Loss(ZERO)
+    assert ledger.lost() == FREE
+
+
+def test_sums_of_both_figures_are_those_of_their_charges(ledger: Ledger) -> None:
+    """Of keyed data sets each by itself; of a listed one both are what it was charged."""
+    keyed = [(Loss(Rho(5), 1e-7), Loss(Rho(9), 2e-7)), (Loss(Rho(4)), Loss(Rho(1)))]
+    for place, (loss, replacement) in enumerate(keyed):
+        assert isinstance(reserve_loss(ledger, str(place) * 64, loss, replacement), Charge)
+    assert ledger.lost() == Cost(Loss(Rho(9), 1e-7), Loss(Rho(10), 2e-7))
+    assert isinstance(reserve_loss(ledger, "a" * 64, Loss(Rho(100))), Charge)
+    assert ledger.lost() == Cost(Loss(Rho(109), 1e-7), Loss(Rho(110), 2e-7))
+    ledger.adopt([("1" * 64, Cost(*keyed[1]), TERMS)], [], ["e" * 64], height=1)
+    assert [charge.cost for charge in ledger.charges()][1] == Cost(*keyed[1]).approximate()
+    assert ledger.summit().spent == Cost(*keyed[1]).approximate()
+    ledger.verify()
+
+
+@pytest.mark.parametrize(("loss", "replacement"), [(3, 1), (1, 3)])
+@pytest.mark.parametrize("counts", [False, True])
+def test_cap_counts_the_second_figure_where_the_policy_says_so_and_the_first_always(
+    ledger: Ledger, loss: int, replacement: int, *, counts: bool
+) -> None:
+    book = Ledger(ledger._store, cap=CAP, counts_replacement=lambda: counts)
+    quarter = share(4).units
+    for release in "ab":
+        answer = reserve_loss(book, release, Loss(Rho(loss * quarter)), Loss(Rho(replacement * quarter)))
+        if release == "a" or (loss == 1 and not counts):
+            assert isinstance(answer, Charge)
+        else:
+            assert isinstance(answer, Refused)
+            assert ("add_remove" if loss == 3 else "replace_one") in answer.reason
+
+
+def test_debit_of_a_second_figure_that_the_policy_has_come_to_count_is_refused(ledger: Ledger) -> None:
+    assert isinstance(reserve_loss(ledger, "r", Loss(share(4)), Loss(share(1) + share(4))), Charge)
+    stricter = Ledger(ledger._store, cap=CAP, counts_replacement=lambda: True)
+    assert isinstance(debit(stricter, "r"), Refused)
+    assert isinstance(debit(ledger, "r"), Debit)
 
 
 COLUMNS = {
     "population": "'other'",
     "rho_units": "'1'",
     "delta": "0",
+    "replacement_units": "'3'",
+    "replacement_delta": "0",
     "state": "'released'",
     "attempt": "7",
     "approvals": "'x'",
@@ -465,7 +508,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_charge_of_which_any_column_was_altered_is_noticed(ledger: Ledger, column: str) -> None:
-    reserve_loss(ledger, "a" * 64, Loss(Rho(2), CAP.delta / 2))
+    reserve_loss(ledger, "a" * 64, Loss(Rho(2), CAP.delta / 2), Loss(Rho(7), CAP.delta / 3))
     ledger.verify()
     with ledger._store.transaction() as db:
         db.execute(f"UPDATE charges SET {column} = {COLUMNS[column]}")  # noqa: S608 - from the table above

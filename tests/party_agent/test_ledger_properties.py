@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from commingle.party_agent.ledger import Cap, Debit, Ledger
 from commingle.party_agent.store import AgentStore
-from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.dp.accounting import ZERO, Cost, Loss, Rho
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused
 from tests.world.tampering import NOW
@@ -27,7 +27,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         self.cap = Cap("default", 1.0, 1e-5)
         self.debits: list[Debit] = []
-        self.spent = ZERO
+        self.spent, self.replaced = ZERO, ZERO
         self.debited: dict[str, Rho] = {}
         self.open()
 
@@ -43,14 +43,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(release=RELEASES, quarters=st.integers(1, 4))
     def reserve(self, release: str, quarters: int) -> None:
         rho = Rho(self.cap.rho.units * quarters // 4)
+        cost = Cost(Loss(rho), Loss(Rho(3 * rho.units)) if quarters % 2 else None)
         known, fits = self.ledger.charge(release), self.spent + rho <= self.cap.rho
         with self.store.transaction() as db:
             answer = self.ledger.reserve(
-                db, release, rho, dataset="main", snapshot="f" * 64, study="s", expires=NOW.replace(hour=23)
+                db, release, cost, dataset="main", snapshot="f" * 64, study="s", expires=NOW.replace(hour=23)
             )
         assert isinstance(answer, Charge) == (known is None and fits)
         if isinstance(answer, Charge):
             self.spent += rho
+            self.replaced += cost.replaced.rho
 
     @rule(release=RELEASES, late=st.booleans())
     def debit(self, release: str, late: bool) -> None:
@@ -98,6 +100,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.withdraw(db, release)
         if before is not None and before.state is ChargeState.RESERVED:
             self.spent -= before.rho  # the only way down
+            self.replaced -= before.cost.replaced.rho
 
     @rule()
     def restart(self) -> None:
@@ -115,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def spent_is_what_the_model_says_and_within_the_cap(self) -> None:
-        assert self.ledger.spent() == self.spent
+        assert (self.ledger.spent(), self.ledger.lost().replaced.rho) == (self.spent, self.replaced)
         assert self.spent <= self.cap.rho
 
     @invariant()

@@ -25,8 +25,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import Bounds, ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
-from commingle.shared.dp.sensitivity import LISTED, Adjacency
+from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
@@ -78,7 +77,6 @@ def spec_with(**changes: Any) -> ReleaseSpec:
 GOOD = Situation(
     policy=Policy(
         mechanisms=frozenset({"rmgm"}),
-        adjacencies=frozenset({Adjacency.REPLACE_ONE}),
         max_epsilon=1.0,
         max_delta=1e-6,
         max_cells=40,
@@ -106,7 +104,6 @@ def test_proposal_at_the_edge_of_every_rule_has_no_findings() -> None:
     ("changes", "rule"),
     [
         ({"mechanism": "dgm", "k": None}, "mechanisms"),
-        ({"adjacency": Adjacency.ZERO_OUT}, "adjacencies"),
         ({"epsilon": 1.0000001}, "max_epsilon"),
         ({"delta": 1.1e-6}, "max_delta"),
         ({"k": 21}, "max_cells"),
@@ -116,7 +113,7 @@ def test_proposal_at_the_edge_of_every_rule_has_no_findings() -> None:
 def test_each_rule_refuses_what_lies_just_beyond_it(changes: dict[str, Any], rule: str) -> None:
     findings = found(spec_with(**changes))
     assert (rule, "policy") in findings
-    besides = {"mechanisms": "max_cells", "adjacencies": "max_epsilon"}  # dgm has more rows, zero_out costs more
+    besides = {"mechanisms": "max_cells"}  # dgm has more rows
     assert {r for r, _ in findings} <= {rule, besides.get(rule)}
 
 
@@ -140,7 +137,7 @@ def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
         study="s", mechanism="moments", epsilon=1.0, delta=1e-6, n=1 << 20, buckets=1 << 24, parties=tuple(keyed)
     )
     spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
-    policy = Policy(adjacencies=frozenset(Adjacency), max_cells=10_000_000)
+    policy = Policy(max_cells=10_000_000)
     assert ("max_cells", "policy") in found(spec, replace(GOOD, policy=policy))
 
 
@@ -220,7 +217,8 @@ def test_all_findings_are_told_at_once() -> None:
 def approves(policy: Policy, charged: Mapping[str, Rho] | None = None, /, **changes: Any) -> bool:
     """Whether a proposal by the other party is approved without a person."""
     spec = spec_with(**changes)
-    by_it, by_all = (charged or {}).get(spec.proposer, ZERO), sum((charged or {}).values(), start=ZERO)
+    costs = {proposer: Cost(Loss(rho)) for proposer, rho in (charged or {}).items()}
+    by_it, by_all = costs.get(spec.proposer, FREE), sum(costs.values(), start=FREE)
     return approves_itself(policy, spec=spec, plan=plan_of(spec), by_it=by_it, by_all=by_all)
 
 
@@ -235,7 +233,7 @@ def test_nothing_is_approved_automatically_by_default() -> None:
 
 
 def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
-    cost = float(plan_of(spec_with()).charge)
+    cost = float(plan_of(spec_with()).loss)
     assert approves(up_to(cost, OTHER.fingerprint))
     assert approves(up_to(cost))
     assert not approves(up_to(cost * (1 - 1e-9)))
@@ -245,7 +243,7 @@ def test_automatic_approval_is_per_proposer_and_up_to_its_rho() -> None:
 
 
 def test_automatic_approvals_of_one_proposer_add_up() -> None:
-    charge = plan_of(spec_with()).charge
+    charge = plan_of(spec_with()).loss
     policy = up_to(2.5 * float(charge), OTHER.fingerprint)
     approved = [approves(policy, {OTHER.fingerprint: spent}) for spent in (ZERO, charge, charge + charge)]
     assert approved == [True, True, False]
@@ -253,7 +251,7 @@ def test_automatic_approvals_of_one_proposer_add_up() -> None:
 
 def test_rule_for_any_proposer_is_a_total_over_all_of_them() -> None:
     """Two keys, or one that was rotated, get no second allowance."""
-    charge = plan_of(spec_with()).charge
+    charge = plan_of(spec_with()).loss
     cost = float(charge)
     by_another: dict[str, Rho] = {OWN.fingerprint: charge}
     assert approves(up_to(1.5 * cost))
@@ -261,17 +259,36 @@ def test_rule_for_any_proposer_is_a_total_over_all_of_them() -> None:
     assert approves(up_to(1.5 * cost, OTHER.fingerprint), by_another)
 
 
-def test_epsilon_of_a_policy_is_what_the_ledger_is_charged() -> None:
-    """Zeroing a row out moves it half as far as replacing it: at the same epsilon it costs about twice as much."""
-    policy = GOOD.policy.model_copy(update={"adjacencies": frozenset(Adjacency), "max_epsilon": 3.0, "max_cells": 1000})
-    situation = replace(GOOD, policy=policy)
-    assert found(spec_with(epsilon=3.0), situation) == []
-    zero_out = spec_with(epsilon=3.0, adjacency=Adjacency.ZERO_OUT)
-    assert found(zero_out, situation) == [("max_epsilon", "policy")]
-    cost = plan_of(zero_out).charge.epsilon(zero_out.delta)
-    assert cost > 6
-    enough = replace(GOOD, policy=policy.model_copy(update={"max_epsilon": cost}))
-    assert found(zero_out, enough) == []
+def keyed_with(**changes: Any) -> ReleaseSpec:
+    spec = spec_with(**changes)
+    parties = tuple(party.model_copy(update={"subjects": "keyed"}) for party in spec.parties)
+    return spec.model_copy(update={"parties": parties, "alignment": "keyed"})
+
+
+KEYED = replace(GOOD, dataset=DATASET.model_copy(update={"subjects": "keyed"}))
+
+
+def test_keyed_study_of_the_policys_epsilon_passes_and_replacement_is_counted_where_the_policy_says_so() -> None:
+    spec = keyed_with(epsilon=3.0)
+    policy = GOOD.policy.model_copy(update={"max_epsilon": 3.0, "max_cells": 1000})
+    assert found(spec, replace(KEYED, policy=policy)) == []
+    both = policy.model_copy(update={"replacement": True})
+    [finding] = examine(spec, spec.party("own"), plan_of(spec), replace(KEYED, policy=both))
+    assert finding.rule == "max_epsilon"
+    assert "(replace_one) > 3" in finding.message
+    other = plan_of(spec).cost.replaced.epsilon(spec.delta)
+    assert other > 4
+    assert found(spec, replace(KEYED, policy=both.model_copy(update={"max_epsilon": other}))) == []
+
+
+@pytest.mark.parametrize(("spec", "situation"), [(keyed_with(), GOOD), (spec_with(), KEYED)], ids=["keyed", "listed"])
+def test_release_of_the_other_unit_than_its_data_set_is_refused_with_a_remedy(
+    spec: ReleaseSpec, situation: Situation
+) -> None:
+    policy = situation.policy.model_copy(update={"max_cells": 1000})
+    [finding] = examine(spec, spec.party("own"), plan_of(spec), replace(situation, policy=policy))
+    assert (finding.rule, finding.reason) == ("subjects", None)
+    assert ("without --listed" if spec.keyed else "with --listed") in finding.message
 
 
 def test_what_was_approved_is_examined_again_without_what_counts_approvals() -> None:
@@ -330,11 +347,17 @@ def test_kind_is_approved_automatically_only_by_a_rule_about_it() -> None:
     assert not approves(named)
 
 
-def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
-    plan = plan_of(spec_with(adjacency=Adjacency.ZERO_OUT))
-    assert float(plan.charge) > 3.9 * float(plan.loss)
-    assert not approves(up_to(float(plan.loss)), adjacency=Adjacency.ZERO_OUT)
-    assert approves(up_to(float(plan.charge)), adjacency=Adjacency.ZERO_OUT)
+def test_automatic_approval_counts_replacement_where_the_policy_says_so() -> None:
+    spec = keyed_with()
+    cost = plan_of(spec).cost
+    most = float(cost.loss.rho)
+
+    def approved(policy: Policy) -> bool:
+        return approves_itself(policy, spec=spec, plan=plan_of(spec), by_it=FREE, by_all=FREE)
+
+    assert approved(up_to(most))
+    assert not approved(up_to(most).model_copy(update={"replacement": True}))
+    assert approved(up_to(float(cost.replaced.rho)).model_copy(update={"replacement": True}))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +369,7 @@ def test_cost_of_a_zero_out_release_is_counted_under_replace_one() -> None:
         '{"max_epsilon": NaN}',
         '{"max_epsilon": 1e309}',
         '{"mechanisms": ["other"]}',
-        '{"adjacencies": ["none"]}',
+        '{"replacement": "perhaps"}',
         '{"auto_approve": [{"proposer": "*", "max_rho": -1}]}',
         '{"max_epsilom": 1}',
     ],
@@ -359,12 +382,12 @@ def test_policy_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> Non
 
 def test_policy_file_as_documented_is_read(tmp_path: Path) -> None:
     (tmp_path / "policy.json").write_text(
-        '{"mechanisms": ["rmgm", "dgm"], "trusted_bounds": true, "adjacencies": ["replace_one", "zero_out"], '
+        '{"mechanisms": ["rmgm", "dgm"], "trusted_bounds": true, "replacement": true, '
         '"max_epsilon": 10, "max_delta": 1e-4, "max_cells": 100000000, "max_lifetime_hours": 2160, '
         '"auto_approve": [{"proposer": "*", "max_rho": 0.5}]}'
     )
     policy = load_settings(Policy, tmp_path / "policy.json")
-    assert policy.adjacencies == frozenset(LISTED)
+    assert policy.replacement
     assert policy.trusted_bounds
     assert policy.auto_approve == (AutoApproval(proposer="*", max_rho=0.5),)
 
@@ -383,7 +406,7 @@ def test_exchange_at_the_most_that_policy_and_caps_allow_is_not_refused_for_its_
     rules = {"mechanisms": frozenset({"moments"}), "max_epsilon": epsilon, "max_delta": delta}
     most = {**rules, "max_cells": 10**8, **caps}
     assert found(spec, situation_with(Usage(delta=delta), **most)) == []
-    spent = Usage(delta=delta, datasets={"main": plan_of(spec).cost}, study=Loss(ZERO, delta / 2))
+    spent = Usage(delta=delta, datasets={"main": plan_of(spec).cost}, study=Cost(Loss(ZERO, delta / 2)))
     assert {rule for rule, _ in found(spec, situation_with(spent, **most))} == {"dataset_caps", "study_caps"}
 
 
@@ -397,12 +420,12 @@ def test_study_of_fewer_subjects_than_the_policy_wants_is_refused() -> None:
 )
 @pytest.mark.parametrize("named", [True, False])
 def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, named: bool) -> None:
-    cost = plan_of(spec_with()).charge
+    cost = plan_of(spec_with()).loss
     cap = (cost + cost).epsilon(1e-5) * (1 + 1e-9)
     caps = {name: cap} if named else {"*": cap, "another": 1e-3}
 
     def findings(charged: Rho) -> list[tuple[str, str | None]]:
-        lost = Loss(charged)
+        lost = Cost(Loss(charged))
         charges: dict[str, Any] = {"datasets": {name: lost}} if usage == "datasets" else {usage: lost}
         return found(spec_with(), situation_with(Usage(**charges), **{rule: caps}))
 
@@ -411,10 +434,10 @@ def test_caps_hold_the_sum_of_all_releases(rule: str, usage: str, name: str, nam
 
 
 def test_cap_of_a_related_data_set_holds_too() -> None:
-    cost = plan_of(spec_with()).charge
+    cost = plan_of(spec_with()).loss
     caps = {"twin": (cost + cost).epsilon(1e-5) * (1 + 1e-9), "main": 100.0}
     for charged, expected in ((cost, []), (cost + cost, [("dataset_caps", "budget")])):
-        usage = Usage(datasets={"main": Loss(charged), "twin": Loss(charged)})
+        usage = Usage(datasets={"main": Cost(Loss(charged)), "twin": Cost(Loss(charged))})
         assert found(spec_with(), situation_with(usage, dataset_caps=caps)) == expected
 
 

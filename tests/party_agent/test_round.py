@@ -35,7 +35,7 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
         assert noises[name].calls == [(plan.sigma, block.size)]
         charge = consortium.charge(name, release)
         assert charge is not None
-        assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.charge, 1)
+        assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.loss, 1)
         assert len(list((consortium.homes[name].outbox / release).iterdir())) == 1  # some days longer
 
 

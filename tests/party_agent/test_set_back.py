@@ -22,7 +22,7 @@ from commingle.party_agent.views import export_audit
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import ZERO, Rho
+from commingle.shared.dp.accounting import NOTHING, Cost, Rho
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
@@ -39,7 +39,7 @@ from tests.world.transport import no_fault, on_a_socket, unreachable
 def allow(consortium: Consortium, releases: float) -> None:
     """The clinic's cap is so many releases' worth."""
     spec = consortium.spec()
-    rho = Rho(int(plan_block(spec, spec.party("clinic")).charge.units * releases))
+    rho = Rho(int(plan_block(spec, spec.party("clinic")).loss.units * releases))
     home = consortium.homes["clinic"]
     home.save_settings(home.settings().model_copy(update={"epsilon_cap": rho.epsilon(1e-5)}))
 
@@ -201,10 +201,10 @@ def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> 
     refuse_to_start(pair)
     branch = adopt_all(pair)
     assert [lost.release for lost in branch.releases] == [release]
-    assert (branch.unexplained.rho, branch.unexplained.delta) == (ZERO, 0.0)
+    assert branch.unexplained == Cost(NOTHING, NOTHING).approximate()
     with pair.agent("clinic") as agent:
         assert agent.ledger.spent() == spent
-        assert not agent.ledger.lost().gaussian  # which version of an agent spent it nobody knows
+        assert not agent.ledger.lost().loss.gaussian  # which version of an agent spent it nobody knows
         assert agent.ledger.charge_in(agent.store._connection, release).state is ChargeState.ADOPTED
     for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
         pair.step(name)
@@ -219,12 +219,12 @@ def test_delta_of_a_lost_exchange_is_adopted_once_and_under_its_release(pair: Co
     assert pair.state(release) == "published"
     with pair.agent("clinic") as agent:
         lost = agent.ledger.lost()
-        assert lost.delta == agent.proposals.get(release).spec.delta_implementation > 0
+        assert lost.loss.delta == agent.proposals.get(release).spec.delta_implementation > 0
     LocalUser(pair).restore(backup)
     branch = adopt_all(pair)
-    assert (branch.unexplained.rho, branch.unexplained.delta) == (ZERO, 0.0)
+    assert branch.unexplained == Cost(NOTHING, NOTHING).approximate()
     with pair.agent("clinic") as agent:
-        assert (agent.ledger.lost().rho, agent.ledger.lost().delta) == (lost.rho, lost.delta)
+        assert agent.ledger.lost() == lost.approximate()
 
 
 def test_adopted_release_is_remembered_beyond_the_retention_of_what_was_never_charged(pair: Consortium) -> None:
@@ -253,10 +253,26 @@ def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path
     branch = adopt_all(hospital)
     assert branch.releases == ()
     with hospital.agent("clinic") as agent:
-        assert agent.ledger.lost().rho == lost.rho
-        assert agent.ledger.lost().delta >= lost.delta
-        assert agent.lost_by("main")["main"].rho == lost.rho  # it may have been any data set's
+        assert agent.ledger.spent() == lost.loss.rho
+        assert agent.ledger.lost().loss.delta >= lost.loss.delta
+        assert agent.lost_by("main")["main"].loss.rho == lost.loss.rho  # it may have been any data set's
     assert answer(hospital, request(3)) is not None
+
+
+def test_restored_ledger_adopts_both_figures_of_keyed_charges_named_or_not(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path, keyed=True)
+    answer(hospital, request(1, keyed=True))
+    backup = LocalUser(hospital).back_up()
+    answer(hospital, request(2, keyed=True))
+    with hospital.agent("clinic") as agent:
+        lost = agent.ledger.lost()
+        assert lost.replaced.rho > lost.loss.rho
+    LocalUser(hospital).restore(backup)
+    adopt_all(hospital)
+    with hospital.agent("clinic") as agent:
+        assert agent.ledger.lost() == lost.approximate()
+        assert agent.lost_by("main")["main"] == lost.approximate()
+        agent.ledger.verify()
 
 
 def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 7}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 8}
 
 
 def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     AgentStore(path).close()
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 8")
+    db.execute("PRAGMA user_version = 9")
     db.close()
-    with pytest.raises(LedgerError, match="version 8"):
+    with pytest.raises(LedgerError, match="version 9"):
         AgentStore(path)
 
 

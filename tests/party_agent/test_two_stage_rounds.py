@@ -90,8 +90,8 @@ def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
         plan = plan_block(found.spec, found.spec.party(name))
         assert plan.first_stage is not None
         first = first_stage_loss(plan.first_stage, found.spec.adjacency)
-        assert ZERO < first < plan.charge
-        assert spent(consortium, name) == plan.charge.units
+        assert ZERO < first < plan.loss
+        assert spent(consortium, name) == plan.loss.units
         assert loss.first_stage is not None
         assert loss.first_stage.own.rho == first.rounded_up
         assert loss.loss.own.rho == plan.loss.rounded_up

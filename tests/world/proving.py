@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.evaluator import Replies
+from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.encryption import SecretKey, encrypt, public_key, secret_key
 from commingle.shared.ring.evaluation import InnerProducts
@@ -34,9 +35,8 @@ class Member:
         """Of one segment."""
         start, stop = list(segments(self.layout))[number]
         pairs = zip(self.layout.blocks(), self.blocks, strict=True)
-        return Ciphertexts(
-            self.layout, (start, stop), self.public_key, [part for block, part in pairs if start <= block[0] < stop]
-        )
+        blocks = [part for block, part in pairs if start <= block[0] < stop]
+        return Ciphertexts(self.layout, (start, stop), self.public_key, blocks, column_sizes(self.layout))
 
     def statement(self, bound: int = BOUND, number: int = 0) -> Columns:
         """What it proves of one segment."""

@@ -17,7 +17,7 @@ from commingle.party_agent.private.regression.measuring import Measure
 from commingle.party_agent.private.regression.problem import Estimate, Sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.sums import WIDER, sums_loss
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import WIDER as WIDER_IN_STAGES
@@ -48,22 +48,23 @@ class Method:
     wider: Fraction | int | None
     counted: bool = field(default=False, kw_only=True)
 
-    def charge(self, privacy: Privacy) -> Loss:
-        """The debit: what the run costs under replace_one, the ledger's unit (docs/proofs/regression.md, 9).
+    def cost(self, privacy: Privacy) -> Cost:
+        """The debit, under add_remove with what the run costs under replace_one (docs/proofs/regression.md, 9).
 
         Raises:
             ParameterError: a calibration that it does not know, or groups of two that promise nothing.
         """
         own = self.loss(privacy)
-        if privacy.replaces:
-            return own
+        return Cost(own, None if privacy.replaces else self._replacement(own, privacy))
+
+    def _replacement(self, own: Loss, privacy: Privacy) -> Loss:
         if self.wider is not None:
             return Loss(Rho(ceil(own.rho.units * self.wider)), own.delta)
         delta = own.delta * (1 + exp(min(privacy.epsilon, 700.0))) * _UP  # exp(710) is no number
         if delta >= 1:
             raise ParameterError(
-                f"epsilon {privacy.epsilon:g} under add_remove leaves no delta under replace_one, the ledger's unit",
-                remedy="Ask for a smaller epsilon, or for adjacency replace_one.",
+                f"epsilon {privacy.epsilon:g} under add_remove leaves no delta under replace_one, which a charge keeps",
+                remedy="Ask for a smaller epsilon, or choose another method.",
             )
         return Loss.approximate(2 * privacy.epsilon, delta)
 

@@ -22,7 +22,7 @@ from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.row_map import RowMap
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.schema import Attribute, NumericAttribute, encoded_columns
-from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import TwoStages
 from commingle.shared.encoding import narrowed
@@ -43,7 +43,7 @@ class PrivateRegression:
     """What to compute, from public quantities alone.
 
     Attributes:
-        loss: what it costs under replace_one, whatever adjacency is asked for.
+        cost: the whole charge.
         rows: how encoded rows become those of the regression.
         label_bound: the encoded target is cut to it.
         public: second moments of public rows so mapped; needed by `PublicMethod`.
@@ -54,7 +54,7 @@ class PrivateRegression:
 
     method: ExactMethod | FloatingMethod | PublicMethod | StagedMethod
     privacy: Privacy
-    loss: Loss
+    cost: Cost
     target: Attribute
     features: tuple[Attribute, ...]
     rows: RowMap
@@ -80,7 +80,8 @@ def regress(
 ) -> Estimate:
     """Privatised coefficients in encoded units, the intercept first, 0 where there is none to fit.
 
-    Guarantee: that of `charge` under replace_one (docs/proofs/regression.md; docs/proofs/noise-and-accounting.md, 6).
+    Guarantee: that of `charge` in the unit of the data set (docs/proofs/regression.md;
+    docs/proofs/noise-and-accounting.md, 6).
     Noise is drawn once, after the debit that `charge` stands for and after the last row was read.
 
     Args:
@@ -95,7 +96,8 @@ def regress(
         LostError: the snapshot is gone or damaged; no noise has been drawn then.
         ValueError: the charge does not cover the task, or is for another snapshot (faults of the caller).
     """
-    if charge.rho_units < task.loss.rho.units or charge.delta < task.loss.delta or charge.snapshot != snapshot.digest:
+    loss = task.cost.loss
+    if charge.rho_units < loss.rho.units or charge.delta < loss.delta or charge.snapshot != snapshot.digest:
         raise ValueError("the charge does not cover the regression")
     encoded = list(_encoded(snapshot, task, progress))
     if isinstance(task.method, StagedMethod):

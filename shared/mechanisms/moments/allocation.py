@@ -77,8 +77,7 @@ def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
     own, (_, cross) = c[party.name], outer_weights(party)
     return Bounds(
         c=own,
-        # a keyed row may become any other of its ball, or none (docs/proofs/keyed-subjects.md, 4.3)
-        e=4 * own if party.keyed else min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
+        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
         k=linear_weight(party) * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
     )
 
@@ -109,9 +108,9 @@ def linear_weight(party: PublicParty) -> int:
 
 
 def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:
-    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, y = 0 under zero_out, rounded up."""
+    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, rounded up; but for replace_one one of both rows is 0."""
     c, k = bounds.c, bounds.k
-    if adjacency is Adjacency.ZERO_OUT:
+    if adjacency is not Adjacency.REPLACE_ONE:
         return own * c * c + k * c
     # w (2 c e - e^2 / 2) + k e grows up to e = 2c + k/w
     e = min(Fraction(bounds.e), 2 * c + Fraction(k, own))

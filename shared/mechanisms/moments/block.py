@@ -31,7 +31,9 @@ from commingle.shared.mechanisms.moments.allocation import block_sensitivity, sc
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 from commingle.shared.proving.columns import BOUND_LIMIT
+from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
 
 TRUST_PROVED = (
@@ -193,11 +195,18 @@ def exchange_delta(rows: int, columns: Sequence[int], *, proved: bool) -> Fracti
     All in all it is about 2^-40.
     """
     openings, parties = _openings(columns), len(columns)
-    floods = openings * STANDARD.flood_delta(min(rows, ROWS_LIMIT))
+    floods = openings * STANDARD.flood_delta(_noise(min(rows, ROWS_LIMIT), columns, proved=proved))
     if not proved:
         return floods + openings * Fraction(1, 1 << _ENDED_BITS)
     simulated = parties * (parties + 1) // 2  # of columns, one each, and of replies, one for each pair
     return floods + Fraction(1, 1 << _SOUND_BITS) + simulated * Fraction(1, 1 << _HIDDEN_BITS)
+
+
+def _noise(rows: int, columns: Sequence[int], *, proved: bool) -> int:
+    """Of one sum, at most: whoever of all but the last party encrypted it, and whatever errors proofs allow."""
+    if not proved:
+        return STANDARD.largest_noise(rows)
+    return max((proved_noise(Layout(b"", rows, count)) for count in columns[:-1]), default=1)
 
 
 def _openings(columns: Sequence[int]) -> int:
@@ -214,7 +223,7 @@ def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> 
     of = "buckets" if keyed else "subjects"
     if n > ROWS_LIMIT:
         return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
-    openings, most = _openings(columns), STANDARD.most_openings(n)
+    openings, most = _openings(columns), STANDARD.most_openings(_noise(n, columns, proved=proved))
     if proved and openings > most:
         return [
             (

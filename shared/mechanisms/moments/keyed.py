@@ -1,30 +1,22 @@
 """moments over keyed subjects: rows in public buckets, each with a sign; all from the subject's pseudonym.
 
-Adjacency add_remove: a subject more or less changes one bucket of a party's table, from one row of the ball
-||x||^2 <= c or none to another, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
+Adjacency add_remove: a subject more or less changes one bucket of a party's table, from nothing to one row of the ball
+||x||^2 <= c or back, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Terms
+from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.mechanisms.interface import Accumulator, Names
 from commingle.shared.mechanisms.moments.block import NoisyMoments
-from commingle.shared.ring.parameters import ROWS_LIMIT
-
-_MOST_BUCKETS = 16
-"""For each subject. Every bucket costs everybody seconds and bytes whether somebody is in it or not, and with 16 for
-each hardly anybody gives way to another. What counts is n as the spec says it, which everybody knows. A party's own
-count of subjects decides nothing here: what a party refuses, or leaves waiting where its policy would have approved, is
-seen by all, and would tell how many it holds. A spec may say an n that is too large; then the policy's `max_cells`
-holds.
-"""
-_BUCKETS = 4
-"""For each subject, where a study leaves it open: about an eighth give way (docs/proofs/keyed-subjects.md, 5.2)."""
+from commingle.shared.mechanisms.moments.bucket_count import LEAST, MOST, chosen_buckets
 
 
 class Buckets:
-    """An accumulator that puts each row, times its sign, into its bucket; of several there the least priority stays.
+    """An accumulator that puts each row, times its sign, into its bucket; one in which two rows meet is closed, and 0.
 
     Args:
         window: the buckets that it is about; no row is of others.
@@ -35,27 +27,20 @@ class Buckets:
     def __init__(self, window: range, *, count: int, d: int) -> None:
         self._first, self._count = window.start, count
         self._rows = np.zeros((len(window), d), np.int16)  # entries are 2^14 at most
-        self._taken = np.zeros(len(window), bool)
-        self._priority = np.zeros(len(window), np.uint64)
+        self._taken, self._closed = np.zeros((2, len(window)), bool)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
-        """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, 8 sign, 16-23 priority."""
+        """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, byte 8 sign."""
         whole = np.ascontiguousarray(names, np.uint8)
-        bucket = _buckets(whole, self._count) - self._first
-        sign = 1 - 2 * (whole[:, 8] & 1).astype(np.int64)
-        priority = _words(whole[:, 16:24])
-        order = np.argsort(priority, kind="stable")
-        place, first = np.unique(bucket[order], return_index=True)
-        least = order[first]
-        stays = ~self._taken[place] | (priority[least] < self._priority[place])
-        place, least = place[stays], least[stays]
-        self._rows[place] = (sign[:, None] * rows)[least]
-        self._priority[place] = priority[least]
+        place, first, met = np.unique(_buckets(whole, self._count) - self._first, return_index=True, return_counts=True)
+        sign = 1 - 2 * (whole[first, 8] & 1).astype(np.int64)
+        self._closed[place] |= self._taken[place] | (met > 1)
         self._taken[place] = True
+        self._rows[place] = sign[:, None] * rows[first]
 
     def total(self) -> NDArray[np.int64]:
-        """All buckets of the window, (its length x d); empty ones are 0."""
-        return self._rows.astype(np.int64)
+        """All buckets of the window, (its length x d); empty and closed ones are 0."""
+        return np.where(self._closed[:, None], 0, self._rows).astype(np.int64)
 
 
 class KeyedMoments(NoisyMoments):
@@ -65,15 +50,20 @@ class KeyedMoments(NoisyMoments):
     fit_address = "commingle.shared.mechanisms.moments.keyed_fit:KEYED"
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That there are more buckets than can be of use, besides."""
-        found, most = super().problems(spec), _MOST_BUCKETS * spec.n
-        if spec.buckets is not None and spec.buckets > most:
-            found.append(f"{spec.buckets} buckets are too many for about {spec.n} subjects: at most {most}")
+        """That there are more buckets than can be of use, or so few that nobody can count people by them, besides."""
+        found, least, most = super().problems(spec), LEAST * spec.n, MOST * spec.n
+        if spec.buckets is not None and not least <= spec.buckets <= most:
+            said = f"few for about {spec.n} subjects: at least {least}"
+            if spec.buckets > most:
+                said = f"many for about {spec.n} subjects: at most {most}"
+            found.append(f"{spec.buckets} buckets are too {said}")
         return found
 
-    def buckets(self, n: int) -> int | None:
-        """Four for each subject."""
-        return max(2, min(_BUCKETS * n, ROWS_LIMIT))
+    def buckets(self, asked: Terms) -> int | None:
+        """As many as are worth their seconds."""
+        rho = calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta)
+        columns = tuple(1 + sum(len(a.columns) for a in party.attributes) for party in asked.contributors)
+        return chosen_buckets(asked.n, rho=rho, columns=columns, proved=asked.proved)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """None: presences stand in its place."""
@@ -93,8 +83,5 @@ KEYED_MOMENTS = KeyedMoments()
 
 def _buckets(names: Names, count: int) -> NDArray[np.int64]:
     """The bucket of each pseudonym (m, 32) among so many, (m,)."""
-    return (_words(names[:, :8]) % np.uint64(count)).astype(np.int64)
-
-
-def _words(eight: Names) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(eight).view(">u8").ravel().astype(np.uint64)
+    words = np.ascontiguousarray(names[:, :8]).view(">u8").ravel().astype(np.uint64)
+    return (words % np.uint64(count)).astype(np.int64)

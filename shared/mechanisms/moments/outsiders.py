@@ -36,7 +36,7 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
         pairs[j][j] = 2 * _up(own_weight(spec, party), sigma**2)
     linear = [_up(linear_weight(party) * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
     c = [bound.c for bound in bounds]
-    if adjacency is Adjacency.ZERO_OUT:
+    if adjacency is not Adjacency.REPLACE_ONE:
         moved = _product(c, pairs, c) // 2 + _dot(linear, c)
     else:
         moved = _product(c, pairs, c) + 2 * _dot(linear, c) - _least(bounds, pairs, linear)

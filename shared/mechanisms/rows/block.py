@@ -108,7 +108,7 @@ class Rmgm(RowMechanism):
     def accumulator(self, spec: ReleaseSpec, columns: int) -> MixedRows:
         """The seeded projection that the spec names."""
         seed = bytes.fromhex(spec.seed)
-        return SKETCHES[spec.projection].mixed_rows(seed, k=self.rows(spec), d=columns, n=spec.n)
+        return SKETCHES[spec.projection].mixed_rows(seed, k=self.rows(spec), d=columns)
 
     def _squared_norm(self, spec: ReleaseSpec) -> int:
         return SKETCHES[spec.projection].squared_norm(self.rows(spec))

@@ -1,16 +1,12 @@
-"""The exact dense projection, compiled: the same integers as `projection.Projection`, several times as fast.
-
-Loading the loops takes a tenth of a second and 50 MB, so it is for large tables.
-"""
+"""The exact dense projection, compiled: the same integers as `projection.Projection`, several times as fast."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.machine_code import loops
+from commingle.shared.loops import loops
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows
 from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, BLOCK_BYTES, SignStream
 
@@ -20,11 +16,6 @@ _SUBJECTS = 512  # whose signs are made at a time
 _BLOCKS = 64  # of them: 8192 rows, half a megabyte
 _THREADS = 2
 _TOGETHER = 8 * TABLES  # subjects
-
-
-def kernels() -> Any:  # noqa: ANN401 - each loop has arguments of its own
-    """The compiled loops of `kernels.py`; raises what processes and LLVM raise."""
-    return loops("commingle.shared.mechanisms.rows.kernels")
 
 
 class CompiledProjection(MixedRows):
@@ -63,4 +54,4 @@ class CompiledProjection(MixedRows):
                 signs[: len(packed)] = packed
                 bits, words = np.empty((TABLES, 8, 2 * blocks), np.uint64), signs.view(np.uint64)
                 place = block * BLOCK_BYTES
-                kernels().add_block(words.reshape(-1, 8, 2 * blocks), own, self._sums, bits, table, place)
+                loops("rows").add_block(words.reshape(-1, 8, 2 * blocks), own, self._sums, bits, table, place)

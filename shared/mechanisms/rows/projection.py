@@ -9,7 +9,7 @@ they came in, nor the BLAS in use, nor the number of threads can change a bit of
 Privacy needs nothing of S but its entries +-1: a change of one subject's row from q to q' changes Y by
 exactly sqrt(k) * ||q - q'||, provided that each subject has one row. The caller vouches for that.
 
-`compiled_projection` makes the same integers faster where numba is there.
+`compiled_projection` makes the same integers faster where the package was built with its loops.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -105,7 +105,7 @@ def block(table: SourceTable, n: int) -> NDArray[np.int64]:
     request, noise = request_of("dgm", *ATTRIBUTES, n=n), Noise()
     with TemporaryDirectory() as folder:
         snapshot = snapshot_from(Path(folder), table, strict=False)
-        charge = Charge("r", request.plan.charge.units, snapshot.digest)
+        charge = Charge("r", request.plan.loss.units, snapshot.digest)
         made = privatise(snapshot, request, charge=charge, draw=noise).integers
     return made - noise.drawn[-1].reshape(made.shape)
 

@@ -62,7 +62,7 @@ def before_noise(table: SourceTable, request: BlockRequest) -> tuple[NDArray[np.
 
 def before_noise_of(snapshot: Snapshot, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
     """The same of a table that was read."""
-    noise, charge = Noise(), Charge("r", request.plan.charge.units, snapshot.digest)
+    noise, charge = Noise(), Charge("r", request.plan.loss.units, snapshot.digest)
     if request.spec.interactive:
         rows = exchanged_rows(snapshot, request, charge=charge, draw=noise)
         return rows.integers, rows.sums

@@ -97,7 +97,7 @@ def signs_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def charge_for(request: BlockRequest, snapshot: Snapshot, *, short: int = 0) -> Charge:
-    return Charge("r", request.plan.charge.units - short, snapshot.digest)
+    return Charge("r", request.plan.loss.units - short, snapshot.digest)
 
 
 @pytest.mark.parametrize("piece", [1, 7, 60])

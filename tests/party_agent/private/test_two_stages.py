@@ -99,7 +99,7 @@ def test_charge_of_the_second_stage_alone_does_not_let_anybody_read_rows(tmp_pat
     request = asked("rmgm")
     snapshot = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES)
     assert request.plan.first_stage is not None
-    second = replace(charge_for(request, snapshot), rho_units=request.plan.charge.units * 3 // 4)
+    second = replace(charge_for(request, snapshot), rho_units=request.plan.loss.units * 3 // 4)
     with pytest.raises(ValueError, match="does not cover"):
         privatise(snapshot, request, charge=second, draw=Noise())
 

@@ -41,24 +41,36 @@ def table(rows: int = ROWS, *, seed: int = 1) -> list[dict[str, str]]:
     ]
 
 
-def clinic(root: Path, *, policy: Policy = GENEROUS, epsilon_cap: float = 10.0, rows: int = ROWS) -> Consortium:
+def clinic(
+    root: Path, *, policy: Policy = GENEROUS, epsilon_cap: float = 10.0, rows: int = ROWS, keyed: bool = False
+) -> Consortium:
     consortium = Consortium(root)
     consortium.add("clinic", policy=policy, epsilon_cap=epsilon_cap)
     write_csv(consortium.table("clinic"), table(rows))
     with consortium.agent("clinic") as agent:
-        register(consortium, agent)
+        register(consortium, agent, keyed=keyed)
     return consortium
 
 
 def register(
-    consortium: Consortium, agent: Agent, *, replace: bool = False, attributes: tuple[Attribute, ...] = ATTRIBUTES
+    consortium: Consortium,
+    agent: Agent,
+    *,
+    replace: bool = False,
+    attributes: tuple[Attribute, ...] = ATTRIBUTES,
+    keyed: bool = False,
 ) -> None:
-    source = FileSource(path=str(consortium.table("clinic")))
-    wanted = DatasetRequest(name="main", source=source, subject_id="subject", subjects="listed", attributes=attributes)
+    wanted = DatasetRequest(
+        name="main",
+        source=FileSource(path=str(consortium.table("clinic"))),
+        subject_id="subject",
+        subjects="keyed" if keyed else "listed",
+        attributes=attributes,
+    )
     agent.datasets.register(wanted, replace=replace)
 
 
-def request(nonce: int = 1, **changes: Any) -> RegressionRequest:
+def request(nonce: int = 1, *, keyed: bool = False, **changes: Any) -> RegressionRequest:
     fields = {
         "dataset": "main",
         "target": "charges",
@@ -68,7 +80,7 @@ def request(nonce: int = 1, **changes: Any) -> RegressionRequest:
         "delta": 1e-6,
         "nonce": f"{nonce:064x}",
     }
-    about = {"n": ABOUT} if changes.get("adjacency") == "add_remove" else {}
+    about = {"n": ABOUT} if keyed else {}
     return RegressionRequest(**{**fields, **about, **changes})
 
 

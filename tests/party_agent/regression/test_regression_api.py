@@ -1,6 +1,7 @@
 """Over the local API and the command line, up to `commingle verify`."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,7 +18,7 @@ from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.tokens import create_token
 from commingle.services.client.verify_cli import verify
-from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
+from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
@@ -108,7 +109,10 @@ def regress(hospital: Consortium, *more: object) -> Result:
 def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, tmp_path: Path) -> None:
     out, fingerprint = tmp_path / "charges.json", hospital.homes["clinic"].identity().signing_key.fingerprint
     done = regress(hospital, "--out", out, "--json")
-    assert "Costs epsilon 3 at delta 1e-06 on 3000 subjects. The noise is expected to move predictions" in done.stderr
+    assert (
+        "Costs epsilon 3 at delta 1e-06 (replace_one) on 3000 subjects. The noise is expected to move predictions"
+        in done.stderr
+    )
     said = json.loads(done.stdout)
     assert [c["name"] for c in said["result"]["coefficients"]][:3] == ["(intercept)", "age", "smoker"]
     checked = CliRunner().invoke(verify, [str(out), "--party-key", fingerprint, "--json"], catch_exceptions=False)
@@ -120,33 +124,40 @@ def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, 
     assert "was not compared" in shown.stdout
 
 
-def test_options_of_the_command_are_those_of_the_request(hospital: Consortium, tmp_path: Path) -> None:
+@pytest.fixture
+def ward(tmp_path: Path) -> Iterator[Consortium]:
+    with witnessed(clinic(tmp_path / "ward", keyed=True)) as consortium:
+        yield consortium
+
+
+def test_options_of_the_command_are_those_of_the_request(ward: Consortium, tmp_path: Path) -> None:
     out = tmp_path / "charges.json"
     options = ("--bounds", "charges=0:90", "--bounds", "age=30:70", "--mapping", "per_row", "--no-intercept")
-    done = regress(
-        hospital, *options, "--adjacency", "add_remove", "--n", "2500", "--epsilon", "1", "--out", out, "--json"
-    )
+    done = regress(ward, *options, "--n", "2500", "--epsilon", "1", "--out", out, "--json")
     said = json.loads(done.stdout)
     asked = said["request"]
     assert asked["bounds"] == {"charges": [0.0, 90.0], "age": [30.0, 70.0]}
-    assert (asked["mapping"], asked["intercept"], asked["adjacency"]) == ("per_row", False, "add_remove")
+    assert (asked["mapping"], asked["intercept"]) == ("per_row", False)
     assert asked["n"] == said["result"]["n"] == 2500
-    assert "under replace_one, for the ledger) on about 2500 subjects" in done.stderr
-    shown = CliRunner().invoke(verify, [str(out)], catch_exceptions=False).stdout
+    assert re.search(r"\(add_remove; 1\.5\d* under replace_one\) on about 2500 subjects", done.stderr)
+    shown = CliRunner().invoke(verify, [str(out), "--replacement"], catch_exceptions=False).stdout
+    assert "(add_remove)" in shown
+    assert "(replace_one)" in shown
     assert "coefficient (encoded, rows divided by their norms)" in shown
     assert "the number of rows that is stated is a public figure" in " ".join(shown.split())
     assert "n = about 2500" in shown
-    again = run("regressions", "--home", hospital.homes["clinic"].root, said["id"][:12])
+    again = run("regressions", "--home", ward.homes["clinic"].root, said["id"][:12])
     assert "(encoded, rows divided by their norms)" in again.stdout
     assert "n = about 2500" in again.stdout
 
 
-@pytest.mark.parametrize("options", [("--adjacency", "add_remove"), ("--n", "2500")])
-def test_public_number_of_rows_is_given_with_add_remove_and_only_there(
-    hospital: Consortium, options: tuple[str, ...]
+def test_public_number_of_rows_is_given_of_keyed_subjects_and_only_of_them(
+    ward: Consortium, hospital: Consortium
 ) -> None:
-    with pytest.raises(DocumentError, match="public figure of about how many rows"):
-        regress(hospital, *options)
+    with pytest.raises(SpecError, match="whose number is private"):
+        regress(ward)
+    with pytest.raises(SpecError, match="whose number everybody knows"):
+        regress(hospital, "--n", "2500")
 
 
 @pytest.mark.parametrize("bounds", ["age", "age=30", "age=30:", "age=thirty:70"])

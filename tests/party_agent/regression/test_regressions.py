@@ -24,7 +24,7 @@ from commingle.shared.documents.regression import PublicSecondMoments, Regressio
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.release.audit import verify_party_audit
@@ -110,7 +110,6 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
         ({"max_epsilon": 0.5}, {}, "regressions.max_epsilon"),
         ({"max_delta": 1e-7}, {}, "max_delta"),
         ({"min_n": ROWS + 1}, {}, "min_n"),
-        ({"adjacencies": ["zero_out"]}, {}, "adjacencies"),
         ({"max_releases_per_day": 0}, {}, "max_releases_per_day"),
         ({"dataset_caps": {"*": 0.5}}, {}, "dataset_caps"),
         (
@@ -145,7 +144,7 @@ def test_cap_of_the_population_holds_for_regressions(tmp_path: Path) -> None:
         with pytest.raises(ConflictError, match="epsilon_cap: the budget of population default does not suffice"):
             regressions.ask(request(3))
         assert len(regressions.all()) == 2
-        assert agent.ledger.lost().epsilon(agent.ledger.cap.delta) <= 1.5
+        assert agent.ledger.lost().loss.epsilon(agent.ledger.cap.delta) <= 1.5
 
 
 def test_day_of_regressions_is_counted_with_releases_and_ends(tmp_path: Path) -> None:
@@ -165,10 +164,10 @@ def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path:
         done = Regressions(replace(agent, generator=_seeded)).ask(request(method=name))
         assert done.document is not None
         found = verify_regression(encode(done.document)).document
-        assert found.privacy.loss == agent.ledger.lost() == done.charge.loss
+        assert found.privacy.cost == agent.ledger.lost() == done.charge.cost
         assert found.privacy.epsilon <= 1.0
         assert found.privacy.exact_noise == (name in {"two_stage", "ssp", "adassp", "boosted_adassp"})
-        assert agent.ledger.lost().epsilon(agent.ledger.cap.delta) > 0
+        assert agent.ledger.lost().loss.epsilon(agent.ledger.cap.delta) > 0
 
 
 def _seeded() -> Generator:
@@ -200,22 +199,22 @@ def test_auto_says_why_it_chose(hospital: Consortium) -> None:
     assert result.reason.startswith("predicted error below half of the signal at n = 3000, 3 columns and epsilon 0.1")
 
 
-@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
-def test_two_stages_find_the_slopes_and_their_document_verifies(hospital: Consortium, adjacency: str) -> None:
-    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
-        asked = request(method="two_stage", adjacency=adjacency, features=("age", "smoker", "blood"), epsilon=1.0)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_two_stages_find_the_slopes_and_their_document_verifies(tmp_path: Path, *, keyed: bool) -> None:
+    with clinic(tmp_path, keyed=keyed).agent("clinic", draw=rounded_gaussian) as agent:
+        asked = request(method="two_stage", keyed=keyed, features=("age", "smoker", "blood"), epsilon=1.0)
         done = Regressions(agent).ask(asked)
         assert done.document is not None
         found = verify_regression(encode(done.document)).document
-        assert verify_party_audit(audited(agent)).lost == done.charge.loss
+        assert verify_party_audit(audited(agent)).lost == done.charge.cost
     assert {name: len(values) for name, values in found.published.items()} == {
         "sigmas": 3,
-        "sums": 7 + (adjacency == "add_remove"),
+        "sums": 7 + keyed,
         "moments": 20,
     }
     assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
-    own = found.privacy.own_loss.rho
-    assert done.charge.loss.rho.units == (own.units if adjacency == "replace_one" else -(-own.units * 201 // 80))
+    own = found.privacy.loss.rho
+    assert done.charge.cost == Cost(Loss(own), Loss(Rho(-(-own.units * 201 // 80))) if keyed else None)
     assert found.privacy.exact_noise
     # OS entropy: 8 standard deviations of 0.25 about 19.6 (60 runs), which rows that are cut leave of 20
     assert found.coefficients[2].original == pytest.approx(19.6, abs=2)
@@ -236,29 +235,38 @@ def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
         assert agent.ledger.charges() == []
 
 
-def test_add_remove_is_charged_what_it_costs_under_replace_one_and_verifies(hospital: Consortium) -> None:
-    with hospital.agent("clinic", draw=rounded_gaussian) as agent:
+def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_and_verifies(tmp_path: Path) -> None:
+    with clinic(tmp_path / "listed").agent("clinic", draw=rounded_gaussian) as agent:
         plain = Regressions(agent).ask(request())
-        done = Regressions(agent).ask(request(2, adjacency="add_remove"))
+    with clinic(tmp_path / "keyed", keyed=True).agent("clinic", draw=rounded_gaussian) as agent:
+        done = Regressions(agent).ask(request(2, keyed=True))
         assert done.document is not None
         found = verify_regression(encode(done.document)).document
         history = verify_party_audit(audited(agent))
     assert found.privacy.adjacency == "add_remove"
     assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
-    assert done.charge.loss == found.privacy.loss
-    assert found.privacy.own_loss.rho.units * 9 <= done.charge.loss.rho.units * 4
-    assert done.charge.loss.rho.units == pytest.approx(plain.charge.loss.rho.units * 9 / 4, rel=1e-9)
-    assert history.lost.rho == plain.charge.loss.rho + done.charge.loss.rho
+    assert history.lost == done.charge.cost == found.privacy.cost
+    assert done.charge.loss.rho.units == pytest.approx(plain.charge.loss.rho.units, rel=1e-9)
+    assert done.charge.cost.replaced.rho.units == pytest.approx(done.charge.loss.rho.units * 9 / 4, rel=1e-9)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_request_of_the_other_unit_is_refused_with_a_remedy(tmp_path: Path, *, keyed: bool) -> None:
+    with clinic(tmp_path, keyed=keyed).agent("clinic") as agent:
+        with pytest.raises(SpecError, match="whose number is private" if keyed else "everybody knows") as told:
+            Regressions(agent).ask(request(keyed=not keyed))
+        assert told.value.remedy.startswith("Give n" if keyed else "Leave n out")
+        assert agent.ledger.charges() == []
 
 
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {"dp_pmtolse", "dp_pmtse", "ops"}))
 def test_every_method_but_ops_runs_under_add_remove(tmp_path: Path, name: RegressionMethod) -> None:
     rules = RegressionPolicy(methods=EVERYTHING, floating_point_noise=True)
-    with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
-        done = Regressions(agent).ask(request(method=name, adjacency="add_remove", epsilon=0.3))
+    with clinic(tmp_path, policy=Policy(regressions=rules), rows=300, keyed=True).agent("clinic") as agent:
+        done = Regressions(agent).ask(request(method=name, keyed=True, epsilon=0.3))
         assert done.document is not None
         verify_regression(encode(done.document))
-        assert agent.ledger.lost() == result_of(done).privacy.loss
+        assert agent.ledger.lost() == result_of(done).privacy.cost
 
 
 FIGURES = {"request", "coefficients", "published", "created", "ledger_head"}
@@ -274,26 +282,26 @@ def test_result_of_a_table_with_one_row_less_differs_in_noisy_figures_only_under
     public = PUBLIC if name in {"dp_pmtolse", "dp_pmtse"} else None
     found = []
     for rows in (300, 299):
-        hospital = clinic(tmp_path / str(rows), policy=Policy(regressions=rules), rows=rows)
+        hospital = clinic(tmp_path / str(rows), policy=Policy(regressions=rules), rows=rows, keyed=True)
         with hospital.agent("clinic", draw=(noise := Noise())) as agent:
-            asked = request(method=name, adjacency="add_remove", epsilon=0.5, public=public)
+            asked = request(method=name, keyed=True, epsilon=0.5, public=public)
             done = Regressions(agent).ask(asked)
         result = result_of(done)
         figures = {figure: len(values) for figure, values in result.published.items()}
         stated = result.model_dump(exclude=FIGURES)
-        found.append((asked.id, done.charge.loss, stated, figures, noise.calls, result.privacy.loss))
+        found.append((asked.id, done.charge.cost, stated, figures, noise.calls, result.privacy.loss))
     assert found[0] == found[1]
     assert found[0][2]["n"] == ABOUT
 
 
-def test_caps_and_the_policy_look_at_what_add_remove_costs_the_ledger(tmp_path: Path) -> None:
-    with with_policy(tmp_path, regressions={"max_epsilon": 1.2}).agent("clinic") as agent:
+def test_policy_looks_at_what_a_replaced_row_learns_where_it_says_so(tmp_path: Path) -> None:
+    rules = {"regressions": RegressionPolicy(max_epsilon=1.2)}
+    with clinic(tmp_path / "presence", policy=Policy(**rules), keyed=True).agent("clinic") as agent:
+        Regressions(agent).ask(request(keyed=True))
+    both = Policy(**rules, replacement=True)
+    with clinic(tmp_path / "both", policy=both, keyed=True).agent("clinic") as agent:
         with pytest.raises(ConflictError, match=r"epsilon 1.5\d* \(replace_one\) > 1.2"):
-            Regressions(agent).ask(request(adjacency="add_remove"))
-        Regressions(agent).ask(request())
-    with with_policy(tmp_path / "other", adjacencies=["replace_one"]).agent("clinic") as agent:
-        with pytest.raises(ConflictError, match="adjacency add_remove is not allowed"):
-            Regressions(agent).ask(request(adjacency="add_remove"))
+            Regressions(agent).ask(request(keyed=True))
         assert agent.ledger.charges() == []
 
 
@@ -341,7 +349,6 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
         ({"public": _SHRUNKEN}, SpecError, "no intercept of ones"),
         ({"calibration": "published"}, ParameterError, "not offered"),
         ({"calibration": "classical", "epsilon": 2.5}, ParameterError, "classical"),
-        ({"method": "ops", "adjacency": "add_remove"}, SpecError, "exact number of rows"),
         ({"bounds": {"age": (10.0, 70.0)}}, SpecError, "bounds of age"),
         ({"bounds": {"smoker": (0.0, 1.0)}}, SpecError, "bounds of smoker"),
         ({"bounds": {"age": (70.0, 30.0)}}, SpecError, "bounds of age"),
@@ -357,6 +364,13 @@ def test_request_that_makes_no_sense_costs_nothing(
         assert agent.ledger.charges() == []
 
 
+def test_method_that_needs_the_exact_number_of_rows_is_refused_of_a_keyed_data_set(tmp_path: Path) -> None:
+    with clinic(tmp_path, keyed=True).agent("clinic") as agent:
+        with pytest.raises(SpecError, match="exact number of rows"):
+            Regressions(agent).ask(request(method="ops", keyed=True))
+        assert agent.ledger.charges() == []
+
+
 def audited(agent: Agent) -> bytes:
     return encode(export_audit(alone(agent)))
 
@@ -366,7 +380,7 @@ def test_audit_holds_the_regression_with_its_delta(tmp_path: Path) -> None:
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
         done = Regressions(agent).ask(request(method="objpert"))
         history = verify_party_audit(audited(agent))
-    assert history.lost == done.charge.loss == Loss.approximate(1.0, 1e-6)
+    assert history.lost == done.charge.cost == Cost(Loss.approximate(1.0, 1e-6))
     assert done.document is not None
     assert history.signed[done.request.id, "regression"] == done.document.envelope.digest
 
@@ -378,7 +392,14 @@ def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_r
         with agent.store.transaction() as db:
             later = now + timedelta(days=1)
             ledger.reserve(
-                db, forged.id, Rho(1), dataset="main", snapshot="0" * 64, study="", expires=later, kind="regression"
+                db,
+                forged.id,
+                Cost(Loss(Rho(1))),
+                dataset="main",
+                snapshot="0" * 64,
+                study="",
+                expires=later,
+                kind="regression",
             )
             debit = ledger.debit_in(db, forged.id, approvals=forged.id, snapshot="", now=now)
             assert isinstance(debit, Debit)

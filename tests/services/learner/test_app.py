@@ -99,7 +99,7 @@ def test_release_shows_attributes_size_privacy_and_signal(http: httpx.Client) ->
     assert (said["n"], said["k"], said["rows"], said["mechanism"]) == (2000, 400, 400, "rmgm")
     assert [a["name"] for a in said["attributes"]] == ["age", "bmi", "smoker", TARGET]
     assert said["coordinator_pinned"] is True
-    assert said["privacy"]["per_subject"]["replace_one"]["epsilon"] > said["epsilon"]
+    assert said["privacy"]["per_subject"]["own"]["epsilon"] > said["epsilon"]
     intercept, *columns = said["columns"]
     assert intercept["signal_to_noise"] is None
     assert all(column["signal_to_noise"] > 10 for column in columns)

@@ -159,14 +159,14 @@ def test_quick_question_needs_no_study(command: Command) -> None:
 
 
 def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command: Command, study: Path) -> None:
-    """Presence costs something, counts are said, and dgm beside it is of listed subjects."""
+    """Counts are said, noise is that of who is there, and dgm beside it is of listed subjects."""
     for asked in (("--n", 50_000, "--columns", 4), (study,)):
         keyed, listed = command.json(*asked), command.json(*asked, "--subjects", "listed")
         assert keyed["forecast"]["shared_error"] > 0
         assert "share will be known" in " ".join(keyed["forecast"]["sentences"])
         assert listed["forecast"]["shared_error"] is None
         assert keyed["mechanisms"][1] == listed["mechanisms"][1]
-        assert keyed["mechanisms"][2]["relative_error"] > listed["mechanisms"][2]["relative_error"]
+        assert keyed["mechanisms"][2]["relative_error"] != listed["mechanisms"][2]["relative_error"]
         [dgm] = [command.json(*asked, "--mechanism", "dgm")["forecast"]]
         assert dgm["shared_error"] is None
 

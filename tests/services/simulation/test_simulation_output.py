@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -15,7 +16,7 @@ from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.picture import Panel, Series, draw, figure_of
 from commingle.services.simulation.progress import open_stages
-from commingle.services.simulation.report import show, subject_counts, verdict
+from commingle.services.simulation.report import show, show_first, subject_counts, verdict
 from commingle.services.tables.reading import Table
 from tests.world.released import published
 
@@ -103,6 +104,36 @@ def test_release_whose_fits_are_refused_is_shown_with_the_reason(tmp_path: Path)
     assert "intervals hold" not in printed
 
 
+def test_first_release_is_shown_with_its_best_fit_and_its_picture(tmp_path: Path) -> None:
+    fit = {
+        "name": "ols",
+        "test_mse": 1.0,
+        "test_r2": 0.5,
+        "coefficients": {"age": 0.4},
+        "intervals": {"age": [0.1, 0.7]},
+    }
+    release = {
+        "k": None,
+        "projection": None,
+        "mechanism": "moments",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "folder": "moments-epsilon-1",
+        "epsilon_subject": 2.0,
+        "epsilon_subject_outsiders": 1.4,
+        "estimators": [fit],
+        "verdict": verdict("moments at epsilon 1", {"ols": _score(1.0)}, 8.0),
+        "subject_counts": [],
+    }
+    (tmp_path / "coefficients.png").touch()
+    printed_to = StringIO()
+    show_first(release, {"age": 0.5}, Console(file=printed_to, width=200), out=tmp_path)
+    printed = printed_to.getvalue()
+    assert "beats predicting the mean" in printed
+    assert "1 of 1 intervals hold the fit without privacy" in printed
+    assert f"Picture: {tmp_path / 'coefficients.png'}" in printed
+
+
 def _score(mse: float) -> Score:
     return Score(relative_error=1.0, test_mse=mse, test_r2=0.0)
 
@@ -178,7 +209,12 @@ def test_picture_of_the_demo_is_no_taller_than_a_screen(panels: int) -> None:
 
 def test_progress_is_sentences_for_people_and_events_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     with open_stages(as_json=False) as stages:
+        stages.expected = 3
         with stages.stage("fit", "Fitting"):
             stages.step("one", 1, 2)
         stages.notice("Bounds were taken from the table.")
-    assert capsys.readouterr().err == "Fitting …\nNote: Bounds were taken from the table.\n"
+        stages.show("rmgm-epsilon-1", lambda console: console.print("Picture: here"))
+    fitting, one, *rest = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r" *\d+\.\d s  1 of 3: Fitting …", fitting)
+    assert re.fullmatch(r" *\d+\.\d s    one \(1 of 2\)", one)
+    assert rest == ["Note: Bounds were taken from the table.", "Picture: here"]

@@ -9,7 +9,6 @@ from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.releases import Terms, allowance, plan_releases
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.gaussian import gaussian_rho
-from commingle.shared.dp.sensitivity import LISTED, Adjacency
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.plan import plan_blocks
 
@@ -20,7 +19,7 @@ TERMS: dict[str, Any] = {
     "delta": 1e-5,
     "k": 30,
     "row_norm": None,
-    "adjacency": Adjacency.REPLACE_ONE,
+    "subjects": "listed",
 }
 
 
@@ -37,12 +36,12 @@ def test_projection_is_that_of_the_mechanisms_that_have_one() -> None:
 
 
 def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
-    terms = Terms(**{**TERMS, "mechanisms": ("rmgm",), "adjacency": None, "k": 20, "overlap": 0.7})
+    terms = Terms(**{**TERMS, "mechanisms": ("rmgm",), "subjects": None, "k": 20, "overlap": 0.7})
     more = replace(DATASET, others={DATASET.parties[0].name: DATASET.table.rows(np.arange(12))})
     [one, _] = plan_releases(more, terms)
     assert (one.spec.subjects, one.spec.n, one.study.subjects) == ("keyed", round(0.7 * (40 + 12 / 3)), "keyed")
     allowed = allowance([one])
-    assert allowed.max_epsilon >= max(plan.charge.epsilon(1e-5) for plan in plan_blocks(one.spec))
+    assert allowed.max_epsilon >= max(plan.loss.epsilon(1e-5) for plan in plan_blocks(one.spec))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,6 @@ def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
     [
         ({}, ("dgm",)),
         ({"projection": "sparse"}, ("rmgm", "dgm", "moments")),
-        ({"adjacency": Adjacency.ZERO_OUT}, ("rmgm", "dgm", "moments")),
         ({"subjects": "listed"}, ("rmgm", "dgm", "moments")),
         ({"subjects": "keyed"}, ()),
     ],
@@ -58,15 +56,14 @@ def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
 def test_subjects_are_keyed_where_the_mechanism_can_and_nothing_says_otherwise(
     said: dict[str, Any], listed: tuple[str, ...]
 ) -> None:
-    assert Terms(**{**TERMS, "mechanisms": ("rmgm", "dgm", "moments"), "adjacency": None, **said}).listed == listed
+    assert Terms(**{**TERMS, "mechanisms": ("rmgm", "dgm", "moments"), "subjects": None, **said}).listed == listed
 
 
-@pytest.mark.parametrize("adjacency", LISTED)
-def test_allowance_holds_all_releases_together(adjacency: Adjacency) -> None:
-    planned = plan_releases(DATASET, Terms(**{**TERMS, "adjacency": adjacency, "row_norm": 1.2}))
+def test_allowance_holds_all_releases_together() -> None:
+    planned = plan_releases(DATASET, Terms(**{**TERMS, "row_norm": 1.2}))
     allowed = allowance(planned)
     by_party = zip(*(plan_blocks(p.spec) for p in planned), strict=True)
-    most = max(float(sum((plan.charge for plan in plans), start=ZERO)) for plans in by_party)
+    most = max(float(sum((plan.loss for plan in plans), start=ZERO)) for plans in by_party)
     assert most < gaussian_rho(allowed.epsilon_cap, allowed.delta) < 1.1 * most
     assert most < allowed.max_rho < 1.1 * most
     assert allowed.max_cells == 40 * 6

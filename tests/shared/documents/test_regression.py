@@ -16,11 +16,11 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
-    AdjacencyLoss,
     Coefficient,
     RegressionPrivacy,
     RegressionRequest,
     RegressionResult,
+    ReplacementLoss,
     RowMapping,
     coefficients_of,
     measured_attributes,
@@ -28,7 +28,7 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.regression_verification import is_charged, verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.dp.sensitivity import Adjacency
@@ -165,18 +165,19 @@ def test_what_does_not_fit_together_is_refused_by_name(forged: Callable[[], Regr
         verify_regression(signed(forged()))
 
 
-OWN = AdjacencyLoss(rho_units=str(RHO.units), loss_delta=0.0)
+REPLACED = ReplacementLoss(rho_units=str(RHO.units * 9 // 4), loss_delta=0.0)
 ADDED = PRIVACY.model_copy(
     update={
         "adjacency": "add_remove",
         "protects": PROTECTS_PRESENCE,
-        "rho_units": str(RHO.units * 9 // 4),
-        "under_adjacency": OWN,
+        "replacement": REPLACED,
     }
 )
-ADD_REMOVE = RESULT.model_copy(
-    update={"request": ASKED.model_copy(update={"adjacency": "add_remove", "n": RESULT.n}), "privacy": ADDED}
-)
+ADD_REMOVE = RESULT.model_copy(update={"request": ASKED.model_copy(update={"n": RESULT.n}), "privacy": ADDED})
+
+
+def replaced(units: int) -> ReplacementLoss:
+    return ReplacementLoss(rho_units=str(units), loss_delta=0.0)
 
 
 def add_remove(**changes: object) -> Callable[[], RegressionResult]:
@@ -185,21 +186,21 @@ def add_remove(**changes: object) -> Callable[[], RegressionResult]:
 
 def test_result_under_add_remove_states_both_losses_and_is_accepted() -> None:
     found = verify_regression(signed(ADD_REMOVE)).document
-    assert found.privacy.loss.rho.units == RHO.units * 9 // 4
-    assert found.privacy.own_loss.rho == RHO
-    assert RESULT.privacy.own_loss == RESULT.privacy.loss
+    assert found.privacy.cost == Cost(Loss(RHO), Loss(Rho(RHO.units * 9 // 4)))
+    assert RESULT.privacy.cost == Cost(RESULT.privacy.loss)
 
 
 @pytest.mark.parametrize(
     ("forged", "said"),
     [
-        (add_remove(under_adjacency=None), "does not follow from the loss"),
-        (add_remove(rho_units=str(RHO.units - 1)), "the charge is not one"),
-        (add_remove(rho_units=str(RHO.units * 4 + 1)), "the charge is not one"),
+        (add_remove(replacement=None), "its loss under replace_one is not one"),
+        (add_remove(replacement=replaced(RHO.units - 1)), "its loss under replace_one is not one"),
+        (add_remove(replacement=replaced(RHO.units * 4 + 1)), "its loss under replace_one is not one"),
+        (add_remove(rho_units=str(RHO.units * 9 // 4)), "does not follow from the loss"),
         (add_remove(protects=PRIVACY.protects), "what its adjacency protects"),
         (add_remove(adjacency="replace_one"), "another adjacency"),
         (lambda: ADD_REMOVE.model_copy(update={"n": RESULT.n + 1}), "another number of rows"),
-        (with_privacy(under_adjacency=OWN), "two losses"),
+        (with_privacy(replacement=REPLACED), "two losses"),
         (with_privacy(adjacency="add_remove"), "another adjacency"),
         (lambda: asked_for(bounds={"age": (30.0, 70.0)}), "the bounds of age"),
         (lambda: asked_for(bounds={"smoker": (0.0, 1.0)}), "the bounds of smoker"),
@@ -231,7 +232,7 @@ def published_with(name: str, *values: float) -> Callable[[], RegressionResult]:
 
 
 def charged_in_stages(units: int) -> RegressionResult:
-    added = ADDED.model_copy(update={"rho_units": str(units)})
+    added = ADDED.model_copy(update={"replacement": replaced(units)})
     return staged(Adjacency.ADD_REMOVE).model_copy(update={"privacy": added})
 
 
@@ -240,7 +241,7 @@ def test_two_stages_with_the_noise_of_their_loss_are_accepted_under_either_adjac
     assert found.document == staged()
     assert "noise and the cost of both stages" in found.findings[-1]
     charge = -(-RHO.units * WIDER.numerator // WIDER.denominator)
-    assert verify_regression(signed(charged_in_stages(charge))).document.privacy.own_loss.rho == RHO
+    assert verify_regression(signed(charged_in_stages(charge))).document.privacy.loss.rho == RHO
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_two_stages_with_the_noise_of_their_loss_are_accepted_under_either_adjac
         (staged_with(request=ASKED.model_copy(update={"mapping": "per_row_with_label"})), "with a mapping"),
         (staged_with(request=ASKED.model_copy(update={"row_norm": 1.0})), "with a mapping"),
         (staged_with(request=ASKED.model_copy(update={"label_bound": 0.5})), "with a mapping"),
-        (lambda: charged_in_stages(2 * RHO.units), "less than both stages cost"),
+        (lambda: charged_in_stages(2 * RHO.units), "both stages cost more under replace_one"),
     ],
 )
 def test_two_stages_that_do_not_fit_their_loss_are_refused_by_name(
@@ -298,7 +299,7 @@ def test_what_was_asked_before_there_were_options_keeps_its_bytes_and_its_digest
     assert decode_canonical(RegressionRequest, before) == ASKED
     other = ASKED.model_copy(update={"mapping": "per_row"})
     assert decode_canonical(RegressionRequest, encode(other)) == other
-    assert b"under_adjacency" not in encode(RESULT)
+    assert b"replacement" not in encode(RESULT)
 
 
 def test_document_of_another_kind_key_or_signature_is_refused() -> None:
@@ -327,7 +328,6 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         {"row_norm": 1e-320},  # nor is what it is divided by
         {"label_bound": 1.5},
         {"label_bound": 1e-320},
-        {"adjacency": "zero_out"},
         {"bounds": {"height": (0.0, 1.0)}},
         {"bounds": {"age": (0.0, float("inf"))}},
         {"bounds": {"age": (0.0,)}},
@@ -335,8 +335,7 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         {"intercept": 1},
         {"nonce": "0"},
         {"adjacency": "add_remove"},
-        {"adjacency": "add_remove", "n": 0},
-        {"n": 100},
+        {"n": 0},
     ],
 )
 def test_request_outside_its_domain_is_refused(changes: dict[str, object]) -> None:
@@ -350,8 +349,8 @@ def test_request_is_named_by_all_of_its_fields() -> None:
         {"epsilon": 0.9},
         {"features": ("smoker", "age", "blood")},
         {"row_norm": 1.0},
-        {"adjacency": "add_remove", "n": 100},
-        {"adjacency": "add_remove", "n": 101},
+        {"n": 100},
+        {"n": 101},
         {"bounds": {"age": (30.0, 70.0)}},
         {"mapping": "per_row"},
         {"intercept": False},
@@ -363,9 +362,10 @@ def test_request_is_named_by_all_of_its_fields() -> None:
 def test_charge_of_an_earlier_version_covers_its_result_only_where_it_is_not_counted_as_gaussian() -> None:
     older = RESULT.model_copy(update={"method": "adaops", "privacy": OLDER_PROVED})
     now = RESULT.model_copy(update={"method": "adaops", "privacy": PROVED})
-    charged = OLDER_PROVED.loss
-    assert is_charged(older, replace(charged, gaussian=False))
+    charged = OLDER_PROVED.cost
+    assert is_charged(older, charged.approximate())
     assert not is_charged(older, charged)
-    assert is_charged(now, PROVED.loss)
+    assert is_charged(now, PROVED.cost)
     assert not is_charged(now, charged)
-    assert not is_charged(now, replace(PROVED.loss, delta=0.0))
+    assert not is_charged(now, Cost(replace(PROVED.loss, delta=0.0)))
+    assert not is_charged(now, Cost(PROVED.loss, PROVED.loss))

@@ -30,8 +30,10 @@ from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
+from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.registry import MECHANISMS, mechanism_named
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
+from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import ROWS_LIMIT
 
 Json = dict[str, Any]
@@ -50,7 +52,6 @@ VALID: Json = {
     "fraction_bits": 15,
     "seed": "01" * 32,
     "alignment": "exact",
-    "adjacency": "replace_one",
     "calibration": "zcdp",
     "epsilon": 1,
     "delta": 1e-5,
@@ -107,8 +108,6 @@ ACCEPTED: list[tuple[str, object]] = [
     ("epsilon", 1e-3),
     ("epsilon", 100),
     ("delta", 0.5),
-    ("adjacency", "zero_out"),
-    ("adjacency", GONE),
     ("calibration", "classical"),
     ("calibration", "analytic"),
     ("calibration", GONE),
@@ -180,9 +179,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("seed", "zz" * 32, "seed"),
     ("seed", GONE, "seed"),
     ("alignment", "fuzzy", "alignment"),
-    ("adjacency", "add_remove", "adjacency"),
-    ("adjacency", 1, "adjacency"),
-    ("adjacency", None, "adjacency"),
+    ("adjacency", "replace_one", "adjacency"),
     ("calibration", "exact", "calibration"),
     ("calibration", None, "calibration"),
     ("epsilon", GONE, "epsilon"),
@@ -318,16 +315,14 @@ def test_whitened_columns_are_published_under_their_own_names() -> None:
     assert tuple(column.name for column in published_columns(spec)) == names
 
 
-@pytest.mark.parametrize(("adjacency", "times"), [("replace_one", 2), ("zero_out", 1)])
-def test_noise_of_whitened_rows_follows_from_the_row_norm_alone(adjacency: str, times: int) -> None:
-    # blood alone has diameter sqrt(2) and radius 1: whitened with C = 0.99 these bounds no longer hold
-    document = {**changed("parties/1/whitening", WHITENING), "adjacency": adjacency}
+def test_noise_of_whitened_rows_follows_from_the_row_norm_alone() -> None:
+    # blood alone has diameter sqrt(2): whitened with C = 0.99 that bound no longer holds
+    document = changed("parties/1/whitening", WHITENING)
     document["parties"][1]["row_norm"] = 0.99
     whitened = plan_blocks(parse(document))[1]
     document["parties"][1]["whitening"] = None
     plain = plan_blocks(parse(document))[1]
-    bound = {"replace_one": 2**0.5, "zero_out": 0.99}[adjacency]
-    assert whitened.sigma / plain.sigma == pytest.approx(times * 0.99 / bound, rel=1e-4)
+    assert whitened.sigma / plain.sigma == pytest.approx(2 * 0.99 / 2**0.5, rel=1e-4)
 
 
 def test_spec_that_leaves_its_calibration_out_is_one_of_zcdp_as_it_always_was() -> None:
@@ -419,12 +414,11 @@ def wide(number: int, columns: int) -> Json:
     return {**VALID["parties"][0], **named, "attributes": attributes}
 
 
-def test_more_replies_than_one_proof_can_be_about_are_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
-    owners = 63
-    parties = [wide(number, 1) for number in range(owners)]
-    asked = {**MOMENTS, "n": 10_000, "bounds": "proved"}
-    parse({**asked, "parties": [*parties, wide(owners, 1)]})
-    many = {**asked, "parties": [*parties, wide(owners, 191)]}
+def test_more_rows_than_one_proof_can_be_about_are_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
+    """Of an evaluator with 24 columns at the most rows there are."""
+    asked = {**MOMENTS, "n": ROWS_LIMIT, "bounds": "proved"}
+    parse({**asked, "parties": [wide(0, 1), wide(1, 23)]})
+    many = {**asked, "parties": [wide(0, 1), wide(1, 24)]}
     with pytest.raises(CommingleError, match="too many rows and columns to prove their bounds"):
         parse(many)
     assert parse({**many, "bounds": "trusted"}).bounds == "trusted"
@@ -433,20 +427,20 @@ def test_more_replies_than_one_proof_can_be_about_are_refused_where_bounds_are_p
 def test_one_opening_more_than_is_flooded_is_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
     """C V <= 2^49 of the proof's 7.1; drawn errors, which trusted members have, leave more room than there can be."""
     asked = {**MOMENTS, "n": ROWS_LIMIT, "bounds": "proved"}
-    most = 2**49 // (21 * (ROWS_LIMIT * 2**14 + 2 * 8192))
-    assert parse({**asked, "parties": [wide(0, most), wide(1, 1)]})
-    beyond = {**asked, "parties": [wide(0, most + 1), wide(1, 1)]}
-    with pytest.raises(CommingleError, match=f"{most + 1} products .* hide {most} at most .* fewer columns"):
+    assert {2**49 // proved_noise(Layout(b"", ROWS_LIMIT, columns)) for columns in (14, 16)} == {97}
+    assert parse({**asked, "parties": [wide(0, 16), wide(1, 6)]})
+    beyond = {**asked, "parties": [wide(0, 14), wide(1, 7)]}
+    with pytest.raises(CommingleError, match=r"98 products .* hide 97 at most .* fewer columns"):
         parse(beyond)
     assert parse({**beyond, "bounds": "trusted"}).bounds == "trusted"
 
 
 def test_openings_are_one_for_each_two_columns_of_different_parties() -> None:
-    """Three parties of ten columns have 300: at 5 453 925 subjects all of them are flooded, and not with one more."""
+    """Three parties of ten columns have 300: at 5 450 824 subjects all of them are flooded, and not with one more."""
     asked = {**MOMENTS, "bounds": "proved", "parties": [wide(number, 10) for number in range(3)]}
-    assert parse({**asked, "n": 5_453_925})
+    assert parse({**asked, "n": 5_450_824})
     with pytest.raises(CommingleError, match="300 products"):
-        parse({**asked, "n": 5_453_926})
+        parse({**asked, "n": 5_450_825})
 
 
 def test_moments_of_the_most_subjects_that_stay_exact_are_accepted() -> None:
@@ -472,13 +466,10 @@ def test_plan_of_noise_beyond_exact_arithmetic_is_a_spec_error() -> None:
         plan_blocks(spec)
 
 
-@pytest.mark.parametrize("adjacency", ["replace_one", "zero_out"])
-def test_sparse_block_has_the_noise_and_step_of_plain_rows_and_a_dense_one_the_same_in_finer_steps(
-    adjacency: str,
-) -> None:
-    dense = parse({**VALID, "adjacency": adjacency, "k": 400})
-    sparse = parse({**VALID, "adjacency": adjacency, "k": 400, "projection": "sparse"})
-    plain = parse({**VALID, "adjacency": adjacency, "k": None, "mechanism": "dgm"})
+def test_sparse_block_has_the_noise_and_step_of_plain_rows_and_a_dense_one_the_same_in_finer_steps() -> None:
+    dense = parse({**VALID, "k": 400})
+    sparse = parse({**VALID, "k": 400, "projection": "sparse"})
+    plain = parse({**VALID, "k": None, "mechanism": "dgm"})
     steps = [mechanism_named(spec.mechanism).step(spec) for spec in (dense, sparse, plain)]
     assert steps == [2**-15 / 20, 2**-15, 2**-15]
     for d, s, p in zip(*map(plan_blocks, (dense, sparse, plain)), strict=True):
@@ -487,19 +478,25 @@ def test_sparse_block_has_the_noise_and_step_of_plain_rows_and_a_dense_one_the_s
     assert b"projection" not in encode(dense)
 
 
-@given(st.sampled_from(["rmgm", "dgm"]), st.sampled_from(["replace_one", "zero_out"]), st.floats(0.01, 50))
-def test_privacy_statement_keeps_every_promise_of_the_spec(mechanism: str, adjacency: str, epsilon: float) -> None:
-    k = 50 if mechanism == "rmgm" else None
-    spec = parse({**VALID, "mechanism": mechanism, "adjacency": adjacency, "epsilon": epsilon, "k": k})
+@given(st.sampled_from(["rmgm", "dgm", "keyed"]), st.floats(0.01, 50))
+def test_privacy_statement_keeps_every_promise_of_the_spec(mechanism: str, epsilon: float) -> None:
+    k, keyed = None if mechanism == "dgm" else 50, mechanism == "keyed"
+    said: dict[str, Any] = {**VALID, "mechanism": "rmgm" if keyed else mechanism, "epsilon": epsilon, "k": k}
+    if keyed:
+        said |= {"alignment": "keyed", "parties": [{**party, "subjects": "keyed"} for party in said["parties"]]}
+    spec = parse(said)
     statement = privacy_statement(spec)
     for party, plan in zip(statement.per_party, plan_blocks(spec), strict=True):
         assert Fraction(party.loss.own.rho) >= Fraction(plan.loss.units, RHO_UNITS)
         assert party.loss.own.epsilon <= epsilon * (1 + 1e-12)
         assert party.loss.own.epsilon >= epsilon * 0.999  # no noise is wasted on rounding
-        assert party.loss.replace_one.rho >= party.loss.own.rho
+        assert (party.loss.replacement is not None) is keyed
     total = statement.per_subject
     assert total.own.rho == pytest.approx(sum(p.loss.own.rho for p in statement.per_party), rel=1e-12)
-    assert total.replace_one.rho == pytest.approx(sum(p.loss.replace_one.rho for p in statement.per_party), rel=1e-12)
+    if keyed:
+        others = [party.loss.replacement for party in statement.per_party if party.loss.replacement is not None]
+        assert total.replacement is not None
+        assert total.replacement.rho == pytest.approx(sum(other.rho for other in others), rel=1e-12)
 
 
 # --- any bytes ------------------------------------------------------------------------------------------------------

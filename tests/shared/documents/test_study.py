@@ -49,28 +49,25 @@ def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -
         ({"mechanism": "dgm", "k": None}, False),
         ({"projection": "sparse"}, False),
         ({"subjects": "listed"}, False),
-        ({"adjacency": "replace_one"}, False),
-        ({"adjacency": "zero_out"}, False),
-        ({"adjacency": "add_remove"}, True),
+        ({"subjects": "keyed"}, True),
     ],
 )
 def test_subjects_are_keyed_where_they_can_be_and_nothing_says_otherwise(said: dict[str, Any], keyed: bool) -> None:
     written = study(**said)
     assert written.keyed is keyed
     assert build(written).keyed is keyed
+    assert build(written).adjacency == written.adjacency == ("add_remove" if keyed else "replace_one")
     assert study(**json.loads(encode(written))).keyed is keyed
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"subjects": "keyed", "adjacency": "replace_one"},
-        {"subjects": "listed", "adjacency": "add_remove"},
         {"subjects": "keyed", "projection": "sparse"},
         {"subjects": "keyed", "mechanism": "dgm", "k": None},
     ],
 )
-def test_subjects_and_adjacency_or_projection_that_contradict_each_other_are_refused(said: dict[str, Any]) -> None:
+def test_keyed_subjects_of_what_knows_listed_ones_alone_are_refused(said: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="keyed"):
         build(study(**said))
 

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from benchmarks.coverage import SCHEMA, SIZES
+from benchmarks.coverage import SCHEMA, SIZES, population
 from benchmarks.keyed import Party, people, released, study, tables
 from benchmarks.release_law import proposed
+from commingle.services.analysis.components import pca
+from commingle.services.analysis.two_stage import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
+from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.estimation.errors import NoOverlapError
@@ -29,7 +33,7 @@ def spec_of(mechanism: str, *, n: int = 400, epsilon: float = 50.0, buckets: int
 
 
 def without_noise(overlap: float, *, seed: int = 3) -> tuple[PreparedMoments, list[Party]]:
-    """So many buckets that hardly anybody gives way or meets a stranger."""
+    """So many buckets that hardly anybody meets anybody."""
     draw = np.random.default_rng(seed)
     held_by = tables(people(400, draw), SIZES, overlap, draw)
     return released(spec_of("moments", n=1 << 14, buckets=1 << 18), held_by, exact), held_by
@@ -48,20 +52,65 @@ def test_without_noise_pairs_have_the_counts_means_and_covariances_of_those_whom
     assert prepared.pairs.means[0] == pytest.approx(first.rows[:, 0].mean(), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("held_by", "buckets", "kept"), [((300, 400, 200), 600, 0.6788), ((500, 500, 350), 500, 0.5599)]
-)
-def test_counts_of_buckets_are_traced_back_to_subjects(
-    held_by: tuple[int, int, int], buckets: int, kept: float
-) -> None:
-    """The figures of docs/proofs/keyed-subjects.md, 5.2."""
+SIMULATED = [((300, 400, 200), 900), ((500, 500, 350), 1500), ((2000, 3000, 1500), 20_000), ((900, 900, 900), 3000)]
+"""How many i, j and both hold, and buckets."""
+
+
+def expected_of(held_by: tuple[int, int, int], buckets: int) -> NDArray[np.float64]:
+    """(2, 2) how many count on average."""
     i, j, both = held_by
-    own = [buckets * (1 - (1 - 1 / buckets) ** n) for n in (i, j)]
-    summed = np.array([[own[0], both * kept], [both * kept, own[1]]])
-    found = bucket_counts(summed, np.ones((2, 2)), buckets=buckets)
-    assert found.held == pytest.approx(np.array([[i, both], [both, j]]), rel=1e-3)
-    assert found.strangers[0, 1] > 0
+    shared = float(expected_kept(float(both), buckets, float(i + j - both - 1)))
+    return np.array(
+        [[float(expected_kept(float(i), buckets)), shared], [shared, float(expected_kept(float(j), buckets))]]
+    )
+
+
+def met(held_by: tuple[int, int, int], buckets: int, draw: np.random.Generator) -> tuple[NDArray[np.float64], int]:
+    """(2, 2) how many count of people who are thrown into buckets, and how many strangers meet."""
+    i, j, both = held_by
+    place, person = draw.integers(0, buckets, i + j - both), np.arange(i + j - both)
+    own = person < i, (person < both) | (person >= i)
+    alone = [np.bincount(place[mine], minlength=buckets) == 1 for mine in own]
+    shared = int((own[0] & own[1] & alone[0][place] & alone[1][place]).sum())
+    summed = np.array([[alone[0].sum(), shared], [shared, alone[1].sum()]], float)
+    return summed, int((alone[0] & alone[1]).sum()) - shared
+
+
+@pytest.mark.parametrize(("held_by", "buckets"), SIMULATED)
+def test_counts_of_buckets_are_traced_back_to_subjects(held_by: tuple[int, int, int], buckets: int) -> None:
+    i, j, both = held_by
+    found = bucket_counts(expected_of(held_by, buckets), np.ones((2, 2)), buckets=buckets)
+    assert found.held == pytest.approx(np.array([[i, both], [both, j]]), rel=1e-6)
+    single = (i - both) * (j - both) / buckets
+    assert found.strangers[0, 1] == pytest.approx(single * (1 - 1 / buckets) ** (i + j - both - 2))
     assert found.strangers[0, 0] == 0
+
+
+@pytest.mark.parametrize(("held_by", "buckets"), SIMULATED)
+def test_counts_and_their_errors_are_those_of_simulated_buckets(held_by: tuple[int, int, int], buckets: int) -> None:
+    """600 draws: means within five standard errors, deviations within 15 % (five standard errors of a deviation)."""
+    draw, noise = np.random.default_rng(5), 4.0
+    counted, held, said, strangers = [], [], [], []
+    for _ in range(600):
+        summed, others = met(held_by, buckets, draw)
+        own, other, shared = draw.normal(0, noise, 3)
+        shared += draw.choice((-1, 1), others).sum()  # strangers add their signs
+        noisy = summed + np.array([[own, shared], [shared, other]])
+        found = bucket_counts(noisy, np.full((2, 2), noise), buckets=buckets)
+        counted.append(summed)
+        held.append(found.held)
+        said.append(found.errors)
+        strangers.append((others, found.strangers[0, 1]))
+    expected = expected_of(held_by, buckets)
+    error = np.std(counted, axis=0) / np.sqrt(600)
+    assert np.all(np.abs(np.mean(counted, axis=0) - expected) <= 5 * error)
+    i, j, both = held_by
+    spread = np.std(held, axis=0)
+    if i != both:  # where both hold the same a count cannot be more
+        assert np.all(np.abs(np.mean(held, axis=0) - [[i, both], [both, j]]) <= 5 * spread / np.sqrt(600) + 0.01 * i)
+        assert spread == pytest.approx(np.mean(said, axis=0), rel=0.15)
+    real, told = np.mean(strangers, axis=0)
+    assert told == pytest.approx(real, abs=0.15 * real + 0.5)
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
@@ -74,22 +123,6 @@ def test_forecast_knows_how_well_joint_counts_will_be(mechanism: str) -> None:
     assert found is not None
     errors = prepared.pairs.counts.errors[np.triu_indices(3, 1)]
     assert found.shared_error == pytest.approx(errors.max(), rel=0.25)
-
-
-def test_strangers_are_those_who_take_one_bucket_at_both_parties_and_are_two() -> None:
-    """Simulated: signs of subjects cancel, so the sum over buckets of both has that variance beside who is kept."""
-    draw = np.random.default_rng(5)
-    buckets, people_of, met = 1500, 500, []
-    for _ in range(20):
-        place, least = draw.integers(0, buckets, people_of), draw.random(people_of)
-        held_by = [np.flatnonzero(draw.random(people_of) < 0.8) for _ in range(2)]
-        kept = [dict(zip(place[h[np.argsort(-least[h])]], h[np.argsort(-least[h])], strict=True)) for h in held_by]
-        both = [kept[0][b] == kept[1][b] for b in kept[0].keys() & kept[1].keys()]
-        summed = np.array([[len(kept[0]), sum(both)], [sum(both), len(kept[1])]], float)
-        found = bucket_counts(summed, np.zeros((2, 2)), buckets=buckets)
-        met.append((len(both) - sum(both), found.strangers[0, 1]))
-    real, said = np.array(met, float).mean(axis=0)
-    assert said == pytest.approx(real, rel=0.25)
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
@@ -166,3 +199,84 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
     assert {(test.party, test.other) for test in tests if test.column == 0} >= ({("p0", "p1")} if selective else set())
     counts = {found.parties: found for found in held(prepared.pairs)}
     assert abs(counts["p0", "p1"].subjects - len(chosen)) < 5 * counts["p0", "p1"].error + 200
+
+
+POPULATION = people(15_000, np.random.default_rng(2))
+_, _, SLOPES = population()
+
+
+def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, epsilon: float = 10.0) -> ReleaseSpec:
+    asked = study(
+        SCHEMA,
+        SIZES,
+        mechanism="moments",
+        n=said,
+        epsilon=epsilon,
+        keyed=True,
+        buckets=buckets,
+        two_stages=two_stages,
+    )
+    return proposed(asked)
+
+
+@pytest.mark.parametrize("two_stages", [True, False])
+@pytest.mark.parametrize("said", [1500, 150_000])
+def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int, *, two_stages: bool) -> None:
+    """Ten releases for 15,000 people, of whom each party holds nine of ten."""
+    draw, spec, held = np.random.default_rng(4), wrongly_planned(said, two_stages=two_stages), []
+    for _ in range(10):
+        held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
+        prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, rounded_gaussian)
+        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        low, high = fit.intervals[1:].T
+        held.append((low <= SLOPES) & (high >= SLOPES))
+        assert any(f"and the study said {said:,}" in warning for warning in fit.warnings)
+        assert fit.coefficients[1:] == pytest.approx(SLOPES, abs=0.1)
+        assert 5_000 < fit.n < 13_500
+    for other in (pca(prepared), two_stage(prepared, TARGET, endogenous="x0", instruments="x1")):
+        assert any(f"and the study said {said:,}" in warning for warning in other.warnings)
+    assert np.mean(held) >= 0.88  # 100 intervals of 95 %: fewer once in a thousand
+
+
+@pytest.mark.parametrize("two_stages", [True, False])
+def test_so_many_people_that_hardly_anybody_counts_cannot_be_fitted_and_it_is_said_why(*, two_stages: bool) -> None:
+    """Five to a bucket: intervals that hold, none, or no fit, whose remedy is another n."""
+    draw = np.random.default_rng(6)
+    spec = wrongly_planned(1500, two_stages=two_stages, buckets=3000, epsilon=3.0)
+    prepared = released(spec, tables(POPULATION, SIZES, 1.0, draw), rounded_gaussian)
+    try:
+        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+    except NoOverlapError as error:
+        assert "and the study said 1,500" in error.remedy  # noqa: PT017 - either may come
+    else:
+        assert np.isnan(fit.intervals).all()
+        assert any("and the study said 1,500" in warning for warning in fit.warnings)
+
+
+def test_more_people_than_buckets_are_counted_by_first_stages_and_else_said_to_look_like_fewer() -> None:
+    draw = np.random.default_rng(8)
+    held_by = tables(POPULATION, SIZES, 1.0, draw)
+    counts = {}
+    for two_stages in (True, False):
+        spec = wrongly_planned(1500, two_stages=two_stages, buckets=6000)
+        prepared = released(spec, held_by, rounded_gaussian)
+        assert prepared.pairs is not None
+        counts[two_stages] = prepared.pairs.counts.held[0, 0], prepared.pairs.counts.errors[0, 0]
+        fit = fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
+        said = "This is so if no party holds more than 6,000: more would look like fewer."
+        assert (said in fit.subjects) is not two_stages
+    count, error = counts[True]
+    assert abs(count - 15_000) < 5 * error < 250
+    assert counts[False][0] < 2500, "15,000 e^-2.5 count, as of 1,700 in so many buckets"
+
+
+def test_fit_says_how_many_people_count() -> None:
+    draw = np.random.default_rng(9)
+    spec = spec_of("moments", n=2000, epsilon=50.0, buckets=4000)
+    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), rounded_gaussian)
+    assert prepared.pairs is not None
+    kept = float(prepared.pairs.counts.summed[0, 0])
+    assert kept == pytest.approx(float(expected_kept(2000.0, 4000)), rel=0.05)
+    fit = fit_prepared(prepared, FitRequest(target=TARGET))
+    assert any(f"of whom about {kept:,.0f} count" in note for note in fit.subjects)
+    assert not any("the study said" in warning for warning in fit.warnings)

@@ -69,12 +69,12 @@ def test_study_with_nothing_to_fit_gets_the_papers_sketch() -> None:
 @given(
     st.integers(9, 10**8),
     st.floats(0.01, 20),
-    st.sampled_from(["replace_one", "zero_out"]),
+    st.sampled_from(["listed", "keyed"]),
     st.sampled_from([None, 1e-6, 0.3, 5]),
 )
-def test_sketch_always_makes_a_valid_spec(n: int, epsilon: float, adjacency: str, norm: float | None) -> None:
+def test_sketch_always_makes_a_valid_spec(n: int, epsilon: float, subjects: str, norm: float | None) -> None:
     parties = [{**STUDY["parties"][0], "row_norm": norm}]
-    k = with_sketch(study(n=n, epsilon=epsilon, adjacency=adjacency, parties=parties)).k
+    k = with_sketch(study(n=n, epsilon=epsilon, subjects=subjects, parties=parties)).k
     assert k is not None
     assert 9 <= k <= max(9, round(n ** (2 / 3)))
 

@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import transposed_products
-from commingle.shared.proving.columns import digit_weights
 from commingle.shared.proving.commitment import ColumnHashes
-from commingle.shared.proving.parameters import OPENED, Sizes
+from commingle.shared.proving.parameters import LENGTHS, Sizes
 from commingle.shared.proving.squares import NUMBER_LIMIT, four_squares
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.residues import to_slots
+from commingle.shared.ring.residues import roots, to_slots
 from tests.world.ring import product, reversed_bits, root
 
-SIZES = Sizes(STANDARD)
+EVERY = [Sizes(STANDARD, length) for length in LENGTHS]
 PRIMES = st.sampled_from(STANDARD.primes)
 
 
@@ -79,27 +78,31 @@ def test_leaves_are_hashes_of_each_column_after_its_salt_whatever_batches_rows_c
     assert (hashes.leaves(), opened.leaves()) == (exact, exact[200:])
 
 
-@pytest.mark.parametrize("prime", STANDARD.primes)
-def test_word_is_a_polynomial_with_the_rows_values_and_a_random_multiple_of_what_vanishes_on_them(prime: int) -> None:
-    row = uniform(prime, 1, SIZES.width)
-    coefficients, word = code.polynomials(row, SIZES, prime)[0], code.words(row, SIZES, prime)[0]
-    for place in (0, 1, 77, SIZES.message - 1):
-        assert at(coefficients, point(SIZES.message, prime, place), prime) == row[0, place]
-    assert np.array_equal(coefficients[SIZES.message :], row[0, SIZES.message :])
-    for place in (0, 1, 4097, SIZES.places - 1):
-        x = point(SIZES.places, prime, place)
+@pytest.mark.parametrize("sizes", EVERY, ids=str)
+@pytest.mark.parametrize("prime", [STANDARD.primes[0], STANDARD.primes[-1]])
+def test_word_is_a_polynomial_with_the_rows_values_and_a_random_multiple_of_what_vanishes_on_them(
+    prime: int, sizes: Sizes
+) -> None:
+    row = uniform(prime, 1, sizes.width)
+    coefficients, word = code.polynomials(row, sizes, prime)[0], code.words(row, sizes, prime)[0]
+    for place in (0, 1, 77, sizes.message - 1):
+        assert at(coefficients, point(sizes.message, prime, place), prime) == row[0, place]
+    assert np.array_equal(coefficients[sizes.message :], row[0, sizes.message :])
+    for place in (0, 1, 4097, sizes.places - 1):
+        x = point(sizes.places, prime, place)
         assert at(coefficients, x, prime) == word[place]
-        assert (pow(x, SIZES.message, prime) + 1) % prime == code.vanishing(SIZES, SIZES.places, prime)[place] != 0
-        for exponent in (0, SIZES.message, SIZES.shift(SIZES.linear), SIZES.shift(SIZES.quotient)):
-            assert pow(x, exponent, prime) == code.powers(exponent, SIZES.places, prime)[place]
-    assert np.array_equal(code.rows_of(code.polynomials(row, SIZES, prime), SIZES, prime), row)
+        assert (pow(x, sizes.message, prime) + 1) % prime == code.vanishing(sizes, sizes.places, prime)[place] != 0
+        for exponent in (0, sizes.message, sizes.shift(sizes.linear), sizes.shift(sizes.quotient)):
+            assert pow(x, exponent, prime) == code.powers(exponent, sizes.places, prime)[place]
+    assert np.array_equal(code.rows_of(code.polynomials(row, sizes, prime), sizes, prime), row)
 
 
 @given(PRIMES)
 def test_what_vanishes_on_rows_is_inverted_at_half_of_the_places_too(prime: int) -> None:
-    for count in (2 * SIZES.message, SIZES.places):
-        both = code.vanishing(SIZES, count, prime).astype(object) * code.inverse_vanishing(SIZES, count, prime)
-        assert set(both % prime) == {1}
+    for sizes in EVERY:
+        for count in (2 * sizes.message, sizes.places):
+            both = code.vanishing(sizes, count, prime).astype(object) * code.inverse_vanishing(sizes, count, prime)
+            assert set(both % prime) == {1}
 
 
 def test_transposed_product_is_the_transposed_matrix_of_the_product() -> None:
@@ -132,14 +135,16 @@ def test_numbers_beyond_the_table_are_refused(number: int) -> None:
         four_squares(np.array([number]))
 
 
-@pytest.mark.parametrize("bound", [1, 2, 3, 20, 21, 31, 32])
-def test_bits_of_errors_reach_just_the_numbers_up_to_twice_the_bound(bound: int) -> None:
-    weights = digit_weights(bound)
-    reached = {0}
-    for weight in weights:
-        reached |= {number + weight for number in reached}
-    assert reached == set(range(2 * bound + 1))
+@pytest.mark.parametrize("degree", [8, 8192, 32768])
+def test_tables_of_roots_are_those_of_python_integers(degree: int) -> None:
+    for prime in (STANDARD.primes[0], STANDARD.primes[-1]):
+        held, psi = roots(degree, prime), root(degree, prime)
+        for table, base in ((held.forward, psi), (held.backward, pow(psi, -1, prime))):
+            powers = [pow(base, reversed_bits(k, degree), prime) for k in range(degree)]
+            assert table[0].tolist() == powers
+            assert table[1].tolist() == [(power << 32) // prime for power in powers]
 
 
-def test_tails_are_as_long_as_what_is_opened() -> None:
-    assert SIZES.width - SIZES.message == OPENED
+@pytest.mark.parametrize("sizes", EVERY, ids=str)
+def test_tails_are_as_long_as_what_is_opened(sizes: Sizes) -> None:
+    assert sizes.width - sizes.message == sizes.opened

@@ -2,28 +2,35 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.shared.proving import prover
-from commingle.shared.proving.ciphertexts import Ciphertexts, segments
+from commingle.shared.proving import ciphertexts, prover
+from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.commitment import levels_of
 from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.evaluator import reply_witness, verify_replies
+from commingle.shared.proving.joined import Joined
 from commingle.shared.proving.matrix import Matrix
 from commingle.shared.proving.owner import column_witness, opened_secrets, prove_columns, verify_columns
-from commingle.shared.proving.parameters import REPEATS
-from commingle.shared.proving.proof import Places, parse_proof, proof_bytes
+from commingle.shared.proving.parameters import RANGE_BITS, REPEATS
+from commingle.shared.proving.proof import Places, parse_proof, proof_bytes, shown_bytes
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.transcript import first_challenges
+from commingle.shared.proving.relation import Relation
+from commingle.shared.proving.replies import Evaluated
+from commingle.shared.proving.squares import four_squares
+from commingle.shared.proving.transcript import first_challenges, second_challenges
 from commingle.shared.ring.encryption import encrypt
 from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.layout import format_residues, parse_residues
 from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.residues import Residues
-from tests.world.proving import BOUND, Member, honest, member, rows_within
+from commingle.shared.ring.residues import Residues, residues, sums, to_slots
+from tests.world.proving import BOUND, Member, hidden_sums, honest, member, replies_of, reply_to, rows_within
 from tests.world.ring import seeded
 
 PRIMES = STANDARD.primes
@@ -64,11 +71,12 @@ def test_proof_of_rows_within_their_bound_holds_for_every_arrangement(rows: int,
     verify_columns(made.statement(), prove_columns(made.statement(), made.key, made.rows, seeded(2)))
 
 
-def test_each_segment_of_many_rows_is_proved_by_itself() -> None:
-    made = honest(70_000, 8)
+def test_each_segment_of_many_rows_is_proved_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
+    made = honest(40_000, 8)
     parts = list(segments(made.layout))
     assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
-    assert parts[-1][1] == 70_000
+    assert parts[-1][1] == 40_000
     assert len(parts) == 2
     for number, (start, stop) in enumerate(parts):
         statement = made.statement(number=number)
@@ -79,7 +87,7 @@ def test_each_segment_of_many_rows_is_proved_by_itself() -> None:
 
 def test_proof_is_as_long_as_its_statement_says(owner: Member, proof: bytes) -> None:
     statement = owner.statement()
-    assert len(proof) == proof_bytes(statement.sizes, Places(statement.rows).all)
+    assert len(proof) == proof_bytes(statement.sizes, Places(statement.sizes, statement.rows).all)
 
 
 @pytest.mark.parametrize("excess", [1, 2, 5000])
@@ -101,17 +109,17 @@ def test_other_rows_than_were_encrypted_are_refused(owner: Member) -> None:
     cheat = member(beyond, 1)
     statement = cheat.statement()
     shown = column_witness(owner.statement(), owner.key, owner.rows)
-    secret_rows = statement.bits
+    others = statement.bits + statement.squares[0].rows
     own = column_witness(cheat.statement(4 * BOUND), cheat.key, cheat.rows)
-    shown[:secret_rows] = own[:secret_rows]
+    shown[:others] = own[:others]
     assert refused(statement, proof_of(statement, shown)) == "total"
 
 
 class Residual(Matrix):
     """A prover's matrix in which one number is another integer modulo each prime."""
 
-    place = (0, 0)
-    shown: Residues
+    place: Any = (0, 0)
+    shown: Any
 
     def rows(self, k: int) -> Residues:
         made = super().rows(k)
@@ -135,13 +143,20 @@ def square_root(number: int, prime: int) -> int | None:
     return r
 
 
-def attempts(statement: Columns, matrix: Matrix) -> Iterator[bytes]:
-    """The prover's steps with a matrix of one's own."""
+def made_of(statement: Relation, matrix: Matrix, shown: NDArray[np.uint64] | None = None) -> bytes:
+    """The prover's steps with a matrix of one's own, and sums that a cheat says are those of it."""
     tree = levels_of(prover._leaves(matrix))
-    (challenge,) = first_challenges([statement.digest], [tree[-1][0]])
-    made = prover._proof(statement, challenge, matrix, tree)
-    if made is not None:
-        yield made.to_bytes()
+    asked = first_challenges([statement.digest], [tree[-1][0]])
+    sums = prover.shown_sums(statement, asked[0], matrix) if shown is None else shown
+    assert sums is not None
+    (challenge,) = second_challenges(asked, [shown_bytes(sums)])
+    return prover._proof(statement, challenge, matrix, sums, tree).to_bytes()
+
+
+def roots_of(number: int) -> Residues | None:
+    """Of its square root modulo each prime, (primes, 1); none where it has none."""
+    found = [square_root(number % prime, prime) for prime in PRIMES]
+    return None if None in found else np.array(found, np.uint32)[:, None]
 
 
 def no_sums() -> Residues:
@@ -151,24 +166,152 @@ def no_sums() -> Residues:
 def test_squares_that_wrap_around_modulo_each_prime_are_refused() -> None:
     """A row far beyond its bound, filled up by an integer whose square is negative enough modulo every prime."""
     for length in range(2**14, 2**13, -1):
-        missing = BOUND - 2 * length**2
-        roots = [square_root(missing % prime, prime) for prime in PRIMES]
-        if None not in roots:
+        roots = roots_of(BOUND - 2 * length**2)
+        if roots is not None:
             break
     made = member(np.array([[length, length]] * 2), 4)
-    statement = made.statement(2 * length**2)
-    witness = column_witness(statement, made.key, made.rows)
+    witness = column_witness(made.statement(2 * length**2), made.key, made.rows)
     claimed = made.statement()
+    filling = claimed.column_rows[:, claimed.ciphertexts.layout.columns :]
+    group = int(filling[0, 0])
+    witness[filling] = 0
+    witness[filling[:, 0]] = int(BOUND**0.5)
     matrix = Residual(claimed.sizes, witness, seeded(8), no_sums())
-    group = claimed.bits + claimed.ciphertexts.layout.columns
-    for place in (0, 1):
-        witness[group : group + 4, place] = 0
-    witness[group : group + 4, 2:] = 0
-    witness[group, 2:] = int(BOUND**0.5)
-    matrix.place = (group, slice(0, 2))  # type: ignore[assignment] # both rows, alike
-    matrix.shown = np.array(roots, np.uint32)
-    (received,) = attempts(claimed, matrix)
-    assert refused(claimed, received) == "range"
+    matrix.place, matrix.shown = (group, slice(0, 2)), roots  # both rows, alike
+    assert refused(claimed, made_of(claimed, matrix)) == "total"
+    assert_out_of_range(claimed, matrix)
+
+
+def test_errors_whose_squares_wrap_around_modulo_each_prime_are_refused() -> None:
+    """An error of 2^61, of which everything is as it has to be modulo every prime but its size."""
+    made = honest(300, 2)
+    statement, large = made.statement(), 1 << 61
+    errors = every_error(made)
+    position = 77
+    left = statement.squares[0].bound - int((errors.reshape(-1, statement.sizes.message)[1:, position] ** 2).sum())
+    while (roots := roots_of(left - large**2)) is None:
+        large += 1
+    errors[0, position] = large
+    cheat = with_errors(made, errors)
+    claimed = cheat.statement()
+    witness = column_witness(made.statement(), made.key, made.rows)
+    first, filling = int(claimed.ciphertexts.error_rows[0, 0]), int(claimed.ciphertexts.error_rows[-1, -1]) + 1
+    witness[filling : filling + 4, position] = 0
+    residues = np.array([[large % prime, root[0]] for root, prime in zip(roots, PRIMES, strict=True)], np.uint32)
+    matrix = Residual(claimed.sizes, witness, seeded(8), no_sums())
+    matrix.place, matrix.shown = ([first, filling], position), residues
+    assert refused(claimed, made_of(claimed, matrix)) == "total"
+    assert_out_of_range(claimed, matrix)
+
+
+def assert_out_of_range(statement: Columns, matrix: "Residual") -> None:
+    """The sums that are right modulo every prime are no numbers below 2^59: with those that are, a proof is refused.
+
+    Everything else holds: the sums that an honest prover would show, were they in range, are refused for nothing else.
+    """
+    modulus, sizes = prod(PRIMES), statement.sizes
+    numbers = sum(
+        residue.astype(object) * (modulus // prime) * pow(modulus // prime, -1, prime)
+        for residue, prime in zip(matrix.shown, PRIMES, strict=True)
+    )
+    exact = matrix.witness.astype(object)
+    exact[matrix.place] = numbers % modulus
+    tree = levels_of(prover._leaves(matrix))
+    (challenge,) = first_challenges([statement.digest], [tree[-1][0]])
+    rows = challenge.subsets(b"rows", statement.rows).astype(object)
+    positions = challenge.subsets(b"positions", sizes.message)
+    changed = np.unique(np.atleast_1d(np.array(matrix.place[0])))
+    sums = matrix.sums(challenge.subsets(b"rows", statement.rows), positions).astype(object)
+    over = (exact[changed] - matrix.witness[changed]) @ positions.T.astype(object)
+    right = (sums + rows[:, changed] @ over) % modulus
+    assert (right >> RANGE_BITS).astype(bool).any()
+    cut = (right % (1 << 64)).astype(np.uint64)
+    assert refused(statement, made_of(statement, matrix, cut)) == "sums"
+    assert refused(statement, made_of(statement, matrix, cut % np.uint64(1 << RANGE_BITS))) == "total"
+
+
+def every_error(made: Member) -> NDArray[np.int64]:
+    return opened_secrets(made.ciphertexts(), made.key)[1]
+
+
+def with_errors(made: Member, errors: NDArray[np.int64]) -> Member:
+    """The same key and rows, encrypted with these errors, the public key's first: (polynomials, N)."""
+    layout, change = made.layout, (errors.astype(object) - every_error(made))
+    moved = residues(change, PRIMES)
+    key = parse_residues(made.public_key, layout.key_shape, PRIMES)
+    (block,) = made.blocks
+    words = parse_residues(block, layout.block_shape(0, layout.rows), PRIMES)
+    return replace(
+        made,
+        public_key=format_residues(sums(key, to_slots(moved[:, 0].copy(), PRIMES), PRIMES)),
+        blocks=(format_residues(sums(words, moved[:, 1:].reshape(words.shape), PRIMES)),),
+    )
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_errors_whose_squares_sum_up_to_their_bound_hold_and_to_one_more_are_refused(beyond: int) -> None:
+    """One error is far beyond what is drawn, so that an honest prover refuses either; a cheat proves the first."""
+    made = honest(300, 2)
+    statement, position = made.statement(), 1234
+    errors = every_error(made)
+    parts = errors.reshape(-1, statement.sizes.message)
+    found = four_squares(np.array([statement.squares[0].bound + beyond]))[:, 0]
+    parts[:, position] = 0
+    parts[2:6, position] = found
+    cheat = with_errors(made, errors)
+    claimed = cheat.statement()
+    with pytest.raises(DomainError, match="beyond what is drawn"):
+        prove_columns(claimed, cheat.key, cheat.rows, seeded(3))
+    witness = column_witness(statement, made.key, made.rows)
+    first, held = claimed.bits, claimed.ciphertexts.error_rows.size
+    witness[first : first + held, position] = parts[:, position]
+    witness[first + held : first + held + 4, position] = 0
+    received = proof_of(claimed, witness)
+    if beyond:
+        assert refused(claimed, received) == "quadratic"
+    else:
+        verify_columns(claimed, received)
+
+
+@pytest.mark.parametrize("error", [60, 1000, 2**60])
+def test_oversized_noise_is_refused(error: int) -> None:
+    """One error of one ciphertext is beyond what all of them may be together, shown as it is or as one that is not."""
+    made = honest(300, 2)
+    errors = every_error(made)
+    errors[1, 5] = error
+    cheat = with_errors(made, errors)
+    statement = cheat.statement()
+    with pytest.raises(DomainError, match="beyond what is drawn"):
+        prove_columns(statement, cheat.key, cheat.rows, seeded(3))
+    witness = column_witness(made.statement(), made.key, made.rows)
+    assert refused(statement, proof_of(statement, witness)) == "total"
+    matrix = Residual(statement.sizes, witness, seeded(8), no_sums())
+    matrix.place = (int(statement.ciphertexts.error_rows[1, 0]), 5)
+    matrix.shown = np.array([error % prime for prime in PRIMES], np.uint32)
+    assert refused(statement, made_of(statement, matrix)) == "quadratic"
+
+
+def test_number_that_is_out_of_range_is_refused_where_its_square_does_not_matter() -> None:
+    """An error in a proof of replies, which has no squares: all is right modulo every prime but for what is shown."""
+    own, owner = honest(300, 2, 2), honest(300, 3, 1)
+    errors = every_error(own)
+    errors[1, 5] = 1 << 61
+    cheat = with_errors(own, errors)
+    hidden = hidden_sums(owner, own.rows)
+    true, false = (replies_of(each, [reply_to(owner, hidden)]) for each in (own, cheat))
+    (relation,), (known,) = false.relations, true.relations
+    witness = reply_witness(known, own.key, own.rows, [hidden])
+    matrix = Residual(relation.sizes, witness, seeded(8), no_sums())
+    assert isinstance(relation, Joined)
+    evaluated = relation.parts[1]
+    assert isinstance(evaluated, Evaluated)
+    numbers = evaluated.ciphertexts.error_rows
+    row = relation.places(1)[numbers[1, 5 // relation.sizes.message]]
+    matrix.place = (int(row), 5)
+    matrix.shown = np.array([(1 << 61) % prime for prime in PRIMES], np.uint32)
+    with pytest.raises(ProofError) as caught:
+        verify_replies(false, [made_of(relation, matrix)])
+    assert caught.value.failed == "total"
 
 
 def test_word_that_is_no_polynomial_is_refused(owner: Member, witness: NDArray[np.int32]) -> None:
@@ -182,27 +325,8 @@ def test_word_that_is_no_polynomial_is_refused(owner: Member, witness: NDArray[n
                 yield batch, made
 
     statement = owner.statement()
-    (received,) = attempts(statement, Bent(statement.sizes, witness, seeded(8), no_sums()))
-    assert refused(statement, received) in {"range", "code"}
-
-
-@pytest.mark.parametrize("error", [22, 1000, 2**60])
-def test_oversized_noise_is_refused(error: int) -> None:
-    """One error of one ciphertext is beyond what is drawn; the bits that are shown are those of the largest."""
-    made = honest(300, 2)
-    words = parse_residues(made.blocks[0], made.layout.block_shape(0, 300), PRIMES)
-    _, errors = opened_secrets(made.ciphertexts(), made.key)
-    for k, prime in enumerate(PRIMES):
-        words[k, 0, 0, 5] = (int(words[k, 0, 0, 5]) + error - int(errors[1, 5])) % prime
-    cheat = replace(made, blocks=(format_residues(words),))
-    statement = cheat.statement()
-    with pytest.raises(DomainError, match="beyond what is drawn"):
-        prove_columns(statement, cheat.key, cheat.rows, seeded(3))
-    witness = column_witness(made.statement(), made.key, made.rows)
-    witness[statement.error_rows[1, 0], 5] = 1
-    assert refused(statement, proof_of(statement, witness)) == "total"
-    witness[statement.error_rows[1, 0, 0], 5] += error - 21 if error < 2**20 else 2**20
-    assert refused(statement, proof_of(statement, witness)) in {"quadratic", "total"}
+    received = made_of(statement, Bent(statement.sizes, witness, seeded(8), no_sums()))
+    assert refused(statement, received) == "code"
 
 
 def test_bit_of_a_secret_that_is_two_is_refused(owner: Member, witness: NDArray[np.int32]) -> None:
@@ -235,7 +359,6 @@ def test_every_flipped_byte_is_refused(owner: Member, proof: bytes) -> None:
             "residues",
             "sums",
             "commitment",
-            "range",
             "code",
             "linear",
             "quadratic",
@@ -260,10 +383,11 @@ def test_proof_holds_for_its_statement_alone(owner: Member, proof: bytes) -> Non
 
 
 def test_answers_that_are_exchanged_between_two_proofs_are_refused(owner: Member, proof: bytes) -> None:
-    statement, rows = owner.statement(), Places(owner.statement().rows).all
+    statement, rows = owner.statement(), Places(owner.statement().sizes, owner.statement().rows).all
     other = parse_proof(prove_columns(statement, owner.key, owner.rows, seeded(4)), statement.sizes, rows)
     own = parse_proof(proof, statement.sizes, rows)
-    for mixed in (replace(own, answers=other.answers), replace(own, root=other.root), replace(own, paths=other.paths)):
+    parts = ("answers", "sums", "root", "paths", "cap")
+    for mixed in (replace(own, **{part: getattr(other, part)}) for part in parts):
         assert refused(statement, mixed.to_bytes()) == "commitment"
 
 
@@ -273,12 +397,12 @@ def test_statement_about_no_bound_or_malformed_ciphertexts_is_none(owner: Member
             owner.statement(bound)
     whole = owner.ciphertexts()
     with pytest.raises(DomainError, match="one segment"):
-        Ciphertexts(whole.layout, (0, 1999), whole.public_key, whole.blocks)
+        replace(whole, segment=(0, 1999))
     with pytest.raises(DomainError, match="other blocks"):
-        Ciphertexts(whole.layout, whole.segment, whole.public_key, [])
+        replace(whole, blocks=[])
     for key, blocks in ((whole.public_key[4:], whole.blocks), (whole.public_key, [b"\xff" * len(whole.blocks[0])])):
         with pytest.raises(CiphertextError):
-            Ciphertexts(whole.layout, whole.segment, key, blocks)
+            replace(whole, public_key=key, blocks=blocks)
 
 
 def test_rows_of_another_shape_or_beyond_the_limit_are_not_proved(owner: Member) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from commingle.shared.proving import ciphertexts
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Replies, prove_replies, reply_witness, verify_replies
 from commingle.shared.proving.prover import prove_relations
@@ -59,8 +60,9 @@ def test_proof_of_an_evaluation_holds_for_every_arrangement(rows: int, columns: 
     verify_replies(said, prove_replies(said, own.key, own.rows, hidden, seeded(3)))
 
 
-def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do() -> None:
-    own, owner = honest(60_000, 9, 2), honest(60_000, 7, 1)
+def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
+    own, owner = honest(30_000, 9, 2), honest(30_000, 7, 1)
     hidden = hidden_sums(owner, own.rows)
     said = replies_of(own, [reply_to(owner, hidden)])
     assert len(said.relations) == 2
@@ -130,6 +132,18 @@ def test_flood_beyond_its_bound_is_refused(hidden: list[HiddenSums]) -> None:
     assert refused(said, prove_relations([joined], lambda _: witness, seeded(6))) == "quadratic"
 
 
+def test_sums_of_one_part_are_not_exchanged_after_those_of_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All numbers of the second challenge are others then: also those of a part whose sums stay."""
+    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
+    own, owner = honest(40_000, 8, 2), honest(40_000, 1, 1)
+    hidden = hidden_sums(owner, own.rows)
+    said = replies_of(own, [reply_to(owner, hidden)])
+    parts = prove_replies(said, own.key, own.rows, [hidden], seeded(4))
+    changed = bytearray(parts[1])
+    changed[32] ^= 1  # the first sum
+    assert refused(said, [parts[0], bytes(changed)]) in {"commitment", "code"}
+
+
 def test_noise_beyond_its_bound_is_not_proved(hidden: list[HiddenSums], statement: Replies) -> None:
     beyond = [replace(hidden[0], noise=[1 << NOISE_BITS, 0, 0]), hidden[1]]
     with pytest.raises(DomainError, match="beyond what is proved"):
@@ -153,8 +167,9 @@ def test_flipped_byte_of_a_reply_is_refused(hidden: list[HiddenSums], proof: lis
     assert refused(said, proof) == "commitment"
 
 
-def test_parts_of_two_proofs_do_not_mix() -> None:
-    own, owner = honest(70_000, 8, 2), honest(70_000, 1, 1)
+def test_parts_of_two_proofs_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
+    own, owner = honest(40_000, 8, 2), honest(40_000, 1, 1)
     hidden = hidden_sums(owner, own.rows)
     said = replies_of(own, [reply_to(owner, hidden)])
     first, second = (prove_replies(said, own.key, own.rows, [hidden], seeded(seed)) for seed in (4, 5))

@@ -12,10 +12,10 @@ from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.matrix import Matrix, _halves, uniform
 from commingle.shared.proving.owner import column_witness, prove_columns
-from commingle.shared.proving.parameters import FOLDS, OPENED, RANGE_BITS, RANGES, REPEATS, thrown_away
+from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, thrown_away
 from commingle.shared.proving.proof import Answers, Places, Proof, parse_proof
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.relation import Relation, quadratic, quadratic_values
+from commingle.shared.proving.relation import Relation, Squares, linear, quadratic, quadratic_values
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import _Checks
 from commingle.shared.ring.errors import DomainError
@@ -24,31 +24,29 @@ from commingle.shared.ring.residues import Residues
 from tests.world.proving import BOUND, hidden_sums, honest, member, replies_of, reply_to
 from tests.world.ring import seeded
 
-CHALLENGE = Challenge(b"\1" * 32, b"\2" * 32)
+CHALLENGE = Challenge(b"\1" * 32, b"\2" * 32, b"\3" * 32)
 PIECES = 256
 
 
-def simulated(relation: Relation, k: int, places: NDArray[np.intp], entropy: Entropy) -> tuple[Answers, Residues]:
-    """Answers and opened columns modulo prime k, for a challenge and places that are known before.
+def simulated(
+    relation: Relation, k: int, places: NDArray[np.intp], entropy: Entropy
+) -> tuple[NDArray[np.uint64], Answers, Residues]:
+    """Sums, answers and opened columns modulo prime k, for challenges and places that are known before.
 
-    All columns but those that hide answers are uniform, and so are the answers; the rest follows.
+    All columns but those that hide answers are uniform, and so are sums and answers; the rest follows.
     """
-    sizes, prime, rows = relation.sizes, relation.sizes.ring.primes[k], Places(relation.rows)
-    columns = uniform((rows.all, OPENED), prime, entropy)
-    sums = np.frombuffer(entropy(8 * RANGES * sizes.message), "<u8").reshape(RANGES, -1) >> np.uint64(64 - RANGE_BITS)
-    tails = uniform((RANGES, OPENED), prime, entropy)
-    subset_sums = CHALLENGE.subsets(relation.rows) @ columns[: rows.witness].astype(np.float64) % prime
-    said = code.words(np.hstack([code.reduced(sums, prime), tails]), sizes, prime)[:, places]
-    columns[rows.masks] = code.difference(said, subset_sums.astype(np.uint32), prime)
+    sizes, prime, rows = relation.sizes, relation.sizes.ring.primes[k], Places(relation.sizes, relation.rows)
+    columns = uniform((rows.all, sizes.opened), prime, entropy)
+    sums = np.frombuffer(entropy(8 * RANGES**2), "<u8").reshape(RANGES, -1) >> np.uint64(64 - RANGE_BITS)
 
-    linear = uniform((REPEATS, sizes.linear), prime, entropy)
-    terms, constants = relation.linear(CHALLENGE, k)
+    said = uniform((REPEATS, sizes.linear), prime, entropy)
+    terms, constants = linear(relation, CHALLENGE, sums, k)
     ends = [constant * pow(sizes.message, -1, prime) for constant in constants]
-    linear[:, 0] = [
+    said[:, 0] = [
         (end + int(each[sizes.message]) - int(each[2 * sizes.message])) % prime
-        for end, each in zip(ends, linear, strict=True)
+        for end, each in zip(ends, said, strict=True)
     ]
-    found = np.zeros((REPEATS, OPENED), np.uint32)
+    found = np.zeros((REPEATS, sizes.opened), np.uint32)
     for term in terms:
         parts = np.stack([code.combinations(term.weights, columns[line], prime) for line in term.rows])
         found = code.total(found, code.products(term.multipliers[..., places], parts, prime), prime)
@@ -58,7 +56,7 @@ def simulated(relation: Relation, k: int, places: NDArray[np.intp], entropy: Ent
         shown = code.difference(code.values(said, sizes.places, prime)[:, places], found, prime)
         columns[halves[0]] = code.difference(shown, code.product(columns[halves[1]], powers, prime), prime)
 
-    hide(rows.linear, linear, found)
+    hide(rows.linear, said, found)
     weights = quadratic(relation, CHALLENGE, prime)
     squares = code.squares(weights.squares, columns[: weights.squares.shape[1]], prime)
     bits = code.combinations(weights.bits, columns[: relation.bits], prime)
@@ -67,10 +65,10 @@ def simulated(relation: Relation, k: int, places: NDArray[np.intp], entropy: Ent
     found = code.product(quadratic_values(weights, squares, bits, prime), inverse, prime)
     hide(rows.quadratic, quotient, found)
 
-    folds = uniform((FOLDS, sizes.width), prime, entropy)
-    found = code.combinations(CHALLENGE.folds(rows.folded, prime), columns[: rows.folded], prime)
+    folds = uniform((sizes.folds, sizes.width), prime, entropy)
+    found = code.combinations(CHALLENGE.folds(rows.folded, prime, sizes.folds), columns[: rows.folded], prime)
     columns[rows.folds] = code.difference(code.words(folds, sizes, prime)[:, places], found, prime)
-    return Answers(sums, tails[None], folds[None], linear[None], quotient[None]), columns
+    return sums, Answers(folds[None], said[None], quotient[None]), columns
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -89,21 +87,18 @@ def test_simulator_that_has_no_witness_passes_every_check_of_replies(k: int) -> 
 
 
 def _passes(relation: Relation, k: int) -> None:
-    sizes, places = relation.sizes, np.sort(np.random.default_rng(3).choice(8192, OPENED, replace=False))
-    answers, columns = simulated(relation, k, places, seeded(5))
-    primes = len(sizes.ring.primes)
-    held = Answers(
-        answers.sums, *(np.repeat(part, primes, axis=0) for part in _planes(answers))
-    )  # only plane k is looked at
-    proof = Proof(
-        bytes(32), held, np.repeat(columns.T[None], primes, axis=0), np.zeros(0, np.uint8), np.zeros(0, np.uint8)
-    )
-    left = _Checks(relation, CHALLENGE, proof, places, k).run(CHALLENGE.subsets(relation.rows))
+    sizes = relation.sizes
+    places = np.sort(np.random.default_rng(3).choice(sizes.places, sizes.opened, replace=False))
+    sums, answers, columns = simulated(relation, k, places, seeded(5))
+    primes, none = len(sizes.ring.primes), np.zeros(0, np.uint8)
+    held = Answers(*(np.repeat(part, primes, axis=0) for part in _planes(answers)))  # only plane k is looked at
+    proof = Proof(bytes(32), sums, held, np.repeat(columns.T[None], primes, axis=0), none, none, none)
+    left = _Checks(relation, CHALLENGE, proof, places, k).run()
     assert all(number % sizes.ring.primes[k] == 0 for number in left)
 
 
-def _planes(answers: Answers) -> tuple[Residues, Residues, Residues, Residues]:
-    return answers.tails, answers.folds, answers.linear, answers.quotient
+def _planes(answers: Answers) -> tuple[Residues, Residues, Residues]:
+    return answers.folds, answers.linear, answers.quotient
 
 
 def chi_squared(words: NDArray[np.uint32], prime: int) -> float:
@@ -128,21 +123,20 @@ def test_opened_columns_and_answers_are_uniform_for_the_witnesses_that_differ_mo
     """Beyond 450, chi-squared with 255 degrees of freedom has probability 1e-12; eleven are looked at."""
     owner = member(rows(), 3)
     statement = owner.statement()
-    proof = parse_proof(
-        prove_columns(statement, owner.key, owner.rows, seeded(6)), statement.sizes, Places(statement.rows).all
-    )
+    height = Places(statement.sizes, statement.rows).all
+    proof = parse_proof(prove_columns(statement, owner.key, owner.rows, seeded(6)), statement.sizes, height)
     for k, prime in enumerate(statement.sizes.ring.primes):
         assert chi_squared(proof.columns[k], prime) < 450
         answers = np.concatenate([part[k].ravel() for part in _planes(proof.answers)])
         assert chi_squared(answers, prime) < 450
-    assert chi_squared((proof.answers.sums >> np.uint64(RANGE_BITS - 32)).astype(np.uint32), 2**32) < 450
+    assert chi_squared((proof.sums >> np.uint64(RANGE_BITS - 32)).astype(np.uint32), 2**32) < 450
 
 
 def test_columns_of_a_witness_without_random_tails_are_not_uniform() -> None:
     """The test above would see it: a row of zeros has a word of zeros."""
-    rows = np.zeros((8, 2344), np.uint32)
-    owner = honest(300, 2)
-    assert chi_squared(code.words(rows, owner.statement().sizes, 2147352577), 2147352577) > 10**6
+    sizes = honest(300, 2).statement().sizes
+    rows = np.zeros((8, sizes.width), np.uint32)
+    assert chi_squared(code.words(rows, sizes, 2147352577), 2147352577) > 10**6
 
 
 def test_two_halves_are_the_polynomial_that_hides_and_sum_up_as_asked() -> None:
@@ -150,7 +144,7 @@ def test_two_halves_are_the_polynomial_that_hides_and_sum_up_as_asked() -> None:
     statement = owner.statement()
     sums = np.arange(5 * REPEATS, dtype=np.uint32).reshape(5, REPEATS)
     matrix = Matrix(statement.sizes, column_witness(statement, owner.key, owner.rows), seeded(2), sums)
-    sizes, places = statement.sizes, Places(statement.rows)
+    sizes, places = statement.sizes, Places(statement.sizes, statement.rows)
     for k, prime in enumerate(sizes.ring.primes):
         words = code.words(matrix.rows(k), sizes, prime)
         for halves, hiding in ((places.linear, "linear"), (places.quadratic, "quadratic")):
@@ -171,14 +165,15 @@ def test_high_half_has_as_many_random_coefficients_as_are_opened_whatever_the_po
     for count in (sizes.linear, sizes.quotient):
         polynomials, shift = uniform((REPEATS, count), prime, seeded(1)), sizes.shift(count)
         (low, high), (other_low, other_high) = (_halves(polynomials, sizes, prime, seeded(seed)) for seed in (2, 3))
-        drawn = uniform((REPEATS, OPENED), prime, seeded(2))
-        assert np.array_equal(high[:, :OPENED], drawn)
-        assert (high[:, :OPENED] != other_high[:, :OPENED]).mean() > 0.99
-        assert np.array_equal(high[:, OPENED:], other_high[:, OPENED:])
+        opened = sizes.opened
+        drawn = uniform((REPEATS, opened), prime, seeded(2))
+        assert np.array_equal(high[:, :opened], drawn)
+        assert (high[:, :opened] != other_high[:, :opened]).mean() > 0.99
+        assert np.array_equal(high[:, opened:], other_high[:, opened:])
         changed = code.difference(low, other_low, prime)
-        taken = code.difference(other_high[:, :OPENED], high[:, :OPENED], prime)
-        assert np.array_equal(changed[:, shift : shift + OPENED], taken)
-        assert not np.delete(changed, np.s_[shift : shift + OPENED], axis=1).any()
+        taken = code.difference(other_high[:, :opened], high[:, :opened], prime)
+        assert np.array_equal(changed[:, shift : shift + opened], taken)
+        assert not np.delete(changed, np.s_[shift : shift + opened], axis=1).any()
 
 
 def test_sums_of_blinds_are_uniform_but_together_zero() -> None:
@@ -202,11 +197,53 @@ def test_sums_that_would_tell_of_the_witness_are_not_shown() -> None:
         seeded(1),
         np.zeros((5, REPEATS), np.uint32),
     )
-    tree = [[bytes(32)] * 8192]
-    assert prover._proof(statement, CHALLENGE, matrix, [*tree, [bytes(32)]]) is not None
+    shown = prover.shown_sums(statement, CHALLENGE, matrix)
+    assert shown is not None
+    assert shown.max() < 1 << RANGE_BITS
     for end in (0, (1 << RANGE_BITS) - 1):
         matrix.masks[:] = end
-        assert prover._proof(statement, CHALLENGE, matrix, tree) is None
+        assert prover.shown_sums(statement, CHALLENGE, matrix) is None
+
+
+def test_sums_are_shown_from_what_the_largest_witness_reaches_to_as_much_below_their_end_and_nowhere_else() -> None:
+    """A witness of zeros, so that sums are masks: one at an end of the interval, then one beyond it, among all."""
+    statement = honest(300, 2).statement()
+    zeros = np.zeros((statement.rows, statement.sizes.message), np.int32)
+    matrix = Matrix(statement.sizes, zeros, seeded(1), np.zeros((5, REPEATS), np.uint32))
+    least = statement.largest * statement.sizes.message
+    for inside, outside in ((least, least - 1), ((1 << RANGE_BITS) - least - 1, (1 << RANGE_BITS) - least)):
+        matrix.masks[:] = 1 << RANGE_BITS - 1
+        matrix.masks[17, 101] = inside
+        shown = prover.shown_sums(statement, CHALLENGE, matrix)
+        assert shown is not None
+        assert shown[17, 101] == inside
+        matrix.masks[17, 101] = outside
+        assert prover.shown_sums(statement, CHALLENGE, matrix) is None
+
+
+def test_honest_rows_reach_no_more_than_what_is_taken_for_the_largest_sum() -> None:
+    """The witness with the most: all rows and errors at their bounds, spread as far as their squares allow."""
+    for shape in ((300, 2), (2000, 3), (900, 17)):
+        made = honest(*shape)
+        statement = made.statement()
+        witness = column_witness(statement, made.key, made.rows).astype(np.int64)
+        assert np.abs(witness).sum(axis=0).max() <= statement.largest
+    spread = Squares(3, 4, 4 * 25)
+    assert spread.largest == 3 * 4 * 5  # each of four numbers is 5
+
+
+def test_shown_sums_are_those_of_python_integers() -> None:
+    owner = honest(300, 2)
+    statement = owner.statement()
+    witness = column_witness(statement, owner.key, owner.rows)
+    matrix = Matrix(statement.sizes, witness, seeded(1), np.zeros((5, REPEATS), np.uint32))
+    rows, positions = (
+        CHALLENGE.subsets(purpose, count)
+        for purpose, count in ((b"rows", statement.rows), (b"positions", statement.sizes.message))
+    )
+    for j, i in ((0, 0), (3, 104), (104, 7)):
+        exact = sum(witness[rows[j].astype(bool)][:, positions[i].astype(bool)].ravel().tolist())
+        assert matrix.sums(rows, positions)[j, i] == exact + int(matrix.masks[j, i])
 
 
 def test_witness_of_another_shape_is_not_proved() -> None:
@@ -221,7 +258,7 @@ def test_witness_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_is_not
     class Wide(Columns):
         """Its rows sum up to more than they do."""
 
-        largest = (1 << RANGE_BITS) // (8 * RANGES * 2048) + 1
+        largest = (1 << RANGE_BITS) // (8 * RANGES**2 * 2048) + 1
 
     owner = honest(300, 2)
     statement = owner.statement()

@@ -21,7 +21,7 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import Rejection, SignedDocument
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.audit import PartyAudit, PartyHistory, verify_party_audit
 from commingle.shared.release.charge import (
     GENESIS,
@@ -54,7 +54,7 @@ from tests.world.tampering import NOW
 KEY = SigningKey(b"\x07" * 32)
 RELEASES = ("a" * 64, "b" * 64)
 APPROVALS, BODY = "c" * 64, "d" * 64
-COST = Loss(Rho(1000), 1e-7)
+COST = Cost(Loss(Rho(1000), 1e-7), Loss(Rho(1500), 2e-7))
 LATER = NOW + timedelta(hours=1)
 TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
 TABLE = "e" * 64
@@ -88,11 +88,11 @@ def event_of(what: str, charge: Charge | None) -> Event:
 def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
     """Ask the real ledger; whether it agreed."""
     attempt = charge.attempt if (charge := ledger.charge(release)) else 0
-    debit = Debit(release, COST.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.delta)
+    debit = Debit(release, COST.loss.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.loss.delta)
     with ledger._store.transaction() if what in WRITING else ledger._store.reading() as db:
-        reserve = partial(ledger.reserve, db, release, COST.rho, dataset="main", snapshot="f" * 64, study="s")
+        reserve = partial(ledger.reserve, db, release, COST, dataset="main", snapshot="f" * 64, study="s")
         answers: dict[str, Callable[[], object]] = {
-            "reserve": lambda: reserve(expires=LATER, delta=COST.delta, kind="regression"),
+            "reserve": lambda: reserve(expires=LATER, kind="regression"),
             "debit": lambda: ledger.debit(release, approvals=APPROVALS, snapshot=TABLE, now=NOW),
             "redraw": lambda: ledger.redraw(release, snapshot=TABLE),
             "record": lambda: ledger.record_block(db, debit, BODY),
@@ -222,6 +222,8 @@ ENTRIES = st.fixed_dictionaries(
         "rho_units": st.sampled_from(["1000", "0", "-1", "01000", "x", "9" * 120]),
         "population": st.just("default"),
         "delta": st.sampled_from([0.0, 1e-7]),
+        "replacement_units": st.sampled_from(["1500", "0", "x"]),
+        "replacement_delta": st.sampled_from([0.0, 2e-7]),
         "attempt": st.integers(0, 3),
         "approvals": st.just(APPROVALS),
         "body_sha256": st.just(BODY),
@@ -271,6 +273,9 @@ FORGED: dict[str, tuple[int, dict[str, Any]]] = {
     "an attempt left out": (2, {"attempt": 3}),
     "a delta afterwards": (2, {"delta": 1e-7}),
     "a loss afterwards": (3, {"rho_units": "1"}),
+    "a second figure in other words": (0, {"replacement_units": "01500"}),
+    "a delta of a second figure that is not there": (0, {"replacement_delta": 1e-7}),
+    "a second figure afterwards": (1, {"replacement_units": "1500"}),
     "stored without a body": (3, {"body_sha256": None}),
     "acknowledged before it is stored": (3, {"kind": "acked", "body_sha256": None}),
     "given back after the debit": (4, {"kind": "released"}),
@@ -291,7 +296,7 @@ def test_entry_that_no_move_writes_is_refused_by_the_auditor(forgery: str) -> No
 def test_document_is_signed_in_one_state_only_and_a_rejection_in_any(document: str) -> None:
     reserved = advance(None, Reserve("default", COST))
     assert isinstance(reserved, Charge)
-    states = [None, *(Charge(population="default", loss=COST, state=state) for state in ChargeState)]
+    states = [None, *(Charge(population="default", cost=COST, state=state) for state in ChargeState)]
     allowed = {state.state.value if state else None for state in states if refuse_signature(state, document) is None}
     expected = {
         "approval": {"reserved"}, "alignment": {"reserved"}, "mask": {"debited"}, "countersignature": {"debited"},

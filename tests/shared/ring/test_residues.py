@@ -1,8 +1,4 @@
-import subprocess
-import sys
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -57,17 +53,3 @@ def test_division_by_dropped_primes_rounds_to_the_nearest_integer(numbers: list[
 def test_division_is_off_by_less_than_a_half(whole: int, remainder: int) -> None:
     (found,) = integers(divide(planes([whole * RING.dropped + remainder]), RING.primes, RING.kept), RING.primes[:3])
     assert 2 * abs(found * RING.dropped - whole * RING.dropped - remainder) < RING.dropped
-
-
-@pytest.mark.slow
-def test_sizes_and_received_bytes_are_checked_without_numba() -> None:
-    script = (
-        "import sys\n"
-        "from commingle.shared.ring import encryption, evaluation, replies\n"
-        "from commingle.shared.ring.layout import Layout, byte_count, parse_residues\n"
-        "layout = Layout(b'', 1000, 10)\n"
-        "shape = layout.block_shape(0, 1000)\n"
-        "parse_residues(bytes(byte_count(shape)), shape, layout.parameters.primes)\n"
-        "sys.exit(bool({'numba', 'llvmlite'} & sys.modules.keys()))\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

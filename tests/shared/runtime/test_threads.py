@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from commingle.services.simulation.processes import Processes
+from commingle.services.simulation.processes import environment
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.threads import threads
 from commingle.shared.runtime.worker import ProcessWorker
@@ -94,8 +93,8 @@ def test_worker_that_computes_for_strangers_has_one_thread(monkeypatch: pytest.M
         worker.stop()
 
 
-def test_processes_of_a_simulation_are_told_to_have_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_a_simulation_are_told_to_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
-    environment = Processes(tmp_path)._environment()
-    assert [environment[name] for name in NAMES] == ["1", "1", "1"]
+    told = environment()
+    assert [told[name] for name in NAMES] == ["1", "1", "1"]

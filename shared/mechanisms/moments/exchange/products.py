@@ -18,6 +18,7 @@ from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Replies, prove_replies, verify_replies
+from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import prove_columns, verify_columns
 from commingle.shared.ring.encryption import encrypt, public_key, secret_key
 from commingle.shared.ring.errors import CiphertextError
@@ -51,7 +52,7 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
             blocks.append(encrypt(key, layout, block, rows(*block), private))
             yield blocks[-1]
         if exchange.proved:
-            ciphertexts = Ciphertexts(layout, (start, stop), published, blocks)
+            ciphertexts = Ciphertexts(layout, (start, stop), published, blocks, column_sizes(layout))
             statement = statements.Columns(ciphertexts, exchange.bound(party))
             yield prove_columns(statement, key, rows(start, stop), private)
 
@@ -63,9 +64,11 @@ def verify_bounds(columns: Columns) -> None:
         DeviationError: they are not.
     """
     exchange, party = columns.exchange, columns.party
+    layout = exchange.layout(party)
+    sizes = column_sizes(layout)
     with _named(party):
         for segment in columns.segments():
-            ciphertexts = Ciphertexts(exchange.layout(party), segment.rows, columns.public_key, segment.blocks)
+            ciphertexts = Ciphertexts(layout, segment.rows, columns.public_key, segment.blocks, sizes)
             verify_columns(statements.Columns(ciphertexts, exchange.bound(party)), segment.proof[0])
 
 

@@ -84,7 +84,7 @@ class Sizes:
         return tuple(count / 1e6 for count in counts)
 
 
-SECONDS = (0.012, 0.11, 0.0065, 0.015, 0.00022)
+SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
 """Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
 measures (docs/moments-cost.md): within a third of every party's seconds there, from 100 000 subjects on."""
 

@@ -23,7 +23,7 @@ from commingle.party_agent.private.regression.two_stage import adjacency_of
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.regression import RowMapping, measured_attributes
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
@@ -70,7 +70,7 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     whole = PrivateRegression(
         method=method,
         privacy=privacy,
-        loss=method.charge(privacy),
+        cost=method.cost(privacy),
         target=Y,
         features=(X, Z),
         rows=RowMap(),
@@ -88,7 +88,7 @@ def stages_of(privacy: Privacy) -> TwoStages:
 
 
 def paid(wanted: PrivateRegression, snapshot: Snapshot) -> Charge:
-    return Charge("r", wanted.loss.rho.units, snapshot.digest, wanted.loss.delta)
+    return Charge("r", wanted.cost.loss.rho.units, snapshot.digest, wanted.cost.loss.delta)
 
 
 def never() -> Any:
@@ -120,7 +120,7 @@ def test_row_of_zeros_more_changes_no_bit_under_add_remove(name: str, tmp_path: 
     """It adds nothing to any sum: what else a result took from the number of rows would show."""
     wanted = task(name, n=400, rows=RowMap(intercept=False), public=PublicMoments(np.diag([0.3, 0.1]), 0.2))
     wanted = replace(wanted, privacy=replace(wanted.privacy, adjacency=Neighbours.ADD_REMOVE))
-    wanted = replace(wanted, loss=wanted.method.charge(wanted.privacy))
+    wanted = replace(wanted, cost=wanted.method.cost(wanted.privacy))
     found = []
     for more in ([], [0.0]):
         x, z, y = ([*cells.tolist(), *more] for cells in values())
@@ -146,7 +146,7 @@ def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_
             measured_attributes(Y, (X, Z)), n=n, rho=sums_loss(asked).rho, adjacency=adjacency_of(asked)
         )
         wanted = task("two_stage", privacy=asked, n=n, stages=plan)
-        wanted = replace(wanted, loss=wanted.method.charge(asked))
+        wanted = replace(wanted, cost=wanted.method.cost(asked))
         estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never)
         assert np.array(estimate.published["sums"])[0] == N * SCALE
         found.append(estimate.coefficients)
@@ -271,26 +271,26 @@ def test_public_method_costs_its_epsilon_under_either_adjacency() -> None:
             assert cost.epsilon(1e-6) <= 1.0
 
 
-def test_charge_is_that_of_a_replaced_row_whatever_is_asked_for() -> None:
+def test_charge_is_in_the_unit_of_its_data_set_and_keeps_what_a_replaced_row_learns() -> None:
     """By formulas of the proofs: 9/4 of rho, twice, groups of two, four times, and nothing more."""
     privacy = Privacy(0.5, 1e-6, Neighbours.ADD_REMOVE)
     sums = METHODS["ssp"].loss(privacy).rho.units
     for name in ("ssp", "adassp", "boosted_adassp"):
-        assert METHODS[name].charge(privacy) == Loss(Rho(-(-9 * sums // 4)))
-    assert WITH_PUBLIC_ROWS["dp_pmtse"].charge(privacy) == Loss(Rho(2 * sums))
+        assert METHODS[name].cost(privacy).replaced == Loss(Rho(-(-9 * sums // 4)))
+    assert WITH_PUBLIC_ROWS["dp_pmtse"].cost(privacy).replaced == Loss(Rho(2 * sums))
     steps = METHODS["noisysgd"].loss(privacy).rho.units
-    assert METHODS["noisysgd"].charge(privacy) == Loss(Rho(4 * steps))
+    assert METHODS["noisysgd"].cost(privacy).replaced == Loss(Rho(4 * steps))
     printed = replace(privacy, calibration=NoiseCalibration.PUBLISHED)
-    assert METHODS["subagg"].charge(printed) == METHODS["subagg"].loss(printed)
-    pair = METHODS["objpert"].charge(printed)
+    assert METHODS["subagg"].cost(printed).replaced == METHODS["subagg"].loss(printed)
+    pair = METHODS["objpert"].cost(printed).replaced
     assert pair.rho == Loss.approximate(1.0).rho
     assert (1 + exp(0.5)) * 1e-6 <= pair.delta < (1 + exp(0.5)) * 1e-6 * (1 + 1e-9)
-    assert STAGED["two_stage"].charge(privacy) == Loss(Rho(-(-201 * sums // 80)))
+    assert STAGED["two_stage"].cost(privacy).replaced == Loss(Rho(-(-201 * sums // 80)))
     for name, method in {**METHODS, **STAGED}.items():
         replaced = replace(privacy, adjacency=Neighbours.REPLACE_ONE, calibration=min(method.calibrations))
-        assert method.charge(replaced) == method.loss(replaced), name
+        assert method.cost(replaced) == Cost(method.loss(replaced)), name
 
 
 def test_group_that_leaves_no_delta_is_refused() -> None:
     with pytest.raises(ParameterError, match="no delta"):
-        METHODS["objpert"].charge(Privacy(800.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED))
+        METHODS["objpert"].cost(Privacy(800.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED))

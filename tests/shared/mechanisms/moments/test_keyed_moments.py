@@ -1,4 +1,9 @@
-"""Buckets of keyed subjects: one subject changes one row, whatever the others are; and what that costs."""
+"""Buckets of keyed subjects: one subject changes one row, from nothing or to nothing; and what that costs."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -7,74 +12,220 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.accounting import RHO_UNITS
+from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.interface import row_bound
-from commingle.shared.mechanisms.moments.allocation import block_sensitivity, bounds_of, own_weight
+from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
+from commingle.shared.mechanisms.moments.allocation import block_sensitivity, bounds_of, own_weight, scales
+from commingle.shared.mechanisms.moments.block import entry_variances, places
 from commingle.shared.mechanisms.moments.keyed import Buckets
-from tests.shared.mechanisms.rows.test_keyed_rows import B, X, spec_of
+from commingle.shared.mechanisms.moments.outsiders import outsider_loss
+from commingle.shared.release.plan import plan_block, plan_blocks
+from tests.shared.mechanisms.rows.test_keyed_rows import X, spec_of
+from tests.world.tampering import NOW
+
+Integers = NDArray[np.int64]
+Names = NDArray[np.uint8]
+Table = dict[bytes, Integers]
+"""Of one party: rows by pseudonym, presence first."""
+BUCKETS = 7
+"""So few that most subjects meet others."""
 
 
-def filled(names: NDArray[np.uint8], rows: NDArray[np.int64], *, count: int, batch: int = 100) -> NDArray[np.int64]:
+def filled(names: Names, rows: Integers, *, count: int, batch: int = 100) -> Integers:
     buckets = Buckets(range(count), count=count, d=rows.shape[1])
     for start in range(0, len(rows), batch):
         buckets.add(names[start : start + batch], rows[start : start + batch])
     return buckets.total()
 
 
-def people(n: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def people(n: int, seed: int) -> tuple[Names, Integers]:
     draw = np.random.default_rng(seed)
-    rows = np.column_stack([np.full(n, 2**14), draw.integers(-(2**14), 2**14 + 1, (n, 2))])
+    rows = np.column_stack([np.full(n, 2**13), draw.integers(-(2**14), 2**14 + 1, (n, 2))])
     return np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(n, 32), rows
 
 
 @given(seed=st.integers(0, 999), n=st.integers(1, 40), count=st.integers(2, 30), gone=st.integers(0, 39))
-def test_one_subject_more_changes_one_bucket_at_most(seed: int, n: int, count: int, gone: int) -> None:
+def test_one_subject_more_changes_one_bucket_from_nothing_or_to_nothing(
+    seed: int, n: int, count: int, gone: int
+) -> None:
     names, rows = people(n, seed)
     left = np.delete(np.arange(n), gone % n)
-    moved = filled(names, rows, count=count) - filled(names[left], rows[left], count=count)
-    assert np.count_nonzero(moved.any(axis=1)) <= 1
+    more, less = filled(names, rows, count=count), filled(names[left], rows[left], count=count)
+    [moved] = np.nonzero((more != less).any(axis=1))
+    assert len(moved) <= 1
+    assert not (more[moved].any() and less[moved].any())
 
 
-@given(seed=st.integers(0, 999), batch=st.integers(1, 7))
-def test_order_and_batches_do_not_matter_and_the_least_priority_stays(seed: int, batch: int) -> None:
-    names, rows = people(20, seed)
-    found = filled(names, rows, count=6)
-    order = np.random.default_rng(seed).permutation(20)
-    assert np.array_equal(filled(names[order], rows[order], count=6, batch=batch), found)
-    for bucket in range(6):
-        own = [i for i in range(20) if int.from_bytes(names[i, :8].tobytes(), "big") % 6 == bucket]
-        if own:
-            least = min(own, key=lambda i: names[i, 16:24].tobytes())
-            assert np.array_equal(found[bucket], rows[least] * (-1 if names[least, 8] & 1 else 1))
-        else:
-            assert not found[bucket].any()
+@given(seed=st.integers(0, 999), n=st.integers(1, 40), count=st.integers(2, 30), batch=st.integers(1, 7))
+def test_order_and_batches_do_not_matter_and_two_close_a_bucket(seed: int, n: int, count: int, batch: int) -> None:
+    names, rows = people(n, seed)
+    found = filled(names, rows, count=count)
+    order = np.random.default_rng(seed).permutation(n)
+    assert np.array_equal(filled(names[order], rows[order], count=count, batch=batch), found)
+    for bucket in range(count):
+        own = [i for i in range(n) if int.from_bytes(names[i, :8].tobytes(), "big") % count == bucket]
+        alone = sum(rows[i] * (-1 if names[i, 8] & 1 else 1) for i in own) if len(own) == 1 else 0
+        assert np.array_equal(found[bucket], np.broadcast_to(alone, 3))
 
 
-@pytest.mark.parametrize("row_norm", [None, 0.5])
-def test_no_pair_of_rows_moves_a_block_farther_than_is_charged(row_norm: float | None) -> None:
-    """Own block and cross blocks with the worst others, over rows of the ball, their opposites and none."""
-    spec = spec_of(X, B, mechanism="moments", bounds="trusted", row_norm=row_norm)
-    [party] = spec.parties
-    bounds, weight, draw = bounds_of(spec, party), own_weight(spec, party), np.random.default_rng(2)
-    c = row_bound(spec, party)
-    assert (bounds.c, bounds.e, bounds.k) == (c, 4 * c, 0)
-    allowed = block_sensitivity(spec, party, Adjacency.ADD_REMOVE)
-    rows = draw.normal(size=(60, 3))
-    rows *= np.sqrt(c) / np.linalg.norm(rows, axis=1)[:, None]
-    rows = np.vstack([np.zeros(3), rows, -rows])
-    for x in rows[:20]:
-        for y in rows:
-            moved = weight * float(np.sum((np.outer(x, x) - np.outer(y, y)) ** 2))
-            assert moved <= allowed * (1 + 1e-12)
-    assert block_sensitivity(spec, party, Adjacency.REPLACE_ONE) == allowed
+def consortium(*widths: int, row_norm: float | None = None) -> ReleaseSpec:
+    parties = tuple(
+        StudyParty(
+            name=f"p{i}",
+            dataset="d",
+            attributes=tuple(NumericAttribute(name=f"x{i}{j}", lower=-1, upper=1) for j in range(width)),
+            row_norm=row_norm,
+            first_stage_share=None,
+        )
+        for i, width in enumerate(widths)
+    )
+    study = Study(study="s", mechanism="moments", subjects="keyed", epsilon=1.0, delta=1e-5, n=3, parties=parties)
+    members = {party.name: Member(f"{i:064x}", f"{i + 9:064x}") for i, party in enumerate(parties)}
+    made = study.model_copy(update={"buckets": BUCKETS})
+    return build_spec(made, members=members, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW)
 
 
-def test_four_buckets_for_each_subject_unless_a_study_says_otherwise() -> None:
-    assert spec_of(X, mechanism="moments").table_rows == 400
-    assert spec_of(X, mechanism="moments", buckets=7).table_rows == 7
+CONSORTIA = [
+    consortium(1),
+    consortium(2, 1),
+    consortium(1, 3, 2),
+    consortium(2, 2, 2, row_norm=0.5),
+    consortium(2, 1, row_norm=1.0),
+]
+
+
+@cache
+def hard_rows(spec: ReleaseSpec, party: int) -> Integers:
+    """Rows at the ends of the bounds, bounded as an agent does, behind their presence."""
+    share = spec.parties[party]
+    ends = np.array(list(product((-(2**14), 0, 2**14), repeat=len(share.attributes))), np.int64)
+    rows = bounded_rows(share.row_norm, None, fraction_bits=14)(2 * ends)
+    return np.column_stack([np.full(len(rows), presence(14)), rows])
+
+
+def pseudonym(bucket: int, number: int, *, negative: bool) -> bytes:
+    return bucket.to_bytes(8, "big") + bytes([negative]) + number.to_bytes(23, "big")
+
+
+def crowded(spec: ReleaseSpec, draw: np.random.Generator) -> list[Table]:
+    """A few people at each party, some at several, most of whom meet somebody."""
+    found = [Table() for _ in spec.parties]
+    for number in range(int(draw.integers(0, 9))):
+        name = pseudonym(int(draw.integers(BUCKETS)), number, negative=bool(draw.integers(2)))
+        for party, table in enumerate(found):
+            if draw.random() < 0.6:
+                table[name] = draw.choice(hard_rows(spec, party))
+    return found
+
+
+def moments(tables: Sequence[Table], spec: ReleaseSpec) -> Integers:
+    """What is opened but for noise."""
+    made = []
+    for party, table in zip(spec.parties, tables, strict=True):
+        names = np.frombuffer(b"".join(table), np.uint8).reshape(-1, 32)
+        rows = np.array(list(table.values()), np.int64).reshape(-1, len(party.columns))
+        made.append(filled(names, rows, count=BUCKETS))
+    everything = np.hstack(made)
+    return everything.T @ everything
+
+
+def by_one(spec: ReleaseSpec, party: int, change: Integers, sigma: int) -> float:
+    """mu^2 of what that party adds noise to: own block and cross blocks."""
+    share = spec.parties[party]
+    own, scale = places(spec)[share.name], scales(spec, share, sigma)
+    block = change[own, own]
+    squares = float(np.sum(np.diag(block).astype(float) ** 2)) / scale.diagonal**2
+    squares += float(np.sum(np.triu(block, 1).astype(float) ** 2)) / scale.off_diagonal**2
+    others = np.delete(change[own], np.arange(own.start, own.stop), axis=1)
+    return squares + float(np.sum(others.astype(float) ** 2)) / scale.cross**2
+
+
+def by_all(spec: ReleaseSpec, change: Integers, sigmas: Sequence[int]) -> float:
+    """mu^2 of the release to whoever holds no noise; two equal entries are one."""
+    real = np.triu(change).astype(float) * 4.0**-14
+    variance = entry_variances(spec, sigmas)
+    return float(np.sum(real**2 / variance))
+
+
+@given(seed=st.integers(0, 2**32), place=st.sampled_from(range(len(CONSORTIA))))
+def test_no_subject_more_moves_a_block_farther_than_is_charged_and_the_longest_rows_as_far(
+    seed: int, place: int
+) -> None:
+    """Whole tables in which people meet: whoever comes, among whomever, at whichever party."""
+    spec, draw = CONSORTIA[place], np.random.default_rng(seed)
+    party = int(draw.integers(len(spec.parties)))
+    plan, tables = plan_block(spec, spec.parties[party]), crowded(spec, draw)
+    bound = float(Fraction(2 * plan.loss.units, RHO_UNITS))
+    name = pseudonym(int(draw.integers(BUCKETS)), 99, negative=bool(draw.integers(2)))
+    more = [dict(table) for table in tables]
+    more[party][name] = draw.choice(hard_rows(spec, party))
+    assert by_one(spec, party, moments(more, spec) - moments(tables, spec), plan.sigma) <= bound * (1 + 1e-9)
+    alone: list[Table] = [{name: hard_rows(spec, other)[-1]} for other in range(len(spec.parties))]
+    without = [table if other != party else {} for other, table in enumerate(alone)]
+    attained = by_one(spec, party, moments(alone, spec) - moments(without, spec), plan.sigma)
+    assert 0.99 * bound <= attained <= bound * (1 + 1e-9)
+
+
+@given(seed=st.integers(0, 2**32), place=st.sampled_from(range(len(CONSORTIA))))
+def test_no_change_of_values_moves_a_block_farther_than_the_replacement_that_is_stated(seed: int, place: int) -> None:
+    """Values of a subject that stays, alone in its bucket or not: its sign and its presence stay too."""
+    spec, draw = CONSORTIA[place], np.random.default_rng(seed)
+    party = int(draw.integers(len(spec.parties)))
+    share, tables = spec.parties[party], crowded(spec, draw)
+    name = pseudonym(int(draw.integers(BUCKETS)), 99, negative=bool(draw.integers(2)))
+    one, other = ([dict(table) for table in tables] for _ in range(2))
+    for changed in (one, other):
+        changed[party][name] = draw.choice(hard_rows(spec, party))
+    sigma = plan_block(spec, share).sigma
+    bound = block_sensitivity(spec, share, Adjacency.REPLACE_ONE) / sigma**2
+    assert by_one(spec, party, moments(one, spec) - moments(other, spec), sigma) <= bound * (1 + 1e-9)
+
+
+@given(seed=st.integers(0, 2**32), place=st.sampled_from(range(len(CONSORTIA))))
+def test_no_subject_that_comes_or_goes_at_all_parties_is_told_apart_by_more_than_outsiders_are_said_to_see(
+    seed: int, place: int
+) -> None:
+    """It may fill a bucket here and close it there; or its values change at several parties at once."""
+    spec, draw = CONSORTIA[place], np.random.default_rng(seed)
+    sigmas, tables = [plan.sigma for plan in plan_blocks(spec)], crowded(spec, draw)
+    name = pseudonym(int(draw.integers(BUCKETS)), 99, negative=bool(draw.integers(2)))
+    more, changed = ([dict(table) for table in tables] for _ in range(2))
+    for party in range(len(spec.parties)):
+        if draw.random() < 0.8:
+            more[party][name], changed[party][name] = draw.choice(hard_rows(spec, party), 2)
+    comes, changes = moments(more, spec) - moments(tables, spec), moments(more, spec) - moments(changed, spec)
+    bounds = [2 * float(outsider_loss(spec, sigmas, a)) for a in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)]
+    assert by_all(spec, comes, sigmas) <= bounds[0] * (1 + 1e-9)
+    assert by_all(spec, changes, sigmas) <= bounds[1] * (1 + 1e-9)
+    longest: list[Table] = [{name: hard_rows(spec, party)[-1]} for party in range(len(spec.parties))]
+    empty = [Table() for _ in longest]
+    assert by_all(spec, moments(longest, spec) - moments(empty, spec), sigmas) >= 0.99 * bounds[0]
+
+
+@pytest.mark.parametrize("spec", CONSORTIA)
+def test_charge_is_the_form_of_a_row_that_comes_or_goes(spec: ReleaseSpec) -> None:
+    for party in spec.parties:
+        bounds, own = bounds_of(spec, party), own_weight(spec, party)
+        c = row_bound(spec, party)
+        assert bounds.c == c
+        assert bounds.k == sum(row_bound(spec, other) for other in spec.parties) - c
+        assert bounds.e == min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * c)
+        assert block_sensitivity(spec, party, Adjacency.ADD_REMOVE) == own * c * c + bounds.k * c
+
+
+def test_study_says_how_many_buckets_there_are_between_two_and_sixteen_for_each_subject() -> None:
+    assert spec_of(X, mechanism="moments", buckets=200).table_rows == 200
     assert spec_of(X, mechanism="moments", buckets=1600).table_rows == 1600
     with pytest.raises(SpecError, match="1601 buckets are too many for about 100 subjects: at most 1600"):
         spec_of(X, mechanism="moments", buckets=1601)
+    with pytest.raises(SpecError, match="199 buckets are too few for about 100 subjects: at least 200"):
+        spec_of(X, mechanism="moments", buckets=199)
     found = spec_of(X, mechanism="moments")
     assert mechanism_of(found).intercept(found).shape == (2, 0)

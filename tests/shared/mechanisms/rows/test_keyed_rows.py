@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
@@ -12,7 +15,9 @@ from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.rows.signs import SignStream
@@ -56,17 +61,72 @@ def test_forecast_counts_the_noise_that_is_drawn(row_norm: float | None) -> None
 
 
 @pytest.mark.parametrize("row_norm", [None, 0.001, 0.5, 1.0])
-def test_sensitivity_is_of_presence_and_row_and_a_ledger_counts_no_less(row_norm: float | None) -> None:
+def test_sensitivity_is_of_presence_and_row_or_of_values_alone(row_norm: float | None) -> None:
     spec = spec_of(X, B, C, row_norm=row_norm)
     [party] = spec.parties
     longest = int(min(Fraction(3), Fraction(row_norm or 9) ** 2) * 4**15)
     bound = 4**14 + longest
     assert row_bound(spec, party) == row_sensitivity(spec, party, Adjacency.ADD_REMOVE) == bound
     apart = int(min(Fraction(10), 4 * Fraction(row_norm or 9) ** 2) * 4**15)
-    assert row_sensitivity(spec, party, Adjacency.REPLACE_ONE) == max(apart, bound)
+    assert row_sensitivity(spec, party, Adjacency.REPLACE_ONE) == apart
     plan = plan_block(spec, party)
-    assert plan.charge >= plan.loss
-    assert Fraction(plan.loss.units, 2**64) >= Fraction(16 * bound, 2 * plan.sigma**2)
+    assert plan.replacement is not None
+    for rho, moved in ((plan.loss, bound), (plan.replacement, apart)):
+        exact = Fraction(16 * moved, 2 * plan.sigma**2)
+        assert exact <= Fraction(rho.units, 2**64) < exact + Fraction(1, 2**64)
+
+
+def test_neither_figure_stands_for_the_other() -> None:
+    """Of long rows other values cost more, at most four times; of short ones hardly anything, as presence does not."""
+    ratios = []
+    for row_norm in (None, 0.5, 0.01):
+        plan = plan_block(spec := spec_of(X, B, C, row_norm=row_norm), spec.parties[0])
+        assert plan.replacement is not None
+        ratios.append(plan.replacement.units / plan.loss.units)
+    assert 1 < ratios[0] < 4
+    assert ratios[2] < 0.01
+
+
+VALUES = st.one_of(st.integers(-(2**15), 2**15), st.sampled_from([-(2**15), -1, 0, 1, 2**15]))
+LEVELS = st.sampled_from([(2**15, 0, 0), (0, 2**15, 0), (0, 0, 2**15), (0, 0, 0)])
+ROWS = st.tuples(VALUES, st.sampled_from([-(2**15), 2**15]), LEVELS).map(lambda row: [row[0], row[1], *row[2]])
+
+
+@pytest.mark.parametrize("row_norm", [None, 0.05, 0.5, 1.0])
+def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_figure_and_some_as_far(
+    row_norm: float | None,
+) -> None:
+    """Searched for, with the accumulator of the product; the farthest pairs of `ENDS` attain both."""
+    spec = spec_of(X, B, C, row_norm=row_norm)
+    plan = plan_block(spec, spec.parties[0])
+    clip = bounded_rows(row_norm, None, fraction_bits=15)
+    names = pseudonyms(b"\x01" * 32, [b"a", b"b"], spec_digest="0" * 64)
+    assert plan.replacement is not None
+
+    def block(*rows: list[int]) -> NDArray[np.int64]:
+        made = mechanism_of(spec).accumulator(spec, 6)
+        if rows:
+            q = clip(np.array(rows, np.int64))
+            made.add(names[: len(rows)], np.column_stack([np.full(len(rows), presence(15)), q]))
+        return made.total()
+
+    def mu_squared(one: NDArray[np.int64], other: NDArray[np.int64]) -> Fraction:
+        return Fraction(int(np.sum((one - other) ** 2)), plan.sigma**2)
+
+    present, replaced = (Fraction(2 * rho.units, 2**64) for rho in (plan.loss, plan.replacement))
+
+    @given(ROWS, ROWS, ROWS)
+    def search(row: list[int], other: list[int], beside: list[int]) -> None:
+        assert mu_squared(block(beside, row), block(beside)) <= present
+        assert mu_squared(block(beside, row), block(beside, other)) <= replaced
+        assert mu_squared(block(row), block(other, beside)) <= 4 * max(present, replaced)
+
+    search()
+    one, other = [2**15, 2**15, 2**15, 0, 0], [-(2**15), -(2**15), 0, 2**15, 0]
+    if row_norm is not None:  # opposite rows are farthest
+        one, other = [2**15, 2**15, 0, 0, 0], [-(2**15), -(2**15), 0, 0, 0]
+    assert mu_squared(block(one), block()) >= Fraction(999, 1000) * present
+    assert mu_squared(block(one), block(other)) >= Fraction(999, 1000) * replaced
 
 
 def test_signs_follow_from_the_beginning_of_a_pseudonym_and_not_from_places() -> None:
@@ -94,9 +154,7 @@ def test_pseudonyms_depend_on_key_release_and_id() -> None:
     ("changes", "said"),
     [
         ({"mechanism": "dgm"}, "its subjects are listed"),
-        ({"adjacency": Adjacency.REPLACE_ONE}, "adjacency is add_remove"),
         ({"buckets": 50}, "buckets are for keyed subjects of moments"),
-        ({"subjects": "listed", "adjacency": Adjacency.ADD_REMOVE}, "adjacency is add_remove"),
     ],
 )
 def test_what_keyed_subjects_cannot_have_is_refused_in_words(changes: dict[str, Any], said: str) -> None:

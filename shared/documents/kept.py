@@ -1,0 +1,34 @@
+"""How many subjects of keyed moments count: those alone in their bucket (docs/proofs/keyed-subjects.md, 5.2)."""
+
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Number = TypeVar("Number", float, NDArray[np.float64])
+
+
+class Bucketed(Protocol):
+    """A release, asked for or proposed."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def buckets(self) -> int | None: ...
+
+
+def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Number:
+    """How many of n are alone in their bucket of m among u others, n - 1 where it is not said: n (1 - 1/m)^u."""
+    found: Number = n * np.exp((n - 1 if others is None else others) * np.log1p(-1 / buckets))
+    return found
+
+
+def kept_of(asked: Bucketed) -> int | None:
+    """How many of a party's n subjects count; None where all do."""
+    return None if asked.buckets is None else round(float(expected_kept(float(asked.n), asked.buckets)))
+
+
+def kept_words(asked: Bucketed) -> tuple[str, ...]:
+    """The same as a sentence, or none."""
+    kept, of = kept_of(asked), f"Of {asked.n:,} people of a party"
+    return () if kept is None else (f"{of} about {kept:,} count: those who meet nobody in {asked.buckets:,} buckets.",)

@@ -1,0 +1,114 @@
+"""Calls the loops of `loops.c`, a library that is built with the package and lies in it; nothing is compiled here.
+
+Numbers of an array that a loop names by the same letter are the same, or the call is refused: a loop itself looks at
+nothing.
+"""
+
+import ctypes
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LIBRARY = Path(__file__).with_name("libloops.so.1")  # a name that no import takes for a module
+LEVELS = ("base", "v2", "v3", "v4")
+"""Of vector instructions, in the order in which `loops.c` counts them: of x86-64; other processors have the first."""
+
+REMEDY = "Install Commingle from a wheel for this machine; or install a C compiler (gcc, clang) and Commingle again."
+
+_SCALARS: dict[str, Any] = {"u4": ctypes.c_uint32, "i8": ctypes.c_int64}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Called with arrays and integers.
+
+    Attributes:
+        function: releases Python's lock for as long as it runs.
+        takes: of each argument its type and, of an array, the sizes: letters or numbers.
+    """
+
+    function: Callable[..., None]
+    takes: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - arrays and integers, as `takes` says
+        """Raises TypeError: an array of another type, layout or size than the loop takes."""
+        words: list[Any] = []
+        known: dict[str, int] = {}
+        for argument, (kind, sizes) in zip(arguments, self.takes, strict=True):
+            if not sizes:
+                words.append(_SCALARS[kind](int(argument)))
+                continue
+            if argument.dtype != kind or argument.ndim != len(sizes) or not argument.flags.carray:
+                raise TypeError(f"a loop takes {len(sizes)} dimensions of {kind}, writable and C-contiguous")
+            words.append(ctypes.c_void_p(argument.ctypes.data))
+            for size, found in zip(sizes, argument.shape, strict=True):
+                if size not in known and not size.isdigit():
+                    words.append(ctypes.c_int64(found))
+                if known.setdefault(size, int(size) if size.isdigit() else found) != found:
+                    raise TypeError(f"a loop takes {kind}[{','.join(sizes)}], and not {argument.shape}: {known}")
+        self.function(*words)
+
+
+class Loops:
+    """Those of one room, by name."""
+
+    def __init__(self, library: ctypes.CDLL, room: str, level: str) -> None:
+        self._library, self._room, self._level = library, room, level
+
+    def __getattr__(self, name: str) -> Loop:
+        symbol = f"{self._room}_{name}_{self._level}"
+        try:
+            described = ctypes.c_char_p.in_dll(self._library, f"{symbol}_takes").value or b""
+        except ValueError:
+            raise AttributeError(f"{self._room} has no loop {name}") from None
+        function: Any = self._library[symbol]
+        function.restype = None
+        loop = Loop(function, tuple(_parsed(each) for each in described.decode().split()))
+        setattr(self, name, loop)
+        return loop
+
+
+@cache
+def loops(room: str, *, at: str | None = None) -> Loops:
+    """Those of a room, for this processor or a lower level of it.
+
+    Raises:
+        OSError: there are none here, see `available`.
+    """
+    return Loops(_library(), room, at or level())
+
+
+@cache
+def available() -> bool:
+    """Whether the package was built with loops, for this kind of machine; where not it says so once in the log."""
+    if why := missing():
+        _log.warning("compiled arithmetic is not available (%s). %s", why, REMEDY)
+    return not why
+
+
+def missing() -> str:
+    """Why there are no loops; empty where there are."""
+    try:
+        _library()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def level() -> str:
+    """The set of instructions for which loops are called; OSError where there are none."""
+    return LEVELS[_library().level()]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(LIBRARY))
+
+
+def _parsed(argument: str) -> tuple[str, tuple[str, ...]]:
+    kind, _, sizes = argument.rstrip("]").partition("[")
+    return kind, tuple(sizes.split(",")) if sizes else ()
