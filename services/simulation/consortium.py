@@ -137,7 +137,7 @@ def start(dataset: StudyTable, allowance: Allowance, context: Context) -> Consor
         ]:
             processes.address(server)
     with stages.stage("register", "Registering each party's data"):
-        _register(dataset, context)
+        _register(dataset, context, listed=allowance.listed)
     return Consortium(url, key, processes.address(learner))
 
 
@@ -187,21 +187,14 @@ def _enrol(prints: dict[str, str], invites: dict[str, str], context: Context, *,
     context.processes.run(jobs)
 
 
-def _register(dataset: StudyTable, context: Context) -> None:
+def _register(dataset: StudyTable, context: Context, *, listed: bool) -> None:
     ids: list[str | Path] = [part for column in _id_columns(dataset) for part in ("--subject-id", column)]
     ids += [part for rule in dataset.id_rules or () for part in ("--id-rule", rule)]
     jobs: dict[str, list[tuple[str | Path, ...]]] = {}
     for party in dataset.parties:
         folder = context.folders.party(party.name)
         [rows] = folder.glob("rows.*")
-        source = (
-            "--source",
-            rows,
-            *ids,
-            "--schema",
-            folder / "schema.json",
-            "--listed",
-        )  # read once, and released either way
+        source = ("--source", rows, *ids, "--schema", folder / "schema.json", *(["--listed"] if listed else []))
         jobs[party.name] = [("party", "datasets", "add", DATASET, "--home", _home(context, party.name), *source)]
     for party_name, [registered] in context.processes.run(jobs).items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}

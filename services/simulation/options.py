@@ -10,8 +10,8 @@ from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Terms
 from commingle.shared.documents.row_maps import AUTO
-from commingle.shared.documents.spec import MechanismName
-from commingle.shared.documents.study import DEFAULT_MECHANISM
+from commingle.shared.documents.spec import MechanismName, Projection
+from commingle.shared.documents.study import DEFAULT_MECHANISM, keyed_by_default
 from commingle.shared.registry import sketched_names
 
 _DEMO_MECHANISMS: tuple[MechanismName, ...] = ("moments", DEFAULT_MECHANISM)
@@ -77,6 +77,9 @@ def terms_from(options: dict[str, Any]) -> Terms:
             )
         subjects = "listed"
     mechanisms = options["mechanisms"] or (_DEMO_MECHANISMS if demo else (DEFAULT_MECHANISM,))
+    projection: Projection | None = "sparse" if options["projection"] == "sparse" else None
+    if subjects is None and not all(keyed_by_default(mechanism, projection) for mechanism in mechanisms):
+        subjects = "listed"  # all releases are of one data set of each party, which is keyed or listed
     with_k = sketched_names()
     if options["k"] is not None and not set(with_k) & set(mechanisms):
         raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
@@ -85,7 +88,7 @@ def terms_from(options: dict[str, Any]) -> Terms:
         epsilons=options["epsilons"] or _EPSILONS,
         delta=options["delta"],
         k=options["k"],
-        projection="sparse" if options["projection"] == "sparse" else None,
+        projection=projection,
         row_norm=options["row_norm"],
         subjects=subjects,
         first_stage_share=None if options["one_stage"] else AUTO,

@@ -85,7 +85,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What every party must allow for all releases together to be possible."""
+    """What every party must allow for all releases together to be possible; their subjects are of one kind."""
 
     epsilon_cap: float
     max_epsilon: float
@@ -93,6 +93,7 @@ class Allowance:
     max_rho: float
     max_cells: int
     mechanisms: tuple[MechanismName, ...]
+    listed: bool
 
 
 def plan_releases(dataset: StudyTable, terms: Terms) -> tuple[Planned, ...]:
@@ -129,6 +130,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
         max_rho=_ROOM * total,
         max_cells=max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
         mechanisms=tuple(dict.fromkeys(release.spec.mechanism for release in releases)),
+        listed=not releases[0].spec.keyed,
     )
 
 

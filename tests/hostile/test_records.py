@@ -200,7 +200,7 @@ class Releases:
         charges = [{**row, "subject": f"s{int(row['subject'][1:]):03}"} for row in rows_of("insurer", PEOPLE)]
         write_csv(self.world.table("insurer"), charges)
         with self.world.agent("insurer") as agent:
-            self.world.register(agent, replace=True)
+            self.world.register(agent, replace=True, subjects="keyed" if self.keyed else "listed")
 
     def declare(self) -> None:
         """As the operator does, while nothing is odd."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -229,7 +230,12 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def schemas_of(document: Schema) -> dict[str, Any]:
     """By name, with those of `PLAIN`."""
-    found = dict(document["components"]["schemas"])
+    return {**document["components"]["schemas"], **plain_schemas()}
+
+
+@cache
+def plain_schemas() -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for kind in PLAIN.values():
         made = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
         found |= {kind.__name__: made, **made.get("$defs", {})}

@@ -12,6 +12,14 @@ _TOOLS = {
     "commingle": 'case "$*" in *--json*) echo \'{"fingerprint": "f"}\' ;; *token*create*) echo token ;; esac',
     "openssl": 'for file; do case "$file" in *.key | *.pem) touch "$file" ;; esac; done',
 }
+_TABLES = """
+import pathlib, sys
+for clinic in ("registration", "laboratory", "ward"):
+    folder = pathlib.Path(sys.argv[1], clinic)
+    folder.mkdir(exist_ok=True)
+    (folder / "schema.json").write_text("[]")
+pathlib.Path(sys.argv[1], "written").touch()
+"""
 
 
 @pytest.fixture
@@ -21,7 +29,7 @@ def home(tmp_path: Path) -> Path:
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "tables.py").write_text("import sys; open(f'{sys.argv[1]}/written', 'w').close()")
+    (tmp_path / "tables.py").write_text(_TABLES)
     for folder in (
         "study",
         "secrets",
