@@ -13,10 +13,12 @@ import numpy as np
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.evaluate import design
 
+_PEOPLE = 60_000  # as in tables.py
+
 
 def truth(target: str, features: list[str]) -> list[float]:
     """Least squares of everybody whom `tables.py` makes up, the intercept first."""
-    made_up = cohort(seed=0)
+    made_up = cohort(seed=0, subjects=_PEOPLE)
     known = {attribute.name: attribute for attribute in made_up.attributes}
     x, y = (design(made_up.table, tuple(known[name] for name in names)) for names in (features, [target]))
     fitted = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), y[:, 0], rcond=None)
@@ -30,7 +32,11 @@ with httpx.Client(base_url=learner, timeout=120) as http:
     place = f"/v1/releases/{release['id']}"
     counts = http.get(place).raise_for_status().json()["subject_counts"]
     asked = {"target": target, "features": features, "interval_for": "population"}
-    fit = http.post(f"{place}/fits", json=asked).raise_for_status().json()
+    answer = http.post(f"{place}/fits", json=asked)
+if answer.is_client_error:
+    problem = answer.json()
+    sys.exit(f"{release['study']} gives no such fit: {problem['detail']}. {problem['remedy']}")
+fit = answer.raise_for_status().json()
 said = [release["study"], "", f"{'people':<38} {'about':>9}   {'standard error':>14}"]
 said += [f"  {' and '.join(c['parties']):<36} {c['subjects']:>9,.0f}   {c['error']:>14,.0f}" for c in counts]
 said += ["", f"{target} by {', '.join(features)}: {fit['estimator']}, 95 % intervals for the population"]

@@ -16,6 +16,8 @@ from commingle.shared.documents.spec import MechanismName
 from commingle.shared.documents.study import Study, StudyParty
 
 _DATASET = "stays"
+_PEOPLE = 60_000
+"""As many as `rmgm` asks for a fit with intervals; fit.py makes up the same."""
 _SHARE = 0.8
 """Of everybody, that a clinic holds: two of them share four fifths of their people."""
 _EPSILON: dict[MechanismName, float] = {"rmgm": 3.0, "moments": 1.0}
@@ -23,7 +25,7 @@ _EPSILON: dict[MechanismName, float] = {"rmgm": 3.0, "moments": 1.0}
 
 def write(directory: Path, studies: Path) -> None:
     """One folder per clinic with `table.csv` and `schema.json`, and a study file for each mechanism."""
-    made_up = cohort(seed=0)
+    made_up = cohort(seed=0, subjects=_PEOPLE)
     for number, share in enumerate(made_up.parties):
         folder, draw = directory / share.name, np.random.default_rng(1 + number)  # not the seed of their values
         folder.mkdir(parents=True, exist_ok=True)
