@@ -135,7 +135,7 @@ def cpu_seconds(pid: int) -> float:
 @contextmanager
 def running(asked: Asked) -> Iterator[Running]:
     """Start it."""
-    allowance = Allowance(1e4, 2.0, 1e-5, 1e4, 10**9, (asked.mechanism,), listed=not asked.keyed)
+    allowance = Allowance(1e4, 2.0, 1e-5, 1e4, 10**9, (asked.mechanism,), listed=True)
     table = asked.table()
     with tempfile.TemporaryDirectory() as root, Processes(Path(root) / "logs") as processes:
         folders = Folders(Path(root))
