@@ -33,7 +33,7 @@ class Quotas:
     member: int = 256 * _GIBIBYTE
 
     def require_accepted(self, sizes: ReleaseSizes) -> None:
-        """Refuse a release of which a message or a block could not be accepted later. Raises SpecError."""
+        """Refuse a release if one of its messages or blocks could not be accepted later. Raises SpecError."""
         remedy = "Ask fewer columns, rows or buckets; or the operator raises {} in the coordinator's settings."
         if sizes.largest > self.message:
             raise SpecError(

@@ -237,7 +237,7 @@ class Datasets:
         return frozenset({name} if own is None else {one.name for one in known if _share_people(own, one)})
 
     def sweep(self) -> None:
-        """Forget snapshots of which neither a data set nor an open charge has use: first their keys, then the files."""
+        """Forget snapshots that neither a data set nor an open charge needs: first their keys, then the files."""
         with self._one_at_a_time:
             with self.store.transaction() as db:
                 for row in db.execute(_UNUSED).fetchall():

@@ -1,6 +1,6 @@
 """What proposals will be worth: computed once, from their specs alone, in a process that can be stopped, and kept.
 
-Whoever may propose can have this computed, so it costs no thread of the local API and only so much of a processor: one
+A proposer can have this computed, so it costs no thread of the local API and only so much of a processor: one
 at a time, short specs first, each for no longer than `CPU_SECONDS`. It is for people: computed while somebody has to
 decide, or once somebody has asked while the release is open, so that what a policy approves costs nothing. Who asks
 meanwhile is told that it is not there yet.

@@ -47,7 +47,7 @@ class PushingLimits(Settings):
 
     Attributes:
         token_bytes: of one token, in uploads that it has not closed.
-        reserve_bytes: what is kept free on the disk of the home, for ledger and releases; whoever pushes.
+        reserve_bytes: what is kept free on the disk of the home, for ledger and releases.
     """
 
     token_bytes: Annotated[int, Field(ge=1)] = 4 << 30

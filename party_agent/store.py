@@ -149,7 +149,7 @@ class AgentStore:
 
 
 def require_version(db: sqlite3.Connection) -> None:
-    """Raise LedgerError where the file is that of another version."""
+    """Raise LedgerError: another version wrote the file."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise LedgerError(

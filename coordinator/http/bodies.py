@@ -74,7 +74,7 @@ class Body:
         """Write what arrives to a file. Raises like `pieces`, and OSError.
 
         Raises:
-            NoRoomError: for the rest, and for a copy of the whole, there is no room any more, whoever took it.
+            NoRoomError: for the rest, and for a copy of the whole, there is no room any more.
         """
         written = 0
 
@@ -88,7 +88,7 @@ class Body:
         self.complete = True
 
     def give_up(self) -> None:
-        """Wait for no more of it: whoever sends it gets TruncatedError."""
+        """Wait for no more of it: its sender gets TruncatedError."""
         self._given_up = True
         if self._waiting is not None:
             self._waiting.reschedule(0.0)
