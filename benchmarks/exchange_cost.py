@@ -119,7 +119,7 @@ class Agents:
         exchange = self.exchange
         return {
             party: Columns(exchange, party, self._view(held, party, "columns", exchange.columns_size(party)))
-            for party in (exchange.parties if exchange.proved else (*exchange.owners(name), name))
+            for party in exchange.senders(name)
         }
 
     def _no_noise(self, owner: str, evaluator: str) -> Integers:

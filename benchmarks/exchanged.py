@@ -108,9 +108,10 @@ class Exchanging:
 
     def reply(self, name: str, draw: Sampler) -> None:
         """That party's reply to those before it, with what is drawn inside, signed; proofs of columns come first."""
-        spec, others = self.exchange.spec.document, [other for other in self.exchange.parties if other != name]
-        for other in others if self.exchange.proved else []:
-            verify_bounds(self.sent(other))
+        spec = self.exchange.spec.document
+        for other in self.exchange.senders(name) if self.exchange.proved else []:
+            if other != name:
+                verify_bounds(self.sent(other))
 
         def noise(owner: str) -> Integers:
             count = self.exchange.columns(owner)
@@ -189,9 +190,8 @@ def traffic(exchange: Exchange) -> int:
 
 
 def readers(exchange: Exchange, name: str) -> tuple[str, ...]:
-    """Who fetches the columns of that party: who replies to it, and where they are proved everybody else."""
-    others = tuple(other for other in exchange.parties if other != name)
-    return others if exchange.proved else exchange.evaluators(name)
+    """Who fetches the columns of that party."""
+    return tuple(other for other in exchange.parties if other != name and name in exchange.senders(other))
 
 
 def approved(

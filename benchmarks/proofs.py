@@ -22,7 +22,7 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.code import kernels
 from commingle.shared.proving.columns import Columns
-from commingle.shared.proving.evaluator import Replies, prove_replies, verify_replies
+from commingle.shared.proving.evaluator import Encrypted, Replies, prove_replies, verify_replies
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import prove_columns, verify_columns
 from commingle.shared.proving.replies import Reply
@@ -137,7 +137,7 @@ def _prove_replies(
             Reply(owner.layout, owner.public_key, owner.blocks, [whole_reply(owner.layout, each) for each in made])
             for owner, made in zip(owners, hidden, strict=True)
         )
-        statement = Replies(member.layout, member.public_key, member.blocks, replies)
+        statement = Replies(member.layout, Encrypted(member.public_key, member.blocks), replies)
         return statement, prove_replies(statement, member.key, member.rows, hidden, member.entropy)
 
 

@@ -102,7 +102,7 @@ class Exchanges:
         columns: Mapping[str, Envelope],
         noise: Callable[[str], NDArray[np.int64]],
     ) -> None:
-        """Verify what all others sent, multiply the columns of those before with one's own, and sign that.
+        """Verify what others encrypted, multiply the columns of those before with one's own, and sign that.
 
         Args:
             exchange: spec and approvals.
@@ -186,8 +186,7 @@ class Exchanges:
 
     def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
         """The columns that this party works with, its own too, as files that stay open while they are held."""
-        name = self.identity.name
-        senders = exchange.parties if exchange.proved else (*exchange.owners(name), name)
+        senders = exchange.senders(self.identity.name)
         signed = {sender: open_columns(exchange, shown[sender], sender).document.body_sha256 for sender in senders}
         found = self._receive(held, exchange, "columns", signed, exchange.columns_size)
         return {sender: Columns(exchange, sender, whole) for sender, whole in found.items()}

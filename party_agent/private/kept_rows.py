@@ -85,7 +85,7 @@ class KeptRows:
         return rows[start - first : stop - first].astype(np.int16, copy=False)
 
     def encrypted(self, entropy: Entropy) -> Iterator[bytes]:
-        """What this party sends to all (`products.encrypted_columns`). Made once."""
+        """What this party encrypts for others (`products.encrypted_columns`). Made once."""
         return encrypted_columns(self.exchange, party=self.party, seed=self._key("ring"), rows=self, entropy=entropy)
 
     def reply(

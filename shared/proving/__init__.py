@@ -3,11 +3,11 @@
 In order, each step only when all proofs of the one before hold:
 
 1. each owner    of each segment of its rows, when it has encrypted them: they are within their bound, and ciphertexts
-                 and key are well formed (`owner.prove_columns`)
+                 and key are well formed (`owner.prove_columns`). The last party owns nothing
 2. everybody     verifies that of everybody else (`owner.verify_columns`), then replies (`ring.replies.hide_sums`,
                  `whole_reply`)
-3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts
-                 (`evaluator.prove_replies`)
+3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts, or
+                 of the last party of rows within their bound (`evaluator.prove_replies`)
 4. each owner    verifies the replies to itself (`evaluator.verify_replies`), then rounds and opens them
                  (`ring.replies.round_reply`, `open_reply`)
 

@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
+from commingle.shared.proving.evaluated import Bounded, Evaluated
 from commingle.shared.proving.joined import Joined
 from commingle.shared.proving.lengths import reply_sizes
-from commingle.shared.proving.owner import opened_secrets, rows_in_groups, secret_bits
+from commingle.shared.proving.owner import filled_up, opened_secrets, rows_in_groups, secret_bits
+from commingle.shared.proving.parameters import Sizes
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Relation
-from commingle.shared.proving.replies import NOISE_BITS, Drawn, Evaluated, Reply
+from commingle.shared.proving.replies import NOISE_BITS, Drawn, Reply
 from commingle.shared.proving.verifier import verify_relations
-from commingle.shared.ring.encryption import SecretKey
+from commingle.shared.ring.encryption import SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.randomness import Entropy
@@ -26,23 +28,35 @@ from commingle.shared.ring.replies import HiddenSums
 
 
 @dataclass(frozen=True)
+class Encrypted:
+    """What an evaluator encrypted its own rows to.
+
+    Attributes:
+        public_key: its own.
+        blocks: all its own ciphertexts, in order.
+    """
+
+    public_key: bytes
+    blocks: Sequence[bytes]
+
+
+@dataclass(frozen=True)
 class Replies:
-    """The statement: all replies of one party are evaluations of the columns in its own ciphertexts.
+    """The statement: all replies of one party are evaluations of the same rows.
 
     Attributes:
         layout: the evaluator's own.
-        public_key: its own.
-        blocks: all its own ciphertexts, in order.
+        rows: what is known of them: their ciphertexts, or of a party that encrypts none, the bound on their squared
+            norms, which is proved with the replies.
         replies: to the others.
 
     Raises:
         CiphertextError: a key or ciphertexts that are not residues of their size.
-        DomainError: there are no replies, or they are not about as many rows and columns as the ciphertexts.
+        DomainError: there are no replies, or they are not about as many rows and columns, or the bound is none.
     """
 
     layout: Layout
-    public_key: bytes
-    blocks: Sequence[bytes]
+    rows: Encrypted | int
     replies: tuple[Reply, ...]
 
     def __post_init__(self) -> None:
@@ -55,18 +69,22 @@ class Replies:
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
         """What was drawn, with the first segment of rows; then each other segment."""
-        starts, parts = [start for start, _ in self.layout.blocks()], []
-        sizes = reply_sizes(self.layout, [reply.layout for reply in self.replies])
-        for start, stop in segments(self.layout):
-            held = [block for first, block in zip(starts, self.blocks, strict=True) if start <= first < stop]
-            ciphertexts = Ciphertexts(self.layout, (start, stop), self.public_key, held, sizes)
-            parts.append(Evaluated(ciphertexts, self.replies))
+        owners, encrypted = [reply.layout for reply in self.replies], isinstance(self.rows, Encrypted)
+        sizes = reply_sizes(self.layout, owners, encrypted=encrypted)
+        parts = [self._part(segment, sizes) for segment in segments(self.layout)]
         return Joined((Drawn(self.replies, sizes), parts[0])), *parts[1:]
+
+    def _part(self, segment: tuple[int, int], sizes: Sizes) -> Relation:
+        if not isinstance(self.rows, Encrypted):
+            return Bounded(self.layout, segment, self.rows, self.replies, sizes)
+        first, last = (-(-row // self.layout.block_rows) for row in segment)
+        held = self.rows.blocks[first:last]
+        return Evaluated(Ciphertexts(self.layout, segment, self.rows.public_key, held, sizes), self.replies)
 
 
 def prove_replies(
     statement: Replies,
-    key: SecretKey,
+    key: SecretKey | None,
     rows: NDArray[np.integer],
     hidden: Sequence[Sequence[HiddenSums]],
     entropy: Entropy,
@@ -75,13 +93,13 @@ def prove_replies(
 
     Args:
         statement: about replies that were made of these rows.
-        key: the evaluator's own, of its ciphertexts.
-        rows: of its ciphertexts, (n, d').
+        key: the evaluator's own, of its ciphertexts, if it has any.
+        rows: its own, (n, d'), those of its ciphertexts.
         hidden: what each reply was made of, column by column (`ring.replies.hide_sums`).
         entropy: private; only tests give others than the operating system's.
 
     Raises:
-        DomainError: ciphertexts of another key, or rows or noise that do not fit.
+        DomainError: ciphertexts of another key, or rows or noise that do not fit, or rows beyond their bound.
     """
     return prove_relations(
         statement.relations, lambda number: reply_witness(statement.relations[number], key, rows, hidden), entropy
@@ -98,7 +116,7 @@ def verify_replies(statement: Replies, received: Sequence[bytes]) -> None:
 
 
 def reply_witness(
-    relation: Relation, key: SecretKey, rows: NDArray[np.integer], hidden: Sequence[Sequence[HiddenSums]]
+    relation: Relation, key: SecretKey | None, rows: NDArray[np.integer], hidden: Sequence[Sequence[HiddenSums]]
 ) -> NDArray[np.int32]:
     """The matrix that makes one of a statement's relations true, (rows, l). Arguments are those of `prove_replies`."""
     if isinstance(relation, Joined):
@@ -108,7 +126,9 @@ def reply_witness(
         return found
     if isinstance(relation, Drawn):
         return _drawn_witness(relation, hidden)
-    if isinstance(relation, Evaluated):
+    if isinstance(relation, Bounded):
+        return _bounded_witness(relation, rows)
+    if isinstance(relation, Evaluated) and key is not None:
         return _rows_witness(relation, key, rows)
     raise DomainError("a part of no proof of replies")
 
@@ -142,3 +162,9 @@ def _rows_witness(part: Evaluated, key: SecretKey, rows: NDArray[np.integer]) ->
     columns = rows_in_groups(part.ciphertexts, rows[start:stop])
     others = (held.reshape(-1, length).astype(np.int32) for held in (errors, columns))
     return np.concatenate([secret_bits(secret, length), *others])
+
+
+def _bounded_witness(part: Bounded, rows: NDArray[np.integer]) -> NDArray[np.int32]:
+    start, stop = part.segment
+    held = within_limits(rows[start:stop], (stop - start, part.layout.columns)).astype(np.int64)
+    return filled_up(part.in_groups(held), part.squares[0].bound).reshape(-1, part.sizes.message).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Two relations in one matrix, which costs less than two: bits of both first, then all other rows of both."""
+"""Two relations in one matrix, which costs less than two: bits of both first, then squares, then all other rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,8 @@ class WithoutSquares:
 
 
 @dataclass(frozen=True)
-class Joined(WithoutSquares):
-    """Both statements hold, their linear equations in sum.
-
-    Attributes:
-        parts: without squares.
-    """
+class Joined:
+    """Both statements hold, their linear equations in sum."""
 
     parts: Sequence[Relation]
 
@@ -45,6 +41,11 @@ class Joined(WithoutSquares):
         return sum(part.bits for part in self.parts)
 
     @property
+    def squares(self) -> tuple[Squares, ...]:
+        """Of both."""
+        return tuple(each for part in self.parts for each in part.squares)
+
+    @property
     def rows(self) -> int:
         """Of the matrix."""
         return sum(part.rows for part in self.parts)
@@ -56,10 +57,9 @@ class Joined(WithoutSquares):
 
     def places(self, number: int) -> NDArray[np.intp]:
         """Where the rows of one part are."""
-        before, part = self.parts[:number], self.parts[number]
-        bits = sum(each.bits for each in before)
-        others = self.bits + sum(each.rows - each.bits for each in before)
-        return np.concatenate([bits + np.arange(part.bits), others + np.arange(part.rows - part.bits)])
+        counts = np.array([_counts(part) for part in self.parts])
+        starts = np.concatenate([[0], counts.T.ravel().cumsum()[:-1]]).reshape(counts.T.shape)[:, number]
+        return np.concatenate([start + np.arange(count) for start, count in zip(starts, counts[number], strict=True)])
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The terms of both, and the sums of their constants."""
@@ -72,3 +72,9 @@ class Joined(WithoutSquares):
                     yield replace(term, rows=places[term.rows])
 
         return terms(), [sum(numbers) for numbers in zip(*(constants for _, constants in found), strict=True)]
+
+
+def _counts(part: Relation) -> tuple[int, int, int]:
+    """Rows of bits, of squares, and others."""
+    squared = sum(each.rows for each in part.squares)
+    return part.bits, squared, part.rows - part.bits - squared

@@ -9,6 +9,7 @@ from math import isqrt
 
 from commingle.shared.proving.ciphertexts import SECRET_BITS, segment_rows
 from commingle.shared.proving.columns import BOUND_LIMIT, squares
+from commingle.shared.proving.evaluated import bounded_squares
 from commingle.shared.proving.parameters import LENGTHS, Sizes, check_tries
 from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.proving.replies import NOISE_BITS
@@ -57,19 +58,24 @@ def proved_noise(layout: Layout) -> int:
     return ring.error_bound * (ENTRY_LIMIT * rows + ring.degree * (key + 1))
 
 
-def reply_sizes(layout: Layout, owners: Sequence[Layout]) -> Sizes:
+def reply_sizes(layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> Sizes:
     """Of an evaluator's proof of replies to these owners."""
-    return _shortest(layout, lambda sizes: _reply_witnesses(sizes, layout, owners))
+    return _shortest(layout, lambda sizes: _reply_witnesses(sizes, layout, owners, encrypted=encrypted))
 
 
-def reply_proofs(layout: Layout, owners: Sequence[Layout]) -> list[int]:
+def reply_proofs(layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> list[int]:
     """Bytes of the parts of an evaluator's proof of replies to these owners, one for each segment.
+
+    Args:
+        layout: the evaluator's.
+        owners: of those to whom it replies.
+        encrypted: whether it encrypts its rows, or proves their bound with the replies.
 
     Raises:
         DomainError: there are too many replies to be proved, or too many tries would be thrown away.
     """
-    sizes = reply_sizes(layout, owners)
-    held = _reply_witnesses(sizes, layout, owners)
+    sizes = reply_sizes(layout, owners, encrypted=encrypted)
+    held = _reply_witnesses(sizes, layout, owners, encrypted=encrypted)
     if owners:
         check_tries(sizes, sum(witness.count * witness.largest for witness in held))
     return _lengths(sizes, held)
@@ -85,16 +91,20 @@ def _column_witnesses(sizes: Sizes, layout: Layout) -> list[_Witness]:
     return found
 
 
-def _reply_witnesses(sizes: Sizes, layout: Layout, owners: Sequence[Layout]) -> list[_Witness]:
+def _reply_witnesses(sizes: Sizes, layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> list[_Witness]:
     found = []
     bits = sum(_number_rows(sizes, layout.columns, owner) for owner in owners)
     errors = sum(layout.columns * owner.groups * sizes.pieces * 2 for owner in owners)
     for rows, count in _runs(layout):
-        bits += SECRET_BITS * sizes.pieces
-        errors += _polynomials(layout, rows) * sizes.pieces
-        cells = _groups(sizes, layout, rows) * layout.columns
-        largest = bits + errors * sizes.ring.error_bound + cells * ENTRY_LIMIT
-        found.append(_Witness(bits + errors + cells, largest, count))
+        if encrypted:
+            bits += SECRET_BITS * sizes.pieces
+            errors += _polynomials(layout, rows) * sizes.pieces
+            cells = _groups(sizes, layout, rows) * layout.columns
+            largest = cells * ENTRY_LIMIT
+        else:
+            held = bounded_squares(layout, rows, sizes, BOUND_LIMIT)
+            cells, largest = held.rows, held.largest
+        found.append(_Witness(bits + errors + cells, bits + errors * sizes.ring.error_bound + largest, count))
         bits = errors = 0  # what was drawn is proved with the first segment
     return found
 

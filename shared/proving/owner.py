@@ -55,7 +55,7 @@ def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]
         [
             secret_bits(secret, length),
             *(
-                _filled(members, each.bound).reshape(-1, length).astype(np.int32)
+                filled_up(members, each.bound).reshape(-1, length).astype(np.int32)
                 for members, each in zip(
                     (errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)), statement.squares, strict=True
                 )
@@ -97,15 +97,19 @@ def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArr
     return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int64))
 
 
-def _centred(numbers: Residues, prime: int) -> NDArray[np.int64]:
-    signed = numbers.astype(np.int64)
-    return np.where(signed > prime // 2, signed - prime, signed)
+def filled_up(members: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+    """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound.
 
-
-def _filled(members: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
-    """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound."""
+    Raises:
+        DomainError: rows are beyond it.
+    """
     missing = bound - (members**2).sum(axis=1)
     if missing.min() < 0:
         raise DomainError("rows are beyond their bound")
     filling = four_squares(missing.ravel()).reshape(SQUARES, *missing.shape)
     return np.concatenate([members, filling.transpose(1, 0, 2)], axis=1)
+
+
+def _centred(numbers: Residues, prime: int) -> NDArray[np.int64]:
+    signed = numbers.astype(np.int64)
+    return np.where(signed > prime // 2, signed - prime, signed)

@@ -1,10 +1,9 @@
-"""An evaluator's statement: its replies are evaluations of the columns that it encrypted itself.
+"""An evaluator's replies, as equations about its rows and about what was drawn for them.
 
-Of one party's ciphertexts and all its replies in a release (docs/proofs/proved-bounds.md, 1 and 2): the columns y in
-its ciphertexts are those of which each reply is made, with whatever small secrets, with floods of at most 2^88, and
-with noise of at most 2^62. One part of the proof is about what was drawn for the replies (`Drawn`), and one about each
-segment of its rows (`Evaluated`); the first of them shares a matrix with what was drawn. The equations of a reply are
-sums over all of them.
+Of all replies of one party in a release (docs/proofs/proved-bounds.md, 1): each is made of the same columns y, with
+whatever small secrets, with floods of at most 2^88, and with noise of at most 2^62. One part of the proof is about what
+was drawn for the replies (`Drawn`), and one about each segment of its rows (`evaluated`); the first of them shares a
+matrix with what was drawn. The equations of a reply are sums over all of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.ciphertexts import Ciphertexts, plane
+from commingle.shared.proving.ciphertexts import plane
 from commingle.shared.proving.joined import WithoutSquares
 from commingle.shared.proving.parameters import REPEATS, Sizes
 from commingle.shared.proving.relation import Term, multipliers
@@ -24,7 +23,6 @@ from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import Layout, parse_residues
-from commingle.shared.ring.parameters import ENTRY_LIMIT
 from commingle.shared.ring.randomness import public_slots
 from commingle.shared.ring.residues import Residues
 
@@ -258,65 +256,3 @@ class Drawn(WithoutSquares):
 
     def _zero_shape(self, reply: Reply) -> tuple[int, int, int, int]:
         return len(reply.columns), reply.layout.groups, self.sizes.pieces, 2
-
-
-@dataclass(frozen=True)
-class Evaluated(WithoutSquares):
-    """One segment of the evaluator's rows: those of its ciphertexts, and what all replies take of them.
-
-    Rows: bits of the secret, errors of the key and the ciphertexts, (polynomials, pieces), and columns, (groups, d').
-
-    Attributes:
-        ciphertexts: the evaluator's.
-        replies: of the evaluator in the release.
-    """
-
-    ciphertexts: Ciphertexts
-    replies: tuple[Reply, ...]
-
-    @property
-    def sizes(self) -> Sizes:
-        """Of the ring."""
-        return self.ciphertexts.sizes
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Names the segment: 32 bytes."""
-        return sha256(b"evaluated" + self.ciphertexts.digest).digest()
-
-    @property
-    def bits(self) -> int:
-        """Rows of bits."""
-        return self.ciphertexts.secret_rows
-
-    @property
-    def column_rows(self) -> NDArray[np.intp]:
-        """(groups, columns)."""
-        shape = self.ciphertexts.groups, self.ciphertexts.layout.columns
-        return self.bits + self.ciphertexts.error_rows.size + np.arange(np.prod(shape)).reshape(shape)
-
-    @property
-    def rows(self) -> int:
-        """Of the matrix."""
-        return int(self.column_rows[-1, -1]) + 1
-
-    @property
-    def largest(self) -> int:
-        """What honest rows sum up to, at most."""
-        ring = self.sizes.ring
-        return self.bits + self.ciphertexts.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
-
-    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The equations b = a s + e + Delta y of the segment, and its rows' part in all equations of all replies."""
-        own, constants = self.ciphertexts.linear(challenge, k, self.column_rows)
-
-        def terms() -> Iterator[Term]:
-            yield from own
-            counts, prime = np.zeros((REPEATS, self.ciphertexts.count), np.uint32), self.sizes.ring.primes[k]
-            for number, reply in enumerate(self.replies):
-                weights = reply.weights(challenge, number, k)
-                counts = code.total(counts, reply.row_weights(weights, k, *self.ciphertexts.segment), prime)
-            placed = self.ciphertexts.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
-            yield Term(self.column_rows, weights.across, multipliers(placed, self.sizes, prime))
-
-        return terms(), constants

@@ -27,8 +27,10 @@ def test_quick_run_gives_costs_of_blocks_that_are_exact(tmp_path: Path) -> None:
     # one stripe and the key, two or three times each; of replies, which every owner gets whole, two parts and six
     assert trusted == (3 + 2) * 2 * key + (2 + 6) * 3 * words
     column_proof, layouts = sum(column_proofs(Layout(b"", 500, 2))), [Layout(b"", 500, 2)] * 3
-    replies = [len(layouts[:k]) * 5 * words + sum(reply_proofs(layouts[k], layouts[:k])) for k in (1, 2)]
-    assert proved == 3 * 3 * (2 * key + column_proof) + 2 * replies[0] + 3 * replies[1]
+    replies = [
+        len(layouts[:k]) * 5 * words + sum(reply_proofs(layouts[k], layouts[:k], encrypted=k < 2)) for k in (1, 2)
+    ]
+    assert proved == 2 * 3 * (2 * key + column_proof) + 2 * replies[0] + 3 * replies[1]
 
 
 def test_block_that_is_off_by_one_is_no_result() -> None:

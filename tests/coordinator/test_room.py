@@ -94,8 +94,12 @@ def test_sizes_of_a_release_are_those_of_its_messages_and_blocks(hub: Hub, bound
     assert sum(blocks) < found.kept < 3 * sum(blocks)
 
 
-def test_release_of_177_gib_is_refused_when_a_member_proposes_it_for_itself(hub: Hub, clinic: Honest) -> None:
-    said = json.loads(encode(alone(hub, clinic, mechanism="moments", bounds="proved").spec))
+def test_release_of_78_gib_is_refused_when_a_member_proposes_it_and_alone_it_exchanges_nothing(
+    hub: Hub, clinic: Honest
+) -> None:
+    assert release_sizes(alone(hub, clinic, mechanism="moments", bounds="proved").spec).exchanged == 0
+    both = hub.spec([clinic, hub.enrolled("lab")], study="large", mechanism="moments", bounds="trusted")
+    said = json.loads(encode(both.model_copy(update={"proposer": clinic.key.fingerprint})))
     said["parties"][0]["attributes"], said["n"] = columns(250), 1 << 24
     proposed = hub.signed(decode(ReleaseSpec, json.dumps(said).encode()), key=clinic.key)
     assert release_sizes(proposed.spec).largest > 50 << 30

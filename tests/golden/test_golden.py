@@ -138,7 +138,8 @@ def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:
     assert {name: sha256(body).hexdigest() for name, body in made.bodies.items()} == frozen["columns_bodies_sha256"]
     assert {name: sha256(body).hexdigest() for name, body in made.answers.items()} == frozen["reply_bodies_sha256"]
     for name, sent in columns.items():
-        verify_bounds(sent)
+        if made.exchange.encrypts(name):
+            verify_bounds(sent)
         if made.exchange.owners(name):
             verify_reply(Reply(made.exchange, name, made.answers[name]), columns)
 

@@ -29,13 +29,17 @@ from commingle.shared.mechanisms.moments.exchange.products import (
 )
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements
+from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.evaluator import Replies, reply_witness
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import column_witness
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.ring.encryption import secret_key
+from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import format_residues, parse_residues
 from commingle.shared.ring.parameters import STANDARD
+from commingle.shared.ring.replies import hide_sums, whole_reply
 from commingle.shared.runtime.errors import RemoteError
 from tests.party_agent.exchanging import (
     approved,
@@ -115,7 +119,7 @@ class Cheat:
         }
 
     def reply(self, rows: NDArray[np.int16], **others: Columns) -> bytes:
-        """To everybody before it, by the rules, as if it had encrypted these rows, and others sent these columns."""
+        """To everybody before it, by the rules, as if these were its rows, and others had sent these columns."""
         columns = {**self.everybodys(), **others}
         owners = {owner: columns[owner] for owner in self.exchange.owners(self.name)}
         pieces = reply_pieces(
@@ -268,10 +272,18 @@ def test_columns_whose_proof_is_left_out_do_not_reach_anybody(pair: Consortium) 
 
 
 def of_other_rows(cheat: Cheat) -> bytes:
-    """One cell is another one."""
-    rows = rows_within_bound(1)
-    rows[7, 0] += 1
-    return cheat.reply(rows)
+    """One cell is another one than in what is proved."""
+    exchange, rows, clinic = cheat.exchange, rows_within_bound(1), cheat.everybodys()["clinic"]
+    others, layout, (block,) = rows.copy(), exchange.layout("clinic"), clinic.blocks
+    others[7, 0] += 1
+    found = InnerProducts(layout, 1)
+    found.add(block, others)
+    hidden = [list(hide_sums(found, clinic.public_key, np.ones((layout.columns, 1), np.int64), os.urandom))]
+    said = [whole_reply(layout, column) for column in hidden[0]]
+    reply = evaluations.Reply(layout, clinic.public_key, clinic.blocks, said)
+    (relation,) = Replies(exchange.layout(cheat.name), exchange.bound(cheat.name), (reply,)).relations
+    witness = reply_witness(relation, None, rows, hidden)
+    return b"".join([*said, *prove_relations([relation], lambda _: witness, os.urandom)])
 
 
 def to_other_columns(cheat: Cheat) -> bytes:

@@ -55,10 +55,10 @@ class Fetch:
 
 FETCHES = (
     Fetch(columned, "trusted", "insurer", "clinic", "columns"),
-    Fetch(columned, "proved", "clinic", "insurer", "columns"),
+    Fetch(columned, "proved", "insurer", "clinic", "columns"),
     Fetch(replied, "proved", "clinic", "insurer", "reply"),
 )
-each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: f"{fetch.kind} of {fetch.sender}")
+each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: f"{fetch.bounds} {fetch.kind}")
 each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 
 
@@ -224,43 +224,46 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
     assert rejection_of(pair, release, "clinic").about == "insurer"
 
 
-def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(pair: Consortium) -> None:
+def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(tmp_path: Path) -> None:
     """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second.
 
     It is named by its own reply, which quotes the first.
     """
-    release, noise = columned(pair, "proved"), Noise()
-    first = messages(pair, release, "columns")["insurer"]
-    pair.step("insurer")
-    as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
-    second = messages(pair, release, "columns")["insurer"]
-    pair.step("clinic")
+    trio = consortium_of(tmp_path, *NAMES)
+    release, noise = columned(trio, "proved"), Noise()
+    first = messages(trio, release, "columns")["insurer"]
+    trio.step("insurer")
+    as_the_sender_signs_it(trio, release, "insurer", "columns", second_columns(trio, release, "insurer"))
+    second = messages(trio, release, "columns")["insurer"]
+    trio.step("lab")
+    trio.step("clinic")
     with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
-        pair.step("clinic", draw=noise)
+        trio.step("clinic", draw=noise)
     assert noise.calls == []
-    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
-    assert rejection_of(pair, release, "clinic").evidence == (first, second)
+    assert_given_up_because_of(trio, release, "clinic", "insurer", noise)
+    assert rejection_of(trio, release, "clinic").evidence == (first, second)
 
 
 @pytest.mark.parametrize("again", ["shown", "after a crash"])
-def test_member_that_signs_two_sets_of_columns_is_named_with_both(pair: Consortium, again: str) -> None:
+def test_member_that_signs_two_sets_of_columns_is_named_with_both(tmp_path: Path, again: str) -> None:
     """By whoever is shown the second after its own reply, sent or about to be."""
-    release, noise, paid = columned(pair, "proved"), Noise(), spent(pair)
-    first = messages(pair, release, "columns")["insurer"]
+    trio = consortium_of(tmp_path, *NAMES)
+    release, noise, paid = columned(trio, "proved"), Noise(), spent(trio)
+    first = messages(trio, release, "columns")["insurer"]
     if again == "after a crash":
-        crash_at(pair, "party.reply.signed")
+        crash_at(trio, "party.reply.signed")
     else:
-        step_all(pair)
-    as_the_sender_signs_it(pair, release, "insurer", "columns", second_columns(pair, release, "insurer"))
-    second = messages(pair, release, "columns")["insurer"]
+        step_all(trio)
+    as_the_sender_signs_it(trio, release, "insurer", "columns", second_columns(trio, release, "insurer"))
+    second = messages(trio, release, "columns")["insurer"]
     with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
-        pair.step("clinic", draw=noise)
-    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
-    assert spent(pair) == paid
-    said = rejection_of(pair, release, "clinic")
+        trio.step("clinic", draw=noise)
+    assert_given_up_because_of(trio, release, "clinic", "insurer", noise)
+    assert spent(trio) == paid
+    said = rejection_of(trio, release, "clinic")
     assert said.evidence == (first, second)
-    require_evidence(pair.coordinator.exchange(release).spec, said)
-    assert pair.coordinator.found(release).row.round.reason == (
+    require_evidence(trio.coordinator.exchange(release).spec, said)
+    assert trio.coordinator.found(release).row.round.reason == (
         "clinic withdrew: exchange with insurer, who signed two sets of columns"
     )
 

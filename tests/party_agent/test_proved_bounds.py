@@ -38,9 +38,7 @@ def test_release_says_whom_it_trusts_and_nothing_of_the_exchange_is_left(
 @pytest.mark.parametrize(
     ("stage", "point", "party", "fetched"),
     [
-        (columned, "party.columns.fetched", "clinic", "columns/insurer"),
         (columned, "party.columns.fetched", "insurer", "columns/clinic"),
-        (columned, "party.columns.verified", "clinic", "columns/insurer"),
         (columned, "party.columns.verified", "insurer", "columns/clinic"),
         (replied, "party.reply.fetched", "clinic", "replies/insurer"),
     ],

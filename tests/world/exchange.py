@@ -1,7 +1,7 @@
 """Honest parties in the exchange of a moments release, over HTTP, every step open to attack."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -141,9 +141,10 @@ class Exchanging:
         assert sha256(answer.content).hexdigest() == statement.document.body_sha256
         return answer.content
 
-    def received_columns(self, *, by: str, of: Collection[str]) -> dict[str, Columns]:
+    def received_columns(self, *, by: str) -> dict[str, Columns]:
         """Encrypted columns as a party gets them, its own too. Raises DeviationError where a bound is not kept."""
-        found = {name: Columns(self.exchange, name, self.received("columns", name, by=by)) for name in of}
+        senders = self.exchange.senders(by)
+        found = {name: Columns(self.exchange, name, self.received("columns", name, by=by)) for name in senders}
         for columns in found.values():
             if self.exchange.proved and columns.party != by:
                 verify_bounds(columns)
@@ -153,9 +154,7 @@ class Exchanging:
         """What a party replies to those before it, with noise drawn anew each time. Raises DeviationError."""
         spec, share, owners = self.proposed.spec, party.share(self.proposed), self.exchange.owners(party.name)
         sigma = plan_block(spec, share).sigma
-        sent = self.received_columns(
-            by=party.name, of=self.exchange.parties if self.exchange.proved else (*owners, party.name)
-        )
+        sent = self.received_columns(by=party.name)
         made = reply_pieces(
             sent[party.name],
             {owner: sent[owner] for owner in owners},
@@ -206,7 +205,7 @@ class Exchanging:
         spec, share = self.proposed.spec, self.proposed.spec.party(evaluator)
         reply = Reply(self.exchange, evaluator, self.received("reply", evaluator, by=owner.name))
         if self.exchange.proved:
-            verify_reply(reply, self.received_columns(by=owner.name, of=self.exchange.parties))
+            verify_reply(reply, self.received_columns(by=owner.name))
         return open_part(
             reply,
             owner=owner.name,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.columns import Columns
-from commingle.shared.proving.evaluator import Replies
+from commingle.shared.proving.evaluator import Encrypted, Replies
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.encryption import SecretKey, encrypt, public_key, secret_key
@@ -83,5 +83,10 @@ def reply_to(owner: Member, hidden: Sequence[HiddenSums]) -> Reply:
 
 
 def replies_of(evaluator: Member, replies: Sequence[Reply]) -> Replies:
-    """What the evaluator proves."""
-    return Replies(evaluator.layout, evaluator.public_key, evaluator.blocks, tuple(replies))
+    """What an evaluator proves that encrypted its rows."""
+    return Replies(evaluator.layout, Encrypted(evaluator.public_key, evaluator.blocks), tuple(replies))
+
+
+def last_replies_of(evaluator: Member, replies: Sequence[Reply], bound: int = BOUND) -> Replies:
+    """What the last party proves, whose ciphertexts nobody has."""
+    return Replies(evaluator.layout, bound, tuple(replies))

@@ -203,7 +203,7 @@ def exchange_delta(rows: int, columns: Sequence[int], *, proved: bool) -> Fracti
 
 
 def _noise(rows: int, columns: Sequence[int], *, proved: bool) -> int:
-    """The largest noise of one sum, for any owner and any errors that proofs allow (docs/proofs/proved-bounds.md, 7.1)."""
+    """The largest noise of one sum with any errors that proofs allow (docs/proofs/proved-bounds.md, 7.1)."""
     if not proved:
         return STANDARD.largest_noise(rows)
     return max((proved_noise(Layout(b"", rows, count)) for count in columns[:-1]), default=1)

@@ -415,10 +415,10 @@ def wide(number: int, columns: int) -> Json:
 
 
 def test_more_rows_than_one_proof_can_be_about_are_refused_where_bounds_are_proved_and_taken_where_trusted() -> None:
-    """Of an evaluator with 24 columns at the most rows there are."""
+    """Of a last party with 22 columns at the most rows there are."""
     asked = {**MOMENTS, "n": ROWS_LIMIT, "bounds": "proved"}
-    parse({**asked, "parties": [wide(0, 1), wide(1, 23)]})
-    many = {**asked, "parties": [wide(0, 1), wide(1, 24)]}
+    parse({**asked, "parties": [wide(0, 1), wide(1, 21)]})
+    many = {**asked, "parties": [wide(0, 1), wide(1, 22)]}
     with pytest.raises(CommingleError, match="too many rows and columns to prove their bounds"):
         parse(many)
     assert parse({**many, "bounds": "trusted"}).bounds == "trusted"

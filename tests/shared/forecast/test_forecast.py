@@ -123,8 +123,8 @@ def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
 def test_forecast_of_moments_says_what_the_exchange_costs_and_what_of_it_proofs_are() -> None:
     proved, trusted = (forecast(numeric(30, 3, mechanism="moments", proved=proved)) for proved in (True, False))
     assert proved.exchange == MOMENTS.exchange_cost(100_000, {"p0": 10, "p1": 10, "p2": 10}, proved=True)
-    (said,) = [sentence for sentence in proved.sentences if sentence.startswith("The exchange moves 270 MB over all")]
-    assert "Proofs that members keep their bounds and follow it are 160 MB and 14 s of that." in said
+    (said,) = [sentence for sentence in proved.sentences if sentence.startswith("The exchange moves 190 MB over all")]
+    assert "Proofs that members keep their bounds and follow it are 80 MB and 10 s of that." in said
     (said,) = [sentence for sentence in trusted.sentences if sentence.startswith("The exchange moves 110 MB over all")]
     assert "Proofs" not in said
     for made in (proved, trusted):

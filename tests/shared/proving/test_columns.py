@@ -14,6 +14,7 @@ from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.commitment import levels_of
 from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.evaluated import Evaluated
 from commingle.shared.proving.evaluator import reply_witness, verify_replies
 from commingle.shared.proving.joined import Joined
 from commingle.shared.proving.matrix import Matrix
@@ -22,15 +23,25 @@ from commingle.shared.proving.parameters import RANGE_BITS, REPEATS
 from commingle.shared.proving.proof import Places, parse_proof, proof_bytes, shown_bytes
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Relation
-from commingle.shared.proving.replies import Evaluated
 from commingle.shared.proving.squares import four_squares
 from commingle.shared.proving.transcript import first_challenges, second_challenges
+from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import encrypt
 from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.layout import format_residues, parse_residues
 from commingle.shared.ring.parameters import STANDARD
 from commingle.shared.ring.residues import Residues, residues, sums, to_slots
-from tests.world.proving import BOUND, Member, hidden_sums, honest, member, replies_of, reply_to, rows_within
+from tests.world.proving import (
+    BOUND,
+    Member,
+    hidden_sums,
+    honest,
+    last_replies_of,
+    member,
+    replies_of,
+    reply_to,
+    rows_within,
+)
 from tests.world.ring import seeded
 
 PRIMES = STANDARD.primes
@@ -41,9 +52,9 @@ def proof_of(statement: Columns, witness: NDArray[np.int32], seed: int = 5) -> b
     return prove_relations([statement], lambda _: witness, seeded(seed))[0]
 
 
-def refused(statement: Columns, received: bytes) -> str:
+def refused(statement: Relation, received: bytes) -> str:
     with pytest.raises(ProofError) as caught:
-        verify_columns(statement, received)
+        verify_relations([statement], [received])
     return caught.value.failed
 
 
@@ -182,6 +193,30 @@ def test_squares_that_wrap_around_modulo_each_prime_are_refused() -> None:
     assert_out_of_range(claimed, matrix)
 
 
+def test_last_partys_squares_that_wrap_around_modulo_each_prime_are_refused() -> None:
+    """The same in a proof of replies by a party that encrypts nothing; they are evaluations of its long rows."""
+    for length in range(2**14, 2**13, -1):
+        roots = roots_of(BOUND - 2 * length**2)
+        if roots is not None:
+            break
+    made, owner = member(np.array([[length, length]] * 2), 4), honest(2, 3)
+    hidden = hidden_sums(owner, made.rows)
+    said, claimed = (
+        last_replies_of(made, [reply_to(owner, hidden)], bound).relations[0] for bound in (2 * length**2, BOUND)
+    )
+    witness = reply_witness(said, None, made.rows, [hidden])
+    verify_relations([said], prove_relations([said], lambda _: witness, seeded(7)))
+    assert isinstance(claimed, Joined)
+    filling = claimed.places(1)[2:]
+    assert len(filling) == 4
+    witness[filling] = 0
+    witness[filling[0]] = int(BOUND**0.5)
+    matrix = Residual(claimed.sizes, witness, seeded(8), no_sums())
+    matrix.place, matrix.shown = (int(filling[0]), slice(0, 2)), roots
+    assert refused(claimed, made_of(claimed, matrix)) == "total"
+    assert_out_of_range(claimed, matrix)
+
+
 def test_errors_whose_squares_wrap_around_modulo_each_prime_are_refused() -> None:
     """An error of 2^61, of which everything is as it has to be modulo every prime but its size."""
     made = honest(300, 2)
@@ -204,7 +239,7 @@ def test_errors_whose_squares_wrap_around_modulo_each_prime_are_refused() -> Non
     assert_out_of_range(claimed, matrix)
 
 
-def assert_out_of_range(statement: Columns, matrix: "Residual") -> None:
+def assert_out_of_range(statement: Relation, matrix: "Residual") -> None:
     """The sums that are right modulo every prime are no numbers below 2^59: with those that are, a proof is refused.
 
     Everything else holds: the sums that an honest prover would show, were they in range, are refused for nothing else.

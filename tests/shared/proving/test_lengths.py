@@ -13,7 +13,7 @@ from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT
-from tests.world.proving import hidden_sums, honest, replies_of, reply_to
+from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, replies_of, reply_to
 
 SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (60_000, 9, (7, 2))]
 
@@ -29,7 +29,11 @@ def test_lengths_from_sizes_are_those_of_the_relations(
     assert column_proofs(own.layout) == expected
     said = replies_of(own, [reply_to(other, hidden_sums(other, own.rows, k)) for k, other in enumerate(others)])
     expected = [proof_bytes(each.sizes, Places(each.sizes, each.rows).all) for each in said.relations]
-    assert reply_proofs(own.layout, [other.layout for other in others]) == expected
+    layouts = [other.layout for other in others]
+    assert reply_proofs(own.layout, layouts, encrypted=True) == expected
+    said = last_replies_of(own, said.replies)
+    expected = [proof_bytes(each.sizes, Places(each.sizes, each.rows).all) for each in said.relations]
+    assert reply_proofs(own.layout, layouts, encrypted=False) == expected
 
 
 @pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
@@ -49,19 +53,28 @@ def test_sums_of_rows_from_sizes_are_those_of_the_relations(
         assert 0 <= largest - widest.largest <= 2 * widest.squares[1].groups  # the root of 2^38 - 1 is rounded down
         assert own.statement(number=number).largest < largest
     found.clear()
-    reply_proofs(own.layout, [other.layout for other in others])
+    layouts = [other.layout for other in others]
+    reply_proofs(own.layout, layouts, encrypted=True)
     said = replies_of(own, [reply_to(other, hidden_sums(other, own.rows, k)) for k, other in enumerate(others)])
     assert found == [sum(relation.largest for relation in said.relations)]
+    found.clear()
+    reply_proofs(own.layout, layouts, encrypted=False)
+    reached = [
+        sum(relation.largest for relation in last_replies_of(own, said.replies, bound).relations)
+        for bound in (BOUND_LIMIT - 1, BOUND)
+    ]
+    assert found == reached[:1] >= reached[1:]
 
 
 def test_sizes_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_are_refused() -> None:
-    """Beyond 23 columns at the most rows there are; where nobody is replied to nothing is proved."""
+    """Beyond 23 columns at the most rows there are, 21 of the last; where nobody is replied to nothing is proved."""
     owner = Layout(b"owner", ROWS_LIMIT, 10)
-    assert reply_proofs(Layout(b"", ROWS_LIMIT, 23), [owner])
-    with pytest.raises(DomainError, match="too many tries"):
-        reply_proofs(Layout(b"", ROWS_LIMIT, 24), [owner])
-    assert reply_proofs(Layout(b"", ROWS_LIMIT, 24), [])
-    assert reply_proofs(Layout(b"", 1_000_000, 330), [owner])
+    for most, encrypted in ((23, True), (21, False)):
+        assert reply_proofs(Layout(b"", ROWS_LIMIT, most), [owner], encrypted=encrypted)
+        with pytest.raises(DomainError, match="too many tries"):
+            reply_proofs(Layout(b"", ROWS_LIMIT, most + 1), [owner], encrypted=encrypted)
+        assert reply_proofs(Layout(b"", ROWS_LIMIT, most + 1), [], encrypted=encrypted)
+        assert reply_proofs(Layout(b"", 1_000_000, 330), [owner], encrypted=encrypted)
 
 
 def test_columns_that_fit_a_matrix_have_few_tries_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,11 +94,11 @@ def test_columns_that_fit_a_matrix_have_few_tries_thrown_away(monkeypatch: pytes
 def test_rows_are_as_long_as_makes_a_proof_shortest(rows: int, length: int) -> None:
     layout = Layout(b"", rows, 10)
     assert column_sizes(layout).message == length
-    shortest = sum(column_proofs(layout)), sum(reply_proofs(layout, [layout]))
+    shortest = sum(column_proofs(layout)), sum(reply_proofs(layout, [layout], encrypted=True))
     for other in LENGTHS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lengths, "LENGTHS", (other,))
-            others = sum(column_proofs(layout)), sum(reply_proofs(layout, [layout]))
+            others = sum(column_proofs(layout)), sum(reply_proofs(layout, [layout], encrypted=True))
         assert others[0] >= shortest[0]
         assert others[1] >= shortest[1]
 

@@ -1,6 +1,6 @@
 """What an evaluator proves of its replies: true statements hold, and each way of cheating is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,17 @@ from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import Layout, byte_count
 from commingle.shared.ring.parameters import STANDARD
 from commingle.shared.ring.replies import HiddenSums, make_reply, open_reply, round_reply, whole_reply
-from tests.world.proving import BOUND, Member, hidden_sums, honest, member, replies_of, reply_to, rows_within
+from tests.world.proving import (
+    BOUND,
+    Member,
+    hidden_sums,
+    honest,
+    last_replies_of,
+    member,
+    replies_of,
+    reply_to,
+    rows_within,
+)
 from tests.world.ring import seeded
 
 SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (9000, 1, (1,))]
@@ -60,11 +70,25 @@ def test_proof_of_an_evaluation_holds_for_every_arrangement(rows: int, columns: 
     verify_replies(said, prove_replies(said, own.key, own.rows, hidden, seeded(3)))
 
 
-def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
+def test_proof_of_the_last_partys_replies_holds_for_every_arrangement(
+    rows: int, columns: int, owners: tuple[int, ...]
+) -> None:
+    """Without a key: nothing of it is encrypted."""
+    own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
+    hidden = [hidden_sums(other, own.rows, k) for k, other in enumerate(others)]
+    said = last_replies_of(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
+    verify_replies(said, prove_replies(said, None, own.rows, hidden, seeded(3)))
+
+
+@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
+def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do(
+    stated: Callable[[Member, Sequence[Reply]], Replies], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
     own, owner = honest(30_000, 9, 2), honest(30_000, 7, 1)
     hidden = hidden_sums(owner, own.rows)
-    said = replies_of(own, [reply_to(owner, hidden)])
+    said = stated(own, [reply_to(owner, hidden)])
     assert len(said.relations) == 2
     received = prove_replies(said, own.key, own.rows, [hidden], seeded(3))
     verify_replies(said, received)
@@ -106,7 +130,10 @@ def test_reply_in_which_one_cell_is_another_one_is_refused() -> None:
     assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
 
 
-def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(hidden: list[HiddenSums]) -> None:
+@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
+def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(
+    stated: Callable[[Member, Sequence[Reply]], Replies], hidden: list[HiddenSums]
+) -> None:
     """A second half of Delta x^k makes each number a coefficient of the secret."""
     crafted = []
     for each in hidden:
@@ -117,19 +144,67 @@ def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(hidden: li
     reply = reply_to(OWNER, crafted)
     opened = open_reply(OWNER.key, OWNER.layout, round_reply(OWNER.layout, reply.columns[0]), largest=2**40)
     assert set(np.abs(opened).tolist()) <= {0, 1}
-    said = replies_of(EVALUATOR, [reply])
+    said = stated(EVALUATOR, [reply])
     assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
 
 
-def test_flood_beyond_its_bound_is_refused(hidden: list[HiddenSums]) -> None:
+@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
+def test_flood_beyond_its_bound_is_refused(
+    stated: Callable[[Member, Sequence[Reply]], Replies], hidden: list[HiddenSums]
+) -> None:
     """One number is larger by 2^88: no bits make it up, and a bit that is two is none."""
     flooded = replace(hidden[0], first=[(number + (1 << 88)) % STANDARD.modulus for number in hidden[0].first])
-    said = replies_of(EVALUATOR, [reply_to(OWNER, [flooded, hidden[1]])])
+    said = stated(EVALUATOR, [reply_to(OWNER, [flooded, hidden[1]])])
     assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
     (joined,) = said.relations
     witness = reply_witness(joined, EVALUATOR.key, EVALUATOR.rows, [hidden])
     witness[0, 88 * 6 : 88 * 6 + 3] += 1  # the last bits of the floods of the first column's numbers
     assert refused(said, prove_relations([joined], lambda _: witness, seeded(6))) == "quadratic"
+
+
+def test_last_partys_row_one_beyond_its_bound_is_refused_whatever_fills_it_up() -> None:
+    """All else is true: the replies are evaluations of that row, too. A larger bound than entries reach is none."""
+    hidden = hidden_sums(OWNER, EVALUATOR.rows)
+    said, short = (last_replies_of(EVALUATOR, [reply_to(OWNER, hidden)], bound) for bound in (BOUND, BOUND - 1))
+    with pytest.raises(DomainError, match="beyond their bound"):
+        prove_replies(short, None, EVALUATOR.rows, [hidden], seeded(3))
+    witness = reply_witness(said.relations[0], None, EVALUATOR.rows, [hidden])
+    (received,) = prove_relations(short.relations, lambda _: witness, seeded(6))
+    assert refused(short, [received]) == "quadratic"
+    large = [last_replies_of(EVALUATOR, said.replies, bound).relations[0].squares for bound in (3 * BOUND, 2 * BOUND)]
+    assert large[0] == large[1]
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**38])
+def test_last_partys_bound_that_is_none_is_refused(bound: int, hidden: list[HiddenSums]) -> None:
+    with pytest.raises(DomainError, match="positive"):
+        last_replies_of(EVALUATOR, [reply_to(OWNER, hidden)], bound)
+
+
+def test_last_partys_reply_of_other_rows_than_it_proves_is_refused() -> None:
+    """One cell, or all of one of two replies: y is the same in all of them, whatever it is."""
+    others = EVALUATOR.rows.copy()
+    others[17, 1] += 1
+    hidden = hidden_sums(OWNER, others)
+    said = last_replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
+    assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
+    verify_replies(said, forced(said, EVALUATOR, others, [hidden]))
+    second = honest(300, 2, 3)
+    both = [hidden, hidden_sums(second, EVALUATOR.rows, 4)]
+    said = last_replies_of(EVALUATOR, [reply_to(OWNER, both[0]), reply_to(second, both[1])])
+    for rows in (others, EVALUATOR.rows):
+        assert refused(said, forced(said, EVALUATOR, rows, both)) == "total"
+
+
+def test_last_partys_proof_holds_for_its_own_name_release_and_bound_alone(hidden: list[HiddenSums]) -> None:
+    reply = reply_to(OWNER, hidden)
+    said = last_replies_of(EVALUATOR, [reply])
+    received = prove_replies(said, None, EVALUATOR.rows, [hidden], seeded(4))
+    verify_replies(said, received)
+    named = replace(EVALUATOR, layout=replace(EVALUATOR.layout, context=b"another"))
+    for other in (last_replies_of(named, [reply]), last_replies_of(EVALUATOR, [reply], BOUND + 1)):
+        assert refused(other, received) == "commitment"
+    assert refused(replies_of(EVALUATOR, [reply]), received) == "size"
 
 
 def test_sums_of_one_part_are_not_exchanged_after_those_of_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +272,8 @@ def test_statement_about_other_rows_or_malformed_replies_is_none(hidden: list[Hi
 def test_ciphertexts_of_another_key_are_not_proved(statement: Replies, hidden: list[HiddenSums]) -> None:
     with pytest.raises(DomainError, match="another key"):
         prove_replies(statement, OWNER.key, EVALUATOR.rows, [hidden], seeded(4))
+    with pytest.raises(DomainError, match="no proof"):
+        prove_replies(statement, None, EVALUATOR.rows, [hidden], seeded(4))
 
 
 def test_what_was_drawn_for_a_reply_says_nothing(hidden: list[HiddenSums]) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from commingle.shared.proving import code, prover
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.errors import ProofError
+from commingle.shared.proving.evaluator import prove_replies, reply_witness
 from commingle.shared.proving.matrix import Matrix, _halves, uniform
 from commingle.shared.proving.owner import column_witness, prove_columns
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, thrown_away
@@ -21,7 +22,7 @@ from commingle.shared.proving.verifier import _Checks
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.randomness import Entropy
 from commingle.shared.ring.residues import Residues
-from tests.world.proving import BOUND, hidden_sums, honest, member, replies_of, reply_to
+from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, member, replies_of, reply_to
 from tests.world.ring import seeded
 
 CHALLENGE = Challenge(b"\1" * 32, b"\2" * 32, b"\3" * 32)
@@ -86,6 +87,14 @@ def test_simulator_that_has_no_witness_passes_every_check_of_replies(k: int) -> 
     _passes(relation, k)
 
 
+@pytest.mark.parametrize("k", [0, 4])
+def test_simulator_that_has_no_witness_passes_every_check_of_the_last_partys_replies(k: int) -> None:
+    """Its rows are beyond the bound that is stated."""
+    own, owner = honest(300, 2, 2), honest(300, 3, 1)
+    (relation,) = last_replies_of(own, [reply_to(owner, hidden_sums(owner, own.rows))], BOUND - 1).relations
+    _passes(relation, k)
+
+
 def _passes(relation: Relation, k: int) -> None:
     sizes = relation.sizes
     places = np.sort(np.random.default_rng(3).choice(sizes.places, sizes.opened, replace=False))
@@ -123,8 +132,24 @@ def test_opened_columns_and_answers_are_uniform_for_the_witnesses_that_differ_mo
     """Beyond 450, chi-squared with 255 degrees of freedom has probability 1e-12; eleven are looked at."""
     owner = member(rows(), 3)
     statement = owner.statement()
+    _looks_uniform(statement, prove_columns(statement, owner.key, owner.rows, seeded(6)))
+
+
+@pytest.mark.parametrize("rows", [all_zero, all_at_their_bound])
+def test_what_the_last_party_proves_is_uniform_for_the_witnesses_that_differ_most(
+    rows: Callable[[], NDArray[np.int64]],
+) -> None:
+    """As above."""
+    own, owner = member(rows(), 3), honest(2000, 2)
+    hidden = hidden_sums(owner, own.rows)
+    said = last_replies_of(own, [reply_to(owner, hidden)])
+    (received,) = prove_replies(said, None, own.rows, [hidden], seeded(6))
+    _looks_uniform(said.relations[0], received)
+
+
+def _looks_uniform(statement: Relation, received: bytes) -> None:
     height = Places(statement.sizes, statement.rows).all
-    proof = parse_proof(prove_columns(statement, owner.key, owner.rows, seeded(6)), statement.sizes, height)
+    proof = parse_proof(received, statement.sizes, height)
     for k, prime in enumerate(statement.sizes.ring.primes):
         assert chi_squared(proof.columns[k], prime) < 450
         answers = np.concatenate([part[k].ravel() for part in _planes(proof.answers)])
@@ -228,6 +253,11 @@ def test_honest_rows_reach_no_more_than_what_is_taken_for_the_largest_sum() -> N
         statement = made.statement()
         witness = column_witness(statement, made.key, made.rows).astype(np.int64)
         assert np.abs(witness).sum(axis=0).max() <= statement.largest
+        own = honest(*shape, 2)
+        hidden = hidden_sums(made, own.rows)
+        (last,) = last_replies_of(own, [reply_to(made, hidden)]).relations
+        witness = reply_witness(last, None, own.rows, [hidden]).astype(np.int64)
+        assert np.abs(witness).sum(axis=0).max() <= last.largest
     spread = Squares(3, 4, 4 * 25)
     assert spread.largest == 3 * 4 * 5  # each of four numbers is 5
 

@@ -22,7 +22,7 @@ class ColumnsStatement(WireModel):
 
     Attributes:
         approvals: digest of the set of approvals under which it was debited.
-        body_sha256: of public key, ciphertexts and proofs (`Exchange.columns_size` bytes).
+        body_sha256: of public key, ciphertexts and proofs (`Exchange.columns_size` bytes); the last party has none.
         sums: that the map of its rows follows from, as in its `BlockStatement`.
     """
 

@@ -1,7 +1,8 @@
 """Messages of an exchange as bytes that were received and are what their party signed: where what lies in them.
 
-Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment. A
-reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are trusted, proofs are empty.
+Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment; of the
+last party nothing. A reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are
+trusted, proofs are empty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -133,5 +134,6 @@ class Reply:
     def proofs(self) -> Pieces:
         """Of all of it together."""
         exchange, owners = self.exchange, self.exchange.owners(self.party)
-        sizes = reply_proofs(exchange.layout(self.party), [exchange.layout(owner) for owner in owners])
+        layouts = [exchange.layout(owner) for owner in owners]
+        sizes = reply_proofs(exchange.layout(self.party), layouts, encrypted=exchange.encrypts(self.party))
         return Pieces.of(self.whole, sizes, sum(exchange.part_size(owner, self.party) for owner in owners))

@@ -17,7 +17,7 @@ from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.errors import ProofError
-from commingle.shared.proving.evaluator import Replies, prove_replies, verify_replies
+from commingle.shared.proving.evaluator import Encrypted, Replies, prove_replies, verify_replies
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import prove_columns, verify_columns
 from commingle.shared.ring.encryption import encrypt, public_key, secret_key
@@ -31,7 +31,7 @@ Rows: TypeAlias = Callable[[int, int], NDArray[np.int16]]
 
 
 def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows, entropy: Entropy) -> Iterator[bytes]:
-    """What a party sends to all (`messages.Columns`), piece by piece. Made once, and stored.
+    """What a party sends (`messages.Columns`), piece by piece; the last one nothing. Made once, and stored.
 
     Args:
         exchange: spec and approvals.
@@ -40,7 +40,7 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
         rows: its own.
         entropy: that of the operating system.
     """
-    if not exchange.columns_size(party):
+    if not exchange.encrypts(party):
         return
     layout = exchange.layout(party)
     key, private = secret_key(seed, layout.parameters), keystream(entropy(SEED_BYTES))
@@ -86,7 +86,7 @@ def reply_pieces(
     Args:
         own: what the evaluator sent itself.
         owners: in order; where bounds are proved, theirs are verified.
-        seed: of the evaluator's key of this release.
+        seed: of the evaluator's key of this release, under which all but the last encrypted their rows.
         rows: its own.
         noise: draws that for one owner, (owner's columns x its own), after the debit.
         entropy: that of the operating system.
@@ -107,13 +107,18 @@ def reply_pieces(
             replies.append([whole_reply(found.layout, column) for column in hidden[-1]])
         yield from replies[-1]
     if replies:
-        key = secret_key(seed, exchange.layout(own.party).parameters)
+        encrypted, parameters = exchange.encrypts(own.party), exchange.layout(own.party).parameters
+        key = secret_key(seed, parameters) if encrypted else None
         statement = _statement(own, owners, replies)
         yield from prove_replies(statement, key, rows(0, exchange.spec.document.table_rows), hidden, private)
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
-    """Nothing, where a reply is proved to be the evaluation of its party's own columns.
+    """Nothing, where a reply is proved to be the evaluation of its party's own columns, or of rows within its bound.
+
+    Args:
+        reply: received.
+        columns: everybody's that are encrypted.
 
     Raises:
         DeviationError: it is not.
@@ -122,7 +127,8 @@ def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
     owners = {owner: columns[owner] for owner in exchange.owners(party)}
     with _named(party):
         said = [list(reply.columns(owner)) for owner in owners]
-        verify_replies(_statement(columns[party], owners, said), reply.proofs)
+        own = columns[party] if exchange.encrypts(party) else Columns(exchange, party, b"")
+        verify_replies(_statement(own, owners, said), reply.proofs)
 
 
 def open_part(reply: Reply, *, owner: str, seed: bytes, largest: int) -> NDArray[np.int64]:
@@ -160,7 +166,9 @@ def _statement(own: Columns, owners: Mapping[str, Columns], replies: list[list[b
         evaluations.Reply(exchange.layout(owner), columns.public_key, columns.blocks, reply)
         for (owner, columns), reply in zip(owners.items(), replies, strict=True)
     )
-    return Replies(exchange.layout(own.party), own.public_key, own.blocks, said)
+    encrypted = exchange.encrypts(own.party)
+    rows = Encrypted(own.public_key, own.blocks) if encrypted else exchange.bound(own.party)
+    return Replies(exchange.layout(own.party), rows, said)
 
 
 @contextmanager

@@ -34,22 +34,26 @@ class Sizes:
 
     @cached_property
     def ciphertexts(self) -> list[int]:
-        """Bytes of each party's key and encrypted columns; none where nobody reads them."""
+        """Bytes of each party's key and encrypted columns; none of the last, whose columns nobody multiplies."""
         every = [byte_count(own.key_shape) + byte_count(own.block_shape(0, own.rows)) for own in self.layouts]
-        return every if self.proved else [*every[:-1], 0]
+        return [*every[:-1], 0]
 
     @cached_property
     def proofs(self) -> list[tuple[int, int]]:
         """Bytes of what proves each party's columns, and its replies. Raises DomainError where that is too much."""
         if not self.proved:
             return [(0, 0)] * len(self.layouts)
+        encrypted = [place < len(self.layouts) - 1 for place in range(len(self.layouts))]
         return [
-            (sum(column_proofs(own)), sum(reply_proofs(own, self.layouts[:place])) if place else 0)
-            for place, own in enumerate(self.layouts)
+            (
+                sum(column_proofs(own)) if encrypts else 0,
+                sum(reply_proofs(own, self.layouts[:place], encrypted=encrypts)) if place else 0,
+            )
+            for place, (own, encrypts) in enumerate(zip(self.layouts, encrypted, strict=True))
         ]
 
     def columns(self, party: int) -> int:
-        """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows."""
+        """Bytes of its public key and ciphertexts, and a proof after each segment of rows; the last party has none."""
         return self.ciphertexts[party] + self.proofs[party][0]
 
     def part(self, owner: int, evaluator: int) -> int:
@@ -86,7 +90,7 @@ class Sizes:
 
 SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
 """Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
-measures (docs/moments-cost.md): within a third of every party's seconds there, from 100 000 subjects on."""
+measures (docs/moments-cost.md): within two fifths of every party's seconds there, from 100 000 subjects on."""
 
 
 def exchange_cost(rows: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost:

@@ -53,6 +53,18 @@ class Exchange:
         """Who replies to that party: all after it."""
         return self.parties[self.parties.index(party) + 1 :]
 
+    def encrypts(self, party: str) -> bool:
+        """Whether others multiply that party's columns: those of all but the last."""
+        return party != self.parties[-1]
+
+    def senders(self, party: str) -> tuple[str, ...]:
+        """Whose columns that party works with, its own too.
+
+        A proof of replies is about all columns that they are made of, so where there are proofs everybody reads all.
+        """
+        read = self.parties[:-1] if self.proved else self.owners(party)
+        return tuple(dict.fromkeys((*read, party)))
+
     def columns(self, party: str) -> int:
         """Encoded columns of that party."""
         return len(self.spec.document.party(party).columns)
@@ -79,10 +91,7 @@ class Exchange:
         )
 
     def columns_size(self, party: str) -> int:
-        """Bytes of what that party sends to all: public key, ciphertexts, and a proof after each segment of rows.
-
-        Where nothing is proved the last party sends nothing: nobody multiplies its columns.
-        """
+        """Bytes of its public key and ciphertexts, and a proof after each segment of rows; the last party has none."""
         return self.sizes.columns(self.parties.index(party))
 
     def part_size(self, owner: str, evaluator: str) -> int:

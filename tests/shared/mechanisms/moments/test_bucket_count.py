@@ -48,7 +48,7 @@ def test_buckets_are_fewer_the_more_people_and_the_less_noise_there_are() -> Non
     def each(n: int, epsilon: float = 1.0, *, proved: bool = True) -> int:
         return chosen_buckets(n, rho=rho[epsilon], columns=(11, 11, 11), proved=proved) // n
 
-    assert [each(n) for n in (100, 10_000, 100_000, 10**6)] == [16, 8, 4, 2]
+    assert [each(n) for n in (100, 10_000, 100_000, 10**6)] == [16, 12, 4, 2]
     assert [each(100_000, epsilon) for epsilon in (0.3, 1.0, 10.0)] == [6, 4, 3]
     assert each(100_000, proved=False) == 6
     assert each(10**9) == LEAST, "an exchange has no such size"

@@ -296,19 +296,22 @@ def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_messag
         assert again[said:] != first[said:] or not proof
 
 
-def test_the_last_party_encrypts_nothing_where_nothing_is_proved_and_the_first_replies_nothing(world: World) -> None:
+def test_the_last_party_encrypts_nothing_and_the_first_replies_nothing(either: World) -> None:
     entropy, asked = counting(seeded(1))
-    assert world.ciphertexts("registry", entropy) == b""
+    assert either.ciphertexts("registry", entropy) == b""
     assert asked == []
-    assert world.answers["clinic"] == b""
-    assert world.exchange.columns_size("registry") == world.exchange.reply_size("clinic") == 0
+    assert either.answers["clinic"] == b""
+    assert either.exchange.columns_size("registry") == either.exchange.reply_size("clinic") == 0
 
 
-def test_where_bounds_are_proved_everybody_sends_columns_and_the_first_still_replies_nothing() -> None:
-    world = exchanged_pair("proved")
-    assert world.exchange.columns_size("registry") > 0
-    assert world.answers["clinic"] == b""
-    assert world.exchange.reply_size("clinic") == 0
+@pytest.mark.parametrize("bounds", BOTH)
+def test_columns_go_to_those_after_their_party_and_where_they_are_proved_to_those_before_too(bounds: Bounds) -> None:
+    """A proof of replies is about all columns that they are made of. Of the last there are none."""
+    exchange = start(spec_of(bounds=bounds)).exchange
+    first, second, last = exchange.parties
+    found = {name: exchange.senders(name) for name in exchange.parties}
+    others = {first: (first, second), second: (first, second)} if exchange.proved else {first: (first,)}
+    assert found == {first: (first,), second: (first, second), last: (first, second, last)} | others
 
 
 @pytest.mark.parametrize("bounds", [None, *BOTH])

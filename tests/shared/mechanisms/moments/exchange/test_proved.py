@@ -8,7 +8,12 @@ import pytest
 
 from commingle.shared.documents.errors import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, verify_bounds, verify_reply
+from commingle.shared.mechanisms.moments.exchange.products import (
+    encrypted_columns,
+    reply_pieces,
+    verify_bounds,
+    verify_reply,
+)
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving.squares import four_squares
 from commingle.shared.ring.errors import DomainError
@@ -30,7 +35,7 @@ from tests.world.ring import seeded
 PARTIES = (
     party_spec("clinic", *numbers("clinic", 4), row_norm=0.5),
     party_spec("lab", *numbers("lab", 4), row_norm=0.5),
-    party_spec("registry", SEX),
+    party_spec("registry", SEX, row_norm=0.5),
 )
 SPEC = spec_of(PARTIES, n=20, bounds="proved")
 
@@ -53,10 +58,10 @@ def encrypted_again() -> bytes:
 
 
 class Lenient(Exchange):
-    """One in which everybody's bound is larger by one."""
+    """One in which everybody's bound is larger by one, and that of the last party by a step of its only column."""
 
     def bound(self, party: str) -> int:
-        return Exchange.bound(self, party) + 1
+        return (2**13 + 1) ** 2 if party == "registry" else Exchange.bound(self, party) + 1
 
 
 def with_first_row(squared_norm: int) -> Block:
@@ -108,7 +113,7 @@ def refused_columns(body: bytes, party: str = "clinic") -> str:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("party", NAMES)
+@pytest.mark.parametrize("party", NAMES[:-1])
 def test_honest_columns_pass(party: str) -> None:
     verify_bounds(honest().sent(party))
 
@@ -171,32 +176,70 @@ def test_one_flipped_bit_of_signed_columns_is_refused(place: str) -> None:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
-def no_noise(owner: str) -> Block:
-    return silence(0, honest().exchange.columns(owner)).reshape(-1, 1)
+def no_noise(owner: str, party: str = "registry") -> Block:
+    columns = honest().exchange.columns
+    return silence(0, columns(owner) * columns(party)).reshape(columns(owner), columns(party))
 
 
-def refused_reply(body: bytes) -> None:
+def refused_reply(body: bytes, party: str = "registry") -> None:
     """By everybody, and it names who sent it."""
     sent = {name: honest().sent(name) for name in NAMES}
-    with pytest.raises(DeviationError, match="registry") as refused:
-        verify_reply(honest().answered("registry", body), sent)
-    assert refused.value.party == "registry"
+    with pytest.raises(DeviationError, match=party) as refused:
+        verify_reply(honest().answered(party, body), sent)
+    assert refused.value.party == party
 
 
 @pytest.mark.parametrize("party", NAMES[1:])
 def test_honest_replies_pass(party: str) -> None:
-    verify_reply(honest().answered(party), {name: honest().sent(name) for name in NAMES})
+    verify_reply(honest().answered(party), {name: honest().sent(name) for name in NAMES[:-1]})
 
 
 def of_other_rows(change: Callable[[Block], Block]) -> bytes:
-    """The registry multiplies with other rows than it encrypted, and proves as well as it can."""
-    words = change(honest().rows["registry"].copy()).astype(np.int16)
-    return honest().answer("registry", no_noise, rows=lambda start, stop: words[start:stop])
+    """The lab multiplies with other rows than it encrypted, and proves as well as it can."""
+    words = change(honest().rows["lab"].copy()).astype(np.int16)
+    return honest().answer("lab", lambda owner: no_noise(owner, "lab"), rows=lambda start, stop: words[start:stop])
 
 
 def one_cell_changed(rows: Block) -> Block:
     rows[7, 0] -= 1 if rows[7, 0] > 0 else -1
     return rows
+
+
+OTHER_ROWS: Mapping[str, Callable[[Block], Block]] = {
+    "the same in another order": lambda rows: rows[::-1],
+    "one cell is another one": one_cell_changed,
+    "zeros": np.zeros_like,
+}
+
+
+@pytest.mark.parametrize("rows", OTHER_ROWS)
+def test_replies_made_of_other_rows_than_their_party_encrypted_are_refused(rows: str) -> None:
+    refused_reply(of_other_rows(OTHER_ROWS[rows]), "lab")
+
+
+def last_replies(squared_norm: int, exchange: Exchange) -> bytes:
+    """The registry, which encrypts nothing, multiplies with rows of which one is as long as that."""
+    rows = honest().rows["registry"].astype(np.int16)
+    (rows[0, 0],) = {root for root in range(2**14 + 1) if root**2 == squared_norm}
+    sent = {name: Columns(exchange, name, honest().bodies[name]) for name in NAMES}
+    own, owners = sent.pop("registry"), sent
+    made = reply_pieces(
+        own, owners, seed=bytes(32), rows=lambda start, stop: rows[start:stop], noise=no_noise, entropy=seeded(3)
+    )
+    return b"".join(made)
+
+
+def test_last_partys_row_at_its_bound_is_proved_and_one_step_longer_is_refused_by_all() -> None:
+    terms = honest().exchange
+    lenient, bound = Lenient(terms.spec, terms.approvals), 2**13
+    sent = {name: honest().sent(name) for name in NAMES[:-1]}
+    assert terms.bound("registry") == bound**2
+    verify_reply(honest().answered("registry", last_replies(bound**2, terms)), sent)
+    with pytest.raises(DomainError, match="beyond their bound"):
+        last_replies((bound + 1) ** 2, terms)
+    beyond = last_replies((bound + 1) ** 2, lenient)
+    verify_reply(Reply(lenient, "registry", beyond), sent)
+    refused_reply(beyond)
 
 
 def crafted() -> bytes:
@@ -220,9 +263,6 @@ def with_part_of(body: bytes) -> bytes:
 
 
 REPLIES: Mapping[str, Callable[[], bytes]] = {
-    "made of other rows than were encrypted": lambda: of_other_rows(lambda rows: rows[::-1]),
-    "made of rows of which one cell is another one": lambda: of_other_rows(one_cell_changed),
-    "made of no rows": lambda: of_other_rows(np.zeros_like),
     "a reply of another release": lambda: of_another_release().answers["registry"],
     "a crafted reply that opens the key": crafted,
     "to other columns than were sent": to_other_columns,
@@ -270,9 +310,9 @@ def test_one_flipped_bit_of_any_proof_is_refused() -> None:
 
 def test_columns_of_other_rows_are_no_columns_of_a_reply() -> None:
     """The evaluator is held to the columns that everybody has, not to those that it says it meant."""
-    other = start(SPEC, {**honest().rows, "registry": honest().rows["registry"][::-1].copy()})
-    meant = honest().sent("registry", other.ciphertexts("registry", seeded(4)))
+    other = start(SPEC, {**honest().rows, "lab": honest().rows["lab"][::-1].copy()})
+    meant = honest().sent("lab", other.ciphertexts("lab", seeded(4)))
     verify_bounds(meant)
-    sent = {name: honest().sent(name) for name in NAMES} | {"registry": meant}
-    with pytest.raises(DeviationError, match="registry"):
-        verify_reply(honest().answered("registry"), sent)
+    sent = {name: honest().sent(name) for name in NAMES} | {"lab": meant}
+    with pytest.raises(DeviationError, match="lab"):
+        verify_reply(honest().answered("lab"), sent)
