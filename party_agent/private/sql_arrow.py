@@ -120,7 +120,7 @@ _DATABASES: Mapping[str, ArrowDatabase] = {
         ),
         _from_postgresql,
     ),
-    "duckdb+duckdb_engine": ArrowDatabase(
+    "duckdb+duckdb_sqlalchemy": ArrowDatabase(
         "typeof({})",
         frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "VARCHAR", "BLOB"}),
         _from_duckdb,

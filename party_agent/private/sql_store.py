@@ -146,7 +146,7 @@ def _engine(url: str) -> "Engine":
         ) from None
     except NoSuchModuleError:
         if parsed.get_backend_name() == "duckdb":  # whose dialect is a package of its own
-            raise MissingExtraError("duckdb-engine", extra="duckdb") from None
+            raise MissingExtraError("duckdb-sqlalchemy", extra="duckdb") from None
         raise SourceError(
             f"no driver is installed for {printable(parsed.drivername)[:_LONGEST_NAME]} databases",
             remedy="Install its SQLAlchemy dialect where the agent runs, or correct what stands before :// in the URL.",
