@@ -77,7 +77,7 @@ EXPERIMENTS = (
     Experiment("both_sums", "regression.md", _SIXTEEN, 1, _NUMBERS),
     Experiment("coverage", "coverage.md", ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp"), 4, _NUMBERS),
     Experiment("stage_intervals", "coverage.md", _CUT, None, _NUMBERS),
-    Experiment("moments", "which-mechanism.md", _FOUR, None, _OUT),
+    Experiment("moments", "planning.md", _FOUR, None, _OUT),
     Experiment("planning", "planning.md", _PLANNED, None, (*_NUMBERS, "--picture", "{out}/{name}.png")),
     Experiment("planning_samples", "planning.md", _SAMPLED, 6, _NUMBERS),
     Experiment("adaptive", "prediction.md", _regressions(), None, _OUT),

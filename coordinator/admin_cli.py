@@ -228,7 +228,7 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
 @click.option("--party", required=True, callback=_name, help="The member that is to be one no longer.")
 @json_option
 def revoke(*, home: Path, party: str, as_json: bool) -> None:
-    """End a membership: open releases that name the party end, nothing it signs is taken any more."""
+    """Revoke a member: its open releases end, and its signatures are no longer accepted."""
     with open_coordinator(home) as hub:
         ended = revoke_party(hub, party)
     emit(

@@ -85,7 +85,7 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
 @click.option(
     "--dump",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Of PostgreSQL, made just before: pg_dump --format=custom.",
+    help="A dump of PostgreSQL, made just before: pg_dump --format=custom.",
 )
 @json_option
 def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
@@ -105,7 +105,7 @@ def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
 @click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
 @json_option
 def restore(*, file: Path, home: Path, as_json: bool) -> None:
-    """Make HOME, which must not be there yet, of a backup."""
+    """Restore a backup into HOME, which must not exist."""
     load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'
     dumped = restore_backup(file, CoordinatorHome(home))
     following = [*([load] if dumped else []), "commingle coordinator doctor", "commingle coordinator serve"]

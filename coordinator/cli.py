@@ -20,7 +20,7 @@ _COMMANDS = {
     "console": ("commingle.coordinator.console.cli", "Follow members and rounds in a browser on this machine."),
     "revoke": (
         "commingle.coordinator.admin_cli",
-        "End a membership: open releases that name the party end, nothing it signs is taken any more.",
+        "Revoke a member: its open releases end, and its signatures are no longer accepted.",
     ),
     "token": ("commingle.coordinator.admin_cli", "Bearer tokens for operators and learners."),
     "audit": ("commingle.coordinator.trust_cli", "Hand this coordinator's history to an auditor, or check one."),
@@ -28,7 +28,7 @@ _COMMANDS = {
         "commingle.coordinator.backup",
         "Write database, blobs, settings and key to FILE, also while the coordinator runs.",
     ),
-    "restore": ("commingle.coordinator.backup", "Make HOME, which must not be there yet, of a backup."),
+    "restore": ("commingle.coordinator.backup", "Restore a backup into HOME, which must not exist."),
     "doctor": (
         "commingle.coordinator.trust_cli",
         "Check home, database, blobs and disk; say how to mend what is wrong.",

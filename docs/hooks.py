@@ -1,7 +1,8 @@
 # ruff: noqa: INP001 - read by mkdocs, not a package
-"""What the site shows beside the pages of this folder: OpenAPI documents, changelog, contributing, errors."""
+"""What the site shows beside the pages of this folder: OpenAPI documents, changelog, contributing, errors, tables."""
 
 import ast
+import csv
 import json
 import re
 from collections import defaultdict
@@ -41,9 +42,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs names them
-    """Links to OpenAPI documents lead to their pages; the tree of errors stands where its mark is."""
+    """Links to OpenAPI documents lead to their pages; errors and tables stand at their marks."""
     if "<!-- errors -->" in markdown:
         markdown = markdown.replace("<!-- errors -->", _error_tree())
+    if "<!-- tables -->" in markdown:
+        markdown = markdown.replace("<!-- tables -->", _tables())
+        markdown = markdown.replace("](../benchmarks/tables.csv)", "](#sources-licences-and-checksums)")
     return re.sub(r"(\]\(openapi/[\w-]+)\.json\)", r"\1.md)", markdown)
 
 
@@ -139,6 +143,19 @@ def _kind(schema: Node) -> str:
         words = str(schema.get("format", schema.get("type", "anything")))
         limits += f", matching `{schema['pattern']}`" if "pattern" in schema else ""
     return words + limits
+
+
+def _tables() -> str:
+    """The lines of benchmarks/tables.csv, each with the repositories of its sources."""
+    columns = ["name", "rows", "features", "target", "transform", "licence", "sha256"]
+    lines = [f"| {' | '.join(columns)} | sources, on GitHub |", "|---" * (len(columns) + 1) + "|"]
+    with (ROOT / "benchmarks" / "tables.csv").open(newline="") as file:
+        for table in csv.DictReader(file):
+            names = dict.fromkeys("/".join(source.split("/")[3:5]) for source in table["sources"].split())
+            links = ", ".join(f"[{name}](https://github.com/{name})" for name in names)
+            cells = [table[column][:12] if column == "sha256" else table[column] for column in columns]
+            lines.append(f"| {' | '.join(cells)} | {links} |")
+    return "\n".join(lines)
 
 
 def _error_tree() -> str:

@@ -114,7 +114,7 @@ def backup(*, file: Path, home: Path, as_json: bool) -> None:
 @home_option
 @json_option
 def restore(*, file: Path, home: Path, as_json: bool) -> None:
-    """Make HOME, which must not be there yet, of the newest backup. What was spent since is adopted afterwards."""
+    """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, Home(home))
     following = ("commingle party doctor", "commingle party adopt", "commingle party serve")
     emit(

@@ -8,7 +8,7 @@ _COMMANDS = {
     "init": ("commingle.party_agent.home_cli", "Make a party's home: fresh keys, settings and policy."),
     "enrol": (
         "commingle.party_agent.home_cli",
-        "Join a consortium, one more if need be, and pin its coordinator's key.",
+        "Enrol in a consortium, or in another one, and pin its coordinator's key.",
     ),
     "join": (
         "commingle.party_agent.join_cli",
@@ -34,7 +34,7 @@ _COMMANDS = {
     ),
     "adopt": (
         "commingle.party_agent.decision_cli",
-        "After a restore: charge what this ledger lacks and its witnesses can show, with the agent stopped.",
+        "After a restore, recover missing charges from the copies of witnesses, with the agent stopped.",
     ),
     "regress": (
         "commingle.party_agent.regression.cli",
@@ -56,7 +56,7 @@ _COMMANDS = {
     ),
     "restore": (
         "commingle.party_agent.backup",
-        "Make HOME, which must not be there yet, of the newest backup.",
+        "Restore the newest backup into HOME, which must not exist.",
     ),
     "rotate-key": (
         "commingle.party_agent.home_cli",

@@ -146,7 +146,7 @@ def _figures(loss: Mapping[str, Any]) -> tuple[str, str]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
-    """After a restore: charge what this ledger lacks and its witnesses can show, with the agent stopped."""
+    """After a restore, recover missing charges from the copies of witnesses, with the agent stopped."""
     from commingle.party_agent.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
 
     with compose_agents(Home(home)) as agents:

@@ -98,7 +98,7 @@ def enrol(
     allow_http: bool,
     as_json: bool,
 ) -> None:
-    """Join a consortium, one more if need be, and pin its coordinator's key. All consortia share one budget."""
+    """Enrol in a consortium, or in another one, and pin its coordinator's key. All consortia share one budget."""
     if (invite is None) == (invite_file is None):
         raise click.UsageError("give either --invite or --invite-file")
     given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""

@@ -79,7 +79,7 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
     words = words_of(membership.coordinator().key.fingerprint, keys)
     if not any(same_words(ask(words), words) for _ in range(_TRIES)):
         raise ConflictError(
-            "the words are not those that are shown here, and nobody is pinned",
+            "the words do not match; no keys were pinned",
             remedy="Repeat the command. If a fellow member's words differ again, somebody shows you different keys: "
             "compare the 64 digits of `commingle party status` with each other.",
         )

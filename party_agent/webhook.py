@@ -63,7 +63,7 @@ def webhook_of(home: Home) -> Webhook | None:
 def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool) -> Webhook:
     """Tell new proposals to an address from now on, signed with a fresh secret. Raises SettingsError, NonsenseError."""
     if not url.startswith(("https://", "http://")):
-        raise SettingsError("this is no address to send to", remedy="Give a URL such as https://desk.example/hook.")
+        raise SettingsError("not a valid URL", remedy="Give a URL such as https://desk.example/hook.")
     made = Webhook(url=url, secret=secrets.token_urlsafe(32), ca_file=ca_file, allow_http=allow_http)
     with _connected(made):
         pass  # refuses what cannot be an address, and plain http to elsewhere
@@ -74,7 +74,7 @@ def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool)
 def remove_webhook(home: Home) -> None:
     """Tell nobody any more. Raises NotFoundError."""
     if not _file(home).exists():
-        raise NotFoundError("nobody is told", remedy="commingle party webhook set URL")
+        raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
     remove_durably(_file(home))
 
 
@@ -149,7 +149,7 @@ def send_test(home: Home) -> str:
     """Send a message that says it is a test; where to. Raises NotFoundError, WebhookError."""
     webhook = webhook_of(home)
     if webhook is None:
-        raise NotFoundError("nobody is told", remedy="commingle party webhook set URL")
+        raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
     try:
         send(webhook, "test", release=None, at=int(time.time()))
     except (RemoteError, SettingsError) as error:

@@ -47,6 +47,6 @@ def send_one(*, home: Path, as_json: bool) -> None:
 @home_option
 @json_option
 def remove(*, home: Path, as_json: bool) -> None:
-    """Tell nobody any more."""
+    """Send no more messages."""
     remove_webhook(Home(home))
-    emit({"removed": True}, as_json=as_json, text=lambda console: console.print("Nobody is told any more."))
+    emit({"removed": True}, as_json=as_json, text=lambda console: console.print("The webhook is removed."))

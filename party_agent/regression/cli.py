@@ -60,7 +60,7 @@ _out = click.option(
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="Of a keyed data set: about how many subjects there are, a round figure that everybody may know.",
+    help="For a keyed data set: about how many subjects there are, a round public figure.",
 )
 @click.option(
     "--bounds",

@@ -61,11 +61,11 @@ Examples:
 @click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
 @coordinator_key_option
 @member_option
-@click.option("--party-key", metavar="FINGERPRINT", help="Of a regression: the party's key, known from elsewhere.")
+@click.option("--party-key", metavar="FINGERPRINT", help="Expected fingerprint of the party's key (regressions only).")
 @click.option(
     "--replacement",
     is_flag=True,
-    help="Of keyed subjects: show what is lost if one who stays has other values, besides what presence costs.",
+    help="For keyed subjects: also show what a person loses who stays and has other values.",
 )
 @json_option
 def verify(

@@ -57,7 +57,7 @@ Examples:
     help="Whether all parties hold the same people, or each its own.  [the study's; keyed where the mechanism can]",
 )
 @click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
-@click.option("--epsilon", type=float, help="Of one party; instead of the study's.")
+@click.option("--epsilon", type=float, help="Epsilon per party, instead of the study's.")
 @click.option("--delta", type=float, help="Instead of the study's.")
 @click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch; chosen without it.")
 @click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")

@@ -36,7 +36,7 @@ Examples:
     "epsilons",
     type=float,
     multiple=True,
-    help="Of one party. Repeatable: one release each.  [1]",
+    help="Epsilon per party. Repeatable: one release each.  [1]",
 )
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
@@ -87,7 +87,7 @@ Examples:
     help="Without a schema: missing cells count as the midpoint, or are marked in a column of their own.  [midpoint]",
 )
 @csv_options
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split. Noise is never seeded.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the train/test split, never of noise.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the parties' and the coordinator's files and logs.")
 @json_option

@@ -38,15 +38,6 @@ def repository(source: str) -> str:
     return "/".join(source.split("/")[3:5])
 
 
-def test_page_of_tables_has_every_recorded_table_with_its_checksum_and_source() -> None:
-    page = (DOCS / "tables.md").read_text()
-    for name, line in recorded().items():
-        [found] = re.findall(rf"^\| {name} \|.*$", page, re.MULTILINE)
-        assert line["sha256"][:12] in found
-        assert line["licence"] in found
-        assert all(repository(source) in found for source in line["sources"].split())
-
-
 @pytest.mark.skipif(not names(DATA), reason="the real data sets are not on this machine")
 def test_recorded_checksums_are_those_of_the_tables_at_hand() -> None:
     assert {standing(DATA, line) for line in recorded().values()} == {"at hand"}

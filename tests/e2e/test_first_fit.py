@@ -1,4 +1,4 @@
-"""docs/first-fit.md as a newcomer follows it: three CSV files, ten commands, and browsers, between real processes."""
+"""docs/quickstart.md as a newcomer follows it: three CSV files, ten commands, and browsers, between real processes."""
 
 import json
 import shutil

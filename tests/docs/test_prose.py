@@ -1,0 +1,97 @@
+"""Pages and command help keep to the words of the style sheet (CONTRIBUTING.md#prose)."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from commingle.__main__ import commingle
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "proofs" not in page.parts),
+]
+NOT_YET = {
+    "docs/central.md",
+    "docs/coverage.md",
+    "docs/deployment.md",
+    "docs/faults.md",
+    "docs/kalaja2020.md",
+    "docs/moments-cost.md",
+    "docs/operations.md",
+    "docs/prediction.md",
+    "docs/public_moment.md",
+    "docs/results.md",
+    "docs/scale.md",
+    "docs/security.md",
+    "docs/threat-model.md",
+    "docs/wang2018.md",
+    "docs/whitening.md",
+    "docs/wu2022.md",
+    *(f"docs/{folder}/{page.name}" for folder in ("adr", "design") for page in (ROOT / "docs" / folder).glob("*.md")),
+}
+"""Pages that are still to be rewritten. This list only gets shorter."""
+
+FORBIDDEN = re.compile(r"\b(?:whoever|nobody\s+is\s+told|that\s+which|of\s+which|that\s+of)\b", re.IGNORECASE)
+BEGINNING = re.compile(r"(?:Of|That\s+of)\s+\w+|The\s+same\.")
+SENTENCE = re.compile(r"(?:(?<=[.!?:])[\s\"')]+|\n\s*(?:[*-]|\d+\.|\||#+)?\s*|\|\s*)(?=[A-Z])")
+
+
+def prose(text: str) -> str:
+    """A page without its code, comments, links' targets, quotations, and words in italics, which it only names."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(?: {4}\S|> ).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "`x`", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return re.sub(r"(?<![*\w])\*[^*\s][^*]{0,60}\*(?!\*)", "x", text)
+
+
+def faults(text: str) -> list[str]:
+    """Forbidden words with what follows them, and sentences that begin wrongly."""
+    text = f"\n{text}"
+    found = [text[match.start() : match.end() + 20] for match in FORBIDDEN.finditer(text)]
+    starts = (match.end() for match in SENTENCE.finditer(text))
+    found += [match[0] for start in starts if (match := BEGINNING.match(text, start))]
+    return [" ".join(each.split()) for each in found]
+
+
+def helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """The help of a command, its options and its sub-commands, each with its name."""
+    yield path, command.help or ""
+    yield from ((f"{path} {p.opts[0]}", p.help or "") for p in command.params if isinstance(p, click.Option))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from helps(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("You see it. Of these, two count.", ["Of these"]),
+        ("* Of one member.", ["Of one"]),
+        ("| `x` | Of the split |", ["Of the"]),
+        ("The noise is that\nof a sum.", ["that of a sum."]),
+        ("The file holds it. The same.", ["The same."]),
+        ("The same file again; `that of` and *that of* are named; out of it.\n\n    Of code", []),
+    ],
+)
+def test_what_the_style_sheet_forbids_is_found(text: str, found: list[str]) -> None:
+    assert faults(prose(text)) == found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.relative_to(ROOT).as_posix() not in NOT_YET], ids=str)
+def test_page_keeps_to_the_style_sheet(page: Path) -> None:
+    assert faults(prose(page.read_text())) == []
+
+
+@pytest.mark.slow  # it loads every command
+def test_help_of_commands_keeps_to_the_style_sheet() -> None:
+    assert {name: found for name, text in helps(commingle, "commingle") if (found := faults(prose(text)))} == {}
