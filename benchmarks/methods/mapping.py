@@ -1,4 +1,4 @@
-"""Into the unit ball and back (Kalaja 2020; Wang 2018; docs/design/methods.md#unit-ball).
+"""Into the unit ball and back (Kalaja 2020; Wang 2018; docs/design/estimation.md#unit-ball).
 
 Every map here takes its numbers from `Scales`. Row by row it then reads nothing but the row itself, so it costs
 nothing beyond the method that follows. `scales_from_rows` takes the numbers from the private rows: that is what the

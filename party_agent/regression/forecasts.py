@@ -1,6 +1,6 @@
 """Expected errors of methods, in formulas: from n, second moments, bounds, epsilon and delta alone.
 
-First order in the noise, at features that explain half of the target's variance (docs/design/methods.md#outlook).
+First order in the noise, at features that explain half of the target's variance (docs/design/estimation.md#outlook).
 """
 
 from collections.abc import Callable, Mapping

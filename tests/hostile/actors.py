@@ -14,7 +14,7 @@ An attack is a `Consortium`, an actor or two over it, and what must hold afterwa
         assert "clinic" not in pair.coordinator.found(waiting).approvals
 
 The actors keep the real keys of whom they play and go through the real applications; what is done behind these is done
-in their databases and files, where the real attacker would do it too. `docs/security.md` counts the attacks.
+in their databases and files, where the real attacker would do it too. `docs/security.md` names the claims they test.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The oracle of the edited cell: what an agent sends, and whether it does, is the same whatever a cell has become.
 
 It worked once: a cell edited after registration turned approval into silence for exactly those proposals that named its
-attribute, for no charge, as often as one liked (docs/security.md#attacks-that-worked-once).
+attribute, for no charge, as often as one liked (docs/security.md#claims-and-what-holds-each).
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Linear regression by one holder of all attributes of a task: published private methods (docs/design/methods.md)."""
+"""Linear regression by one holder of all attributes: published private methods (docs/design/estimation.md)."""

@@ -1,4 +1,4 @@
-"""From (epsilon, delta) to the noise of several Gaussian measurements (docs/design/methods.md#calibration).
+"""From (epsilon, delta) to the noise of several Gaussian measurements (docs/design/estimation.md#calibration).
 
 Sources: Dwork, Roth 2014 (classical), Balle, Wang 2018 (analytic: the product's), Bun, Steinke 2016 (zCDP).
 """

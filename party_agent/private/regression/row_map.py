@@ -1,4 +1,4 @@
-"""How encoded rows become the rows of a regression: each from itself and public numbers (docs/design/methods.md)."""
+"""How encoded rows become the rows of a regression: each from itself and public numbers (docs/design/estimation.md)."""
 
 from dataclasses import dataclass
 from math import sqrt

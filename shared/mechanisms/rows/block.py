@@ -44,7 +44,7 @@ def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:
 
 
 class Dgm(RowMechanism):
-    """Plain Gaussian noise on every row: Q + N, n x d (docs/design/mixing.md#plain-noise)."""
+    """Plain Gaussian noise on every row: Q + N, n x d (docs/design/encoding.md#plain-noise)."""
 
     fit_address = "commingle.shared.mechanisms.rows.fit:PLAIN_ROWS"
     planner_address = "commingle.shared.mechanisms.rows.forecast:PLAIN_ROWS"
@@ -70,7 +70,7 @@ DGM = Dgm()
 
 
 class Rmgm(RowMechanism):
-    """Random mixing, then Gaussian noise: S Q + N, k x d (Wu et al. 2022; docs/design/mixing.md).
+    """Random mixing, then Gaussian noise: S Q + N, k x d (Wu et al. 2022; docs/design/encoding.md).
 
     Changing one subject moves one column's multiple of S, whose squared norm is k, or 1 where S is sparse.
     """

@@ -64,7 +64,7 @@ class MixedRows(ABC):
 
 
 def ones_projection(projection: MixedRows, n: int) -> NDArray[np.int64]:
-    """S 1 over ranks 0..n-1, (k,): the public intercept column of docs/design/mixing.md#intercept, free of noise.
+    """S 1 over ranks 0..n-1, (k,): the public intercept column of docs/design/encoding.md#intercept, free of noise.
 
     Args:
         projection: an empty one, of one column.

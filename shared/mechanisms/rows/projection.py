@@ -1,4 +1,4 @@
-"""The exact integer projection Y = S Q (docs/design/mixing.md#projection), streamed over rows.
+"""The exact integer projection Y = S Q (docs/design/encoding.md#projection), streamed over rows.
 
 Exactness. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in whatever
 order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32

@@ -1,4 +1,4 @@
-"""The public seeded sign stream: entries of S = sqrt(k) B (docs/design/mixing.md#sign-stream).
+"""The public seeded sign stream: entries of S = sqrt(k) B (docs/design/encoding.md#sign-stream).
 
 Column i of S (one column per subject) is a stream of bits that depends on the release seed and the subject's
 name only, so that every party on every machine uses the same matrix and nobody stores it:

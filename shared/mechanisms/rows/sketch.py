@@ -1,4 +1,4 @@
-"""The matrices S that rows can be mixed with: dense signs, or one signed entry a column (docs/design/mixing.md).
+"""The matrices S that rows can be mixed with: dense signs, or one signed entry a column (docs/design/encoding.md).
 
 A spec names one by its `projection`. Privacy needs nothing of S but the norm of its columns
 (docs/proofs/projection.md, 1).

@@ -1,4 +1,4 @@
-"""Sparse mixing: every subject's row goes, with a sign, to one row of Y (docs/design/mixing.md#sparse-mixing).
+"""Sparse mixing: every subject's row goes, with a sign, to one row of Y (docs/design/encoding.md#sparse-mixing).
 
 That is the count sketch of Charikar, Chen and Farach-Colton (2002). Its cost does not grow with k.
 """

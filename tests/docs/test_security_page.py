@@ -1,0 +1,21 @@
+"""`docs/security.md` names every file of attacks, its tests exist, and no attack that it claims to stop succeeds."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+NAMED = set(re.findall(r"`(tests/[\w/]+\.py)", PAGE))
+ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "hostile").glob("test_*.py")}
+
+
+def test_tests_that_the_page_names_exist() -> None:
+    assert [name for name in sorted(NAMED) if not (ROOT / name).is_file()] == []
+
+
+def test_every_file_of_attacks_is_named() -> None:
+    assert sorted(ATTACKS - NAMED) == []
+
+
+def test_no_attack_that_the_page_claims_to_stop_succeeds() -> None:
+    assert [name for name in sorted(NAMED) if re.search(r"mark\.xfail", (ROOT / name).read_text())] == []
