@@ -1,4 +1,4 @@
-"""The prior odds of signal: as large as what is lost without any allows (docs/prediction.md)."""
+"""The prior odds of signal: as large as what is lost without any allows (docs/proofs/prediction.md)."""
 
 import math
 

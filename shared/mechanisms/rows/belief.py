@@ -2,7 +2,7 @@
 
 With signal either all directions share it or one feature alone has it. The probability of signal is o B / (1 + o B),
 B the Bayes factor and o the prior odds, which are as large as the loss allows that is to be expected of a label which
-has nothing to do with the features (docs/prediction.md).
+has nothing to do with the features (docs/proofs/prediction.md).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""For prediction: as much of the measurement-error fit as the release gives reason to believe (docs/prediction.md).
+"""For prediction: as much of the measurement-error fit as there is reason to believe (docs/proofs/prediction.md).
 
 In the basis in which noise and moments are both diagonal every direction of the features gets its own factor: what
 undoes the attenuation there, times what is left of a normal prior, times the probability that there is any signal

@@ -1,0 +1,60 @@
+"""The data files in docs/figures, and tables made of them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[3] / "docs"
+RHO = "\N{GREEK SMALL LETTER RHO}"
+Figures = dict[str, str]
+Tables = dict[str, list[str]]
+
+
+@cache
+def read(name: str) -> Any:
+    return json.loads((DOCS / "figures" / f"{name}.json").read_text())
+
+
+def rows(columns: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * len(columns), *body)]
+
+
+def share(kept: Iterable[bool]) -> str:
+    """How many of them hold: `n of m`."""
+    found = list(kept)
+    return f"{sum(found)} of {len(found)}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def mean(values: Iterable[float]) -> float:
+    """Geometric."""
+    found = [log(value) for value in values]
+    return exp(sum(found) / len(found))
+
+
+def transcribed(page: str) -> Tables:
+    """Tables whose benchmark prints them only: as they were on the page, with the commit that measured them."""
+    return {name: rows(table["columns"], table["rows"]) for name, table in read(page)["tables"].items()}
+
+
+def defaults(*tables: str) -> list[str]:
+    """What `commingle party regress` reaches by itself at epsilon 1, beside the method that the papers' pages have."""
+    body = [
+        [
+            r["table"],
+            f"{r['n']:,}",
+            f"{r['boosted_adassp']:.3f}",
+            f"{r['auto']}",
+            f"{r[r['auto']]:.3f}",
+            f"{r['not_private']:.3f}",
+        ]
+        for r in read("regression_goal")["tables"]
+        if r["table"] in tables
+    ]
+    return rows(["table", "n", "`boosted_adassp`", "`auto` takes", "`auto`", "least squares"], body)

@@ -1,0 +1,298 @@
+"""What the pages of our own measurements state."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import log
+from typing import Any
+
+from tests.docs.figures.data import Figures, Tables, defaults, mean, percent, read, rows, share, transcribed
+
+
+def central() -> tuple[Figures, Tables]:
+    found = read("central")
+
+    def cells(kind: str) -> Iterator[tuple[str, float, dict[str, float]]]:
+        for t in found[kind]:
+            for c in t["cells"]:
+                yield t["table"], c["epsilon"], {name: m["median"] for name, m in c["methods"].items()}
+
+    open_fits = ("not private", "public rows only")
+    many, single = list(cells("tables")), list(cells("one_column"))
+
+    def lowest(of: Sequence[tuple[str, float, dict[str, float]]], *names: str) -> str:
+        best = [min((name for name in m if name not in open_fits), key=m.__getitem__) for _, _, m in of]
+        return f"{sum(name in names for name in best)} of {len(best)}"
+
+    adassp, boosted = ("AdaSSP, analytic", "AdaSSP, zCDP"), "BoostedAdaSSP, zCDP"
+    thirds, sub, peer = "AdaSSP in thirds, classical", "Sub-Agg", "diffprivlib, row norm"
+    least = [min(m[a] for a in adassp) for _, _, m in many]
+    over = [m[thirds] / a for (_, _, m), a in zip(many, least, strict=True)]
+    less = {t: None for (t, _, _), r in zip(many, over, strict=True) if r < 1}
+    figures = {
+        "boosted_lowest": lowest(many, boosted),
+        "adassp_lowest": lowest(many, *adassp),
+        "thirds_lowest": lowest(many, thirds),
+        "boosted_over": percent(max(m[boosted] / m[adassp[1]] for _, _, m in many) - 1),
+        "boosted_under": percent(1 - min(m[boosted] / m[adassp[1]] for _, _, m in many)),
+        "calibrations": percent(max(abs(m[adassp[0]] / m[adassp[1]] - 1) for _, _, m in many)),
+        "thirds_over": percent(max(m[thirds] / m[a] for _, _, m in many for a in adassp) - 1),
+        "thirds_less": share(r < 1 for r in over),
+        "thirds_tables": ", ".join(less),
+        "thirds_under": percent(1 - min(over)),
+        "public_lower": share(
+            m["public rows only"] < min(v for name, v in m.items() if name not in open_fits) for _, _, m in many
+        ),
+        "sub_learns": share(m[sub] < 1 for _, e, m in many if e == 3),
+        "sub_below": share(m[sub] < 1 for _, e, m in many if e < 3),
+        "peer_useful": share(min(m[peer], m["diffprivlib, largest sizes"]) < 1 for _, _, m in many),
+        "single_near": f"{100 * max(abs(m[peer] / m[adassp[0]] - 1) for _, _, m in single):.1f} %",
+        "single_below": share(m["diffprivlib, largest sizes"] < m[adassp[0]] for _, _, m in single),
+        "single_under": percent(1 - min(m["diffprivlib, largest sizes"] / m[adassp[0]] for _, _, m in single)),
+        "opendp_above": share(min(m["OpenDP, pure"], m["OpenDP, zCDP"]) > m[adassp[0]] for _, _, m in single),
+        "single_peer": lowest(single, peer, "diffprivlib, largest sizes"),
+    }
+    shown = (*open_fits, adassp[0], boosted, thirds, "ObjPert", "DP-PMTOLSE", peer)
+    pairs = (*open_fits[:1], adassp[0], boosted, "DP-PMTOLSE", peer, "OpenDP, pure")
+    return figures, {
+        name: rows(
+            ["table", "ε", *names],
+            ([t, f"{e:g}", *(f"{m[n]:.3g}" for n in names)] for t, e, m in of if e in epsilons),
+        )
+        for name, of, names, epsilons in (("many", many, shown, {0.1, 1}), ("single", single, pairs, {1}))
+    } | {"users": defaults("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")}
+
+
+def both_sums() -> tuple[Figures, Tables]:
+    sums, later = read("both_sums"), read("later")["cells"]
+    product, boosted = "AdaSSP of the product", "BoostedAdaSSP of the product"
+
+    def over(name: str, key: str = "over_base") -> list[float]:
+        return [c["methods"][name][key] for c in later]
+
+    def compared(name: str) -> list[str]:
+        logs, errors = [log(v) for v in over(name)], over(name, "log_se")
+        clear = [value / error for value, error in zip(logs, errors, strict=True)]
+        return [
+            name,
+            f"{mean(over(name)):.3g}",
+            share(value < -2 for value in clear),
+            share(value > 2 for value in clear),
+        ]
+
+    others = [name for name in later[0]["methods"] if name != "AdaSSP"]
+    figures = {
+        "product_tuning": percent(1 - sums["tuning"][product]["all"]),
+        "product_reporting": percent(1 - sums["reporting"][product]["all"]),
+        "boosted_tuning": percent(1 - sums["tuning"][boosted]["all"]),
+        "boosted_reporting": percent(1 - sums["reporting"][boosted]["all"]),
+        "weights": percent(
+            max(
+                sums["tuning"][f"at once, k = {a:g}"]["all"] / sums["tuning"][f"at once, k = {b:g}"]["all"] - 1
+                for a in (0.25, 0.5, 1)
+                for b in (0.25, 0.5, 1)
+            )
+        ),
+        "five": percent(1 - mean(over("BoostedAdaSSP, T = 5"))),
+    }
+    return figures, {
+        "sums": rows(
+            ["", "tuning tables", "reporting tables"],
+            (
+                [name, f"{by['all']:.3f}", f"{sums['reporting'][name]['all']:.3f}"]
+                for name, by in sums["tuning"].items()
+            ),
+        ),
+        "later": rows(["method", "error over AdaSSP's", "lower in", "higher in"], map(compared, others)),
+    }
+
+
+def prediction() -> tuple[Figures, Tables]:
+    found, floor = read("stages"), -0.3
+    groups: dict[tuple[str, bool], dict[float, list[Any]]] = {}
+    for r in found:
+        groups.setdefault((r["mechanism"], r["tuning"]), {}).setdefault(r["epsilon"], []).append(r)
+
+    def average(part: Sequence[Mapping[str, float]], stage: str) -> float:
+        """Of R², a value below the floor counted as the floor."""
+        return sum(max(r[stage], floor) for r in part) / len(part)
+
+    means = {
+        key: {e: (average(part, "one"), average(part, "two")) for e, part in by.items()} for key, by in groups.items()
+    }
+    below = [r for r in found if r["one"] - r["two"] > 0.03]
+    figures = {
+        "two_better": share(two > one for by in means.values() for one, two in by.values()),
+        "tuning_gain": " to ".join(f"{value:.3f}" for value in means["moments", True][1.0]),
+        "reporting_gain": " to ".join(f"{value:.3f}" for value in means["moments", False][1.0]),
+        "below": f"{len(below)} of {len(found)}",
+        "below_tables": ", ".join(dict.fromkeys(r["table"] for r in below)),
+    }
+    epsilons = list(next(iter(groups.values())))
+    stages = rows(
+        ["mechanism", "half (tables)", *(f"ε = {e:g}" for e in epsilons)],
+        (
+            [m, f"{'tuning' if tuning else 'reporting'} ({len(groups[m, tuning][epsilons[0]])})"]
+            + [f"{one:.3f}, {two:.3f}" for one, two in by.values()]
+            for (m, tuning), by in means.items()
+        ),
+    )
+    return figures, transcribed("prediction") | {"stages": stages}
+
+
+CHOSEN_ON = {"airfoil", "bike_hour", "concrete", "elevators", "skillcraft", "winequality_white", "support2"}
+
+
+def coverage() -> tuple[Figures, Tables]:
+    found = read("coverage")["results"]
+    silent = [r["silent_mean"] for r in found if r["silent_mean"] is not None]
+    cut = [r for r in read("stage_intervals")["covered"] if r["two"] == r["two"]]
+    mixed: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for r in read("sparse")["results"]:
+        mixed.setdefault((r["table"], r["n"], r["k"], r["epsilon"]), {})[r["projection"]] = r
+    apart = [m["sparse"]["coverage"] - m["dense"]["coverage"] for m in mixed.values()]
+    figures = {
+        "silent_least": f"{min(silent):.3f}",
+        "silent_most": f"{max(silent):.3f}",
+        "cut_least": f"{min(r['two'] for r in cut):.2f}",
+        "cut_below": share(r["two"] < 0.93 for r in cut),
+        "bare_least": f"{min(r['uncounted'] for r in cut):.2f}",
+        "bare_below": share(r["uncounted"] < 0.93 for r in cut),
+        "one_stage": share(r["one"] == r["one"] for r in cut),
+        "sparse_mean": f"{sum(apart) / len(apart):.3f}",
+        "sparse_least": f"{min(apart):.3f}",
+        "sparse_most": f"{max(apart):.3f}",
+        "sparse_lines": f"{len(apart)}",
+    }
+    groups: dict[tuple[bool, str, float], list[Any]] = {}
+    for r in sorted(cut, key=lambda r: (r["table"] not in CHOSEN_ON, r["mechanism"], r["epsilon"])):
+        groups.setdefault((r["table"] in CHOSEN_ON, r["mechanism"], r["epsilon"]), []).append(r)
+    real = [r for r in found if not r["table"].startswith("synthetic") and r["warned"] < 1]
+    return figures, {
+        "real": rows(
+            ["table", "k", "ε", "coverage", "least", "warned", "without warning"],
+            ([r["table"] + ", released for real" * r["exact"], *_covered(r)] for r in real),
+        ),
+        "cut": rows(
+            ["tables", "mechanism", "ε", "settings", "coverage", "least", "least without the allowance"],
+            (
+                [
+                    "chosen on" if chosen else "others",
+                    mechanism,
+                    f"{epsilon:g}",
+                    f"{len(part)}",
+                    f"{sum(r['two'] for r in part) / len(part):.3f}",
+                    f"{min(r['two'] for r in part):.3f}",
+                    f"{min(r['uncounted'] for r in part):.3f}",
+                ]
+                for (chosen, mechanism, epsilon), part in groups.items()
+            ),
+        ),
+    }
+
+
+def _covered(r: Mapping[str, Any]) -> list[str]:
+    k = "dgm" if r["k"] is None else f"{r['k']:,}"
+    quiet = "-" if r["silent_mean"] is None else f"{r['silent_mean']:.3f}"
+    return [k, f"{r['epsilon']:g}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{100 * r['warned']:.1f} %", quiet]
+
+
+WAITED = {
+    "`commingle --help`",
+    "`commingle simulate --help`",
+    "`commingle party serve`, until it listens",
+    "`commingle fit`, a small release",
+    "`rmgm`, 48 000 rows, 3 parties, each release: last approval to publication",
+    "`moments`, the same",
+    "`git clone`, then `make .venv/.ready`",
+    "first demo, whose processes compile their loops",
+    "second demo",
+    "one fit, one verify",
+}
+
+
+def results() -> tuple[Figures, Tables]:
+    found = read("results")["tables"]
+    tables = transcribed("results")
+    work = {
+        "sparse": "`rmgm`, sparse",
+        "dense": "`rmgm`, dense",
+        "moments": "`moments`, own block",
+        "scikit-learn": "scikit-learn, streamed",
+        "pandas": "pandas and scikit-learn",
+        "exchange": "`exchange`, three parties",
+        "MPyC": "MPyC, three parties",
+    }
+    last = {r["work"]: r for r in read("scale")["results"]}
+    largest = [r for r in last.values() if r["work"] in work]
+    private = {name: {(r[0], r[1]): r[6] for r in found[name]["rows"]} for name, *_ in found["least squares"]["rows"]}
+    attacks = [[float(cell) for cell in r[2:]] for r in found["attacks"]["rows"]]
+    settings = [(m, e) for m in ("rmgm", "dgm") for e in ("1", "3", "100")]
+    figures = {
+        "within_claim": share(demonstrated <= claimed for claimed, _, demonstrated, _ in attacks),
+        "broken_found": share(broken > claimed for claimed, _, _, broken in attacks),
+        "sampled": _span(float(r[1].removesuffix(" million")) for r in found["noise"]["rows"]),
+        "over_opendp": _span(float(r[3]) for r in found["noise"]["rows"]),
+        "over_sklearn": _span(float(r[4]) for r in found["learner"]["rows"]),
+        "threads": _span(float(cell) for r in found["threads"]["rows"] for cell in r[1:]),
+    }
+    for name in ("latency", "first minute"):
+        tables[name] = rows(found[name]["columns"], (r for r in found[name]["rows"] if r[0] in WAITED))
+    return figures, tables | {
+        "real": rows(
+            ["table (n)", *(f"`{m}`, ε = {e}" for m, e in settings), "least squares"],
+            (
+                [f"{name} ({n})", *(private[name][s].split(" ")[0] for s in settings), exact]
+                for name, n, _, exact in found["least squares"]["rows"]
+            ),
+        ),
+        "scale": rows(
+            ["work", "rows", "CPU s", "ns a row", "peak memory"],
+            (
+                [
+                    work[r["work"]],
+                    f"{r['n']:,}",
+                    f"{r['cpu_seconds']:.3g}",
+                    f"{1e9 * r['cpu_seconds'] / r['n']:,.0f}",
+                    f"{r['peak_megabytes']:.0f} MB",
+                ]
+                for r in largest
+            ),
+        ),
+    }
+
+
+def _span(values: Iterable[float]) -> str:
+    found = sorted(values)
+    return f"{found[0]:g} to {found[-1]:g}"
+
+
+def moments_cost() -> tuple[Figures, Tables]:
+    found = read("moments-cost")["tables"]
+    proved = {found["exchange"]["rows"][i - 1][0]: r for i, r in enumerate(found["exchange"]["rows"]) if i % 2}
+    figures = {
+        "consortium": found["consortium"]["rows"][-1][1].strip("*"),
+        "seconds": proved["100,000, 3 x 10"][5].strip("*"),
+        "megabytes": proved["100,000, 3 x 10"][6],
+        "within_noise": share(abs(float(r[3])) <= 2 * float(r[4]) for r in found["accuracy"]["rows"]),
+        "variance": " ± ".join(found["variance"]["rows"][-1][2:]),
+        "forward": f"{float(found['transforms']['rows'][0][2]) / float(found['transforms']['rows'][2][2]):.1f}",
+        "backward": f"{float(found['transforms']['rows'][0][3]) / float(found['transforms']['rows'][2][3]):.1f}",
+    }
+    return figures, transcribed("moments-cost")
+
+
+def whitening() -> tuple[Figures, Tables]:
+    found = read("whitening")["tables"]["whitening"]["rows"]
+    cells = [(r[:4], [[float(v) for v in cell.split(", ")] for cell in r[4:]]) for r in found]
+    shrunken = [(key, values) for key, values in cells if key[3] == "shrunken"]
+    figures = {
+        "beats_plain": share(white[1] > plain[1] for _, (plain, _, white) in shrunken),
+        "beats_norm": share(white[1] > norm[1] for _, (_, norm, white) in shrunken),
+        "norm_most": f"{max(white[1] - norm[1] for _, (_, norm, white) in shrunken):.2f}",
+        "norm_least": f"{min(white[1] - norm[1] for _, (_, norm, white) in shrunken):.2f}",
+    }
+    return figures, {
+        "whitening": rows(
+            ["table", "mechanism", "ε", "plain", "row norm", "whitened"],
+            ([*r[:3], *r[4:]] for r in found if r[3] == "shrunken"),
+        )
+    }

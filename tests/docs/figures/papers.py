@@ -1,0 +1,362 @@
+"""What the pages of papers state: wu2022, wang2018, kalaja2020, public_moment."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import log
+from typing import Any
+
+import numpy as np
+
+from tests.docs.figures.data import RHO, Figures, Tables, defaults, mean, percent, read, rows, share
+
+PUBLISHED = ("BGM-OLS", "DGM-OLS", "RMGM-OLS best k")
+PRIVATE = ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")
+OURS = "Commingle's AdaSSP"
+SHOWN = ("airfoil", "bike", "elevators", "keggundirected", "kin40k", "pol", "wine")
+
+
+def wu2022() -> tuple[Figures, Tables]:
+    found, users = read("wu2022"), {(r["table"], r["mechanism"], r["epsilon"]): r for r in read("stages")}
+    cells = {(c["n"], c["epsilon"]): c for c in found["synthetic"]}
+    means = {key: {name: m["mean"] for name, m in cell["methods"].items()} for key, cell in cells.items()}
+    real = {
+        (t["table"], c["epsilon"]): {name: m["mean"] for name, m in c["methods"].items()}
+        for t in found["real"]
+        for c in t["cells"]
+    }
+    large, ten = means[1_000_000, 1.0], means[10_000, 1.0]
+    ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
+    over = [m[ours] / m[best] for m in means.values()]
+    shown = ("BGM-OLS", "DGM-OLS", "RMGM-OLS k=n^(2/3)", best, "Commingle measurement_error", ours, moments)
+    fits = ("OLS", "constant", *PUBLISHED, ours, moments)
+    names = ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500")
+    figures = {
+        "large_measured": f"{large['Commingle measurement_error']:.3f}",
+        "large_shrunken": f"{large[ours]:.3f}",
+        "large_moments": f"{large[moments]:.2g}",
+        "large_rule": f"{large['RMGM-OLS k=n^(2/3)']:.3f}",
+        "large_best": f"{large[best]:.3f}",
+        "times_best": f"{large[best] / large[moments]:.0f}",
+        "ten_moments": f"{ten[moments]:.3f}",
+        "ten_rows": f"{min(value for name, value in ten.items() if name not in {'OLS', moments}):.3f}",
+        "no_worse": share(value <= 1 for value in over),
+        "worst_over": f"{100 * (max(over) - 1):.2f} %",
+        "best_over": f"{1 / min(over):.2f}",
+        "measured_over": f"{max(m['Commingle measurement_error'] / m[best] for m in means.values()):.2f}",
+        "rmgm_lowest": share(min(PUBLISHED, key=m.__getitem__) == best for m in real.values()),
+        "constant_lower": share(m["constant"] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "shrunken_lower": share(m[ours] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "shrunken_learns": share(m[ours] < m["constant"] for m in real.values()),
+        "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
+    }
+    tables = {
+        "synthetic": rows(
+            [
+                "n",
+                "‖w‖",
+                "BGM",
+                "DGM",
+                "RMGM, n^(2/3)",
+                "RMGM, best k",
+                "`measurement_error`",
+                "`shrunken`",
+                "`moments`",
+            ],
+            (
+                [f"{n:,}", f"{cells[n, e]['norm_of_w']:.3f}", *(f"{m[name]:.3g}" for name in shown)]
+                for (n, e), m in means.items()
+                if e == 1 and n in {1000, 10_000, 100_000, 1_000_000}
+            ),
+        ),
+        "real": rows(
+            ["table", "OLS", "constant", "BGM", "DGM", "RMGM, best k", "`shrunken`", "`moments`"],
+            ([table, *(f"{1000 * m[name]:.3g}" for name in fits)] for (table, e), m in real.items() if e == 1),
+        ),
+        "users": rows(
+            ["table", *(f"`{m}`, ε = {e:g}" for m in ("rmgm", "moments") for e in (1, 3)), "least squares"],
+            (
+                [
+                    name,
+                    *(f"{users[name, m, e]['two']:.3f}" for m in ("rmgm", "moments") for e in (1, 3)),
+                    f"{users[name, 'moments', 1]['exact']:.3f}",
+                ]
+                for name in names
+            ),
+        ),
+        "rates": list(_rates(found["rates"])),
+    }
+    return figures, tables
+
+
+def _rates(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Medians, and in brackets the exponent since a tenth of the rows."""
+    names = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
+    body = []
+    for before, r in list(pairwise(found))[::2]:
+        steps = [log(r["median"][m] / before["median"][m]) / log(r["n"] / before["n"]) for m in names]
+        cells = [f"{r['median'][m]:.3g} ({step:.2f})" for m, step in zip(names, steps, strict=True)]
+        body.append([f"{r['n']:.0e}".replace("+", ""), *cells])
+    yield from rows(["n", "DGM-OLS", "RMGM-OLS, n^(2/3)", "RMGM-OLS, best k", "`moments`"], body)
+
+
+def wang2018() -> tuple[Figures, Tables]:
+    found = read("wang2018")
+    tables = [(t["table"], t["methods"]) for t in found["table3"]]
+    mse = [{name: m["mse"] for name, m in methods.items()} for _, methods in tables]
+    variants = [name for name in tables[0][1] if name in PRIVATE or name.endswith("his code")]
+
+    def published(methods: Mapping[str, Any], name: str) -> float:
+        return float(methods[name.partition(",")[0]]["published"]["mse"])
+
+    def above(name: str) -> str:
+        return str(sum(m[name]["mse"] > published(m, name) for _, m in tables))
+
+    def inside(name: str) -> str:
+        return share(m[name]["inside"] for _, m in tables)
+
+    def between(name: str) -> str:
+        return share(m[name]["least"] <= published(m, name) <= m[name]["most"] for _, m in tables)
+
+    over = {
+        name: [(r["mean_squared_error"][name] / r["mean_squared_error"]["OLS"], r["n"]) for r in found["efficiency"]]
+        for name in found["efficiency"][0]["mean_squared_error"]
+    }
+    rates = _rates_of([r for r in found["bounds"] if r["d"] == 10])
+    code = {r["table"]: r for r in read("regression_goal")["tables"]}
+    at_hand = [code[name] for name, _ in tables if name in code]
+    figures = {
+        "inside": share(m[name]["inside"] for _, m in tables for name in ("trivial", "non_private", *PRIVATE)),
+        "adassp_inside": inside("AdaSSP"),
+        "adassp_above": above("AdaSSP"),
+        "adassp_code": between("AdaSSP, his code"),
+        "adassp_code_above": above("AdaSSP, his code"),
+        "adaops_inside": inside("AdaOPS"),
+        "adaops_above": above("AdaOPS"),
+        "adaops_code": between("AdaOPS, his code"),
+        "adaops_code_above": above("AdaOPS, his code"),
+        "objpert_inside": inside("ObjPert"),
+        "objpert_code": inside("ObjPert, his code"),
+        "ssp_inside": inside("SSP"),
+        "ssp_code": inside("SSP, his code"),
+        "below_adassp": share(m["Commingle"] < m["AdaSSP"] for m in mse),
+        "less_than_adassp": percent(1 - mean(m["Commingle"] / m["AdaSSP"] for m in mse)),
+        "below_published": share(
+            m["Commingle"]["mse"] < min(published(m, name) for name in PRIVATE) for _, m in tables
+        ),
+        "below_trivial": share(m["Commingle"] < m["trivial"] for m in mse),
+        "adassp_below_trivial": share(m["AdaSSP"] < m["trivial"] for m in mse),
+        **{
+            f"{name.lower()}_peak_{what}": f"{max(over[f'{name}, ε = 0.1'])[part]:,.0f}"
+            for name in ("SSP", "AdaSSP", "AdaOPS")
+            for part, what in enumerate(("height", "rows"))
+        },
+        "ends_one": ", ".join(f"{over[f'{name}, ε = 1'][-1][0]:.2f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
+        "ends_tenth": ", ".join(f"{over[f'{name}, ε = 0.1'][-1][0]:.0f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
+        "rates_n": _exponents(rates, 0),
+        "rates_epsilon": _exponents(rates, 1),
+        **{f"ops_{what}": f"{rates['OPS'][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
+        **{f"ours_{what}": f"{rates[OURS][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
+        "ours_one": f"{over[f'{OURS}, ε = 1'][-1][0]:.2f}",
+        "ours_tenth": f"{over[f'{OURS}, ε = 0.1'][-1][0]:.1f}",
+        "auto_better": share(r[r["auto"]] > r["boosted_adassp"] for r in at_hand if r["auto"] != "boosted_adassp"),
+    }
+    return figures, {
+        "variants": rows(
+            ["column", "inside ± 3", "between our least and most run", "ours is above the published value in"],
+            ([name, inside(name), between(name), above(name)] for name in sorted(variants)),
+        ),
+        "table3": rows(
+            ["table", "n", "trivial", "least squares", "AdaSSP, ours", "published", "AdaSSP, his code", "Commingle"],
+            (
+                [
+                    t["table"],
+                    f"{t['n']:,}",
+                    *(f"{t['methods'][m]['mse']:.3g}" for m in ("trivial", "non_private", "AdaSSP")),
+                    f"{t['methods']['AdaSSP']['published']['mse']:.3g}",
+                    *(f"{t['methods'][m]['mse']:.3g}" for m in ("AdaSSP, his code", "Commingle")),
+                ]
+                for t in found["table3"]
+                if t["table"] in SHOWN
+            ),
+        ),
+        "efficiency": rows(
+            ["n", *(name for name in over if name.endswith("ε = 1"))],
+            (
+                [f"{r['n']:,}", *(f"{values[i][0]:.3g}" for name, values in over.items() if name.endswith("ε = 1"))]
+                for i, r in enumerate(found["efficiency"])
+                if i % 4 == 3
+            ),
+        ),
+        "users": defaults(*SHOWN),
+    }
+
+
+def _rates_of(found: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Exponents of n and of epsilon, by least squares."""
+    at = np.log([[np.e, r["n"], r["epsilon"]] for r in found])
+    errors = {name: np.log([r["excess"][name] for r in found]) for name in found[0]["excess"]}
+    return {name: np.linalg.lstsq(at, error, rcond=None)[0][1:].tolist() for name, error in errors.items()}
+
+
+def _exponents(rates: Mapping[str, Sequence[float]], place: int) -> str:
+    """The range of those that table 1 says are alike."""
+    found = sorted(rates[name][place] for name in PRIVATE if name != "OPS")
+    return f"{found[-1]:.2f} to {found[0]:.2f}"
+
+
+def kalaja2020() -> tuple[Figures, Tables]:
+    found = read("kalaja2020")["tables"]
+
+    def of(number: str) -> Iterator[tuple[str, dict[str, dict[float, float]]]]:
+        for t in found:
+            title = next(title for title in t["figures"] if title.startswith(number))
+            yield t["table"], {name: dict(values) for name, values in t["figures"][title].items()}
+
+    def moved(number: str, name: str, base: str) -> list[float]:
+        """How much more error than with the base, in every cell that has both."""
+        return [f[name][e] / f[base][e] - 1 for _, f in of(number) for e in f[base] if e in f[name]]
+
+    rows_ada, rows_ssp = (moved("4.3", f"{m}, row", f"{m}, largest") for m in ("AdaSSP", "SSP"))
+    ssp = [(e, f["SSP, classical"][e]) for _, f in of("4.1") for e in f["SSP, classical"]]
+    pairs = (("4.3", "row"), ("4.3", "largest"), ("4.4", "label too"))
+    ahead = [value for number, what in pairs for value in moved(number, f"SSP, {what}", f"AdaSSP, {what}")]
+    clipped = {c: moved("4.7", f"c = {c}", "none") for c in ("1", "1.3", "1.6", "2")}
+    unclipped = dict(of("4.7"))
+    twice = [
+        f[f"c = {c}"][e] / unclipped[t][f"c = {c}"][e] - 1 for t, f in of("4.8") for c in clipped for e in f["none"]
+    ]
+    plain = {t: f["not private"] for t, f in of("4.1")}
+    ours = dict(of("At our"))
+    tenth = [
+        1 - (f["Commingle, row"][0.1] - plain[t][0.1]) / (f["AdaSSP, row"][0.1] - plain[t][0.1])
+        for t, f in ours.items()
+    ]
+    label = moved("4.4", "AdaSSP, label too", "AdaSSP, rows alone")
+    bare = [f["not private, label too"][0.1] / f["not private, rows alone"][0.1] - 1 for _, f in of("4.4")]
+    figures = {
+        "ssp_tenth": share(value > 1 for e, value in ssp if e == 0.1),
+        "ssp_third": share(value > 1 for e, value in ssp if e == 0.3),
+        "ssp_one": share(value > 1 for e, value in ssp if e >= 1),
+        "ssp_most": f"{max(value for _, value in ssp):.1f}",
+        "classical_most": percent(max(moved("4.2", "classical", "published"))),
+        "analytic_less": percent(-min(moved("4.2", "analytic", "published"))),
+        "rows_adassp": share(value < 0 for value in rows_ada),
+        "rows_ssp": share(value < 0 for value in rows_ssp),
+        "rows_most": percent(-min(rows_ada)),
+        "label_worst": percent(max(label)),
+        "label_best": percent(-min(label)),
+        "label_plain": f"{100 * min(bare):.0f} to {percent(max(bare))}",
+        "split_most": f"{100 * max(map(abs, moved('4.5', 'after', 'before'))):.1f} %",
+        "intercept_most": percent(max(moved("4.6", "with", "without"))),
+        "clip_one": percent(-min(clipped["1"])),
+        "clip_more": percent(-min(clipped["1.3"])),
+        "twice_worst": percent(max(twice)),
+        "twice_best": percent(-min(twice)),
+        "ahead": share(value > 0 for value in ahead),
+        "ahead_most": f"{1 + max(ahead):.0f}",
+        "least_squares": ", ".join(f"{plain[t][1.0]:.3g}" for t in ours),
+        "removed_least": percent(min(tenth)),
+        "removed_most": percent(max(tenth)),
+    }
+    shown, methods = (0.1, 1.0, 3.0), ("AdaSSP", "Commingle")
+    return figures, {
+        "side": rows(
+            ["table", "rows divided by", *(f"{m}, ε = {e:g}" for e in shown for m in methods)],
+            (
+                [t, words, *(f"{f[f'{m}, {how}'][e]:.3g}" for e in shown for m in methods)]
+                for how, words in (("row", "their norms"), ("largest, c = 1.3", "the largest norm, clipped at c = 1.3"))
+                for t, f in ours.items()
+            ),
+        ),
+        "users": defaults("airfoil", "bike", "elevators", "protein"),
+    }
+
+
+def public_moment() -> tuple[Figures, Tables]:
+    found = read("public_moment")
+    cells: dict[str, dict[tuple[float, int], dict[str, float]]] = {}
+    for number in ("1", "4", "4, without row norm"):
+        for r in found["figures"][number]:
+            cells.setdefault(number, {}).setdefault((r["rho"], r["n"]), {})[r["method"]] = r["median"]
+    private, public, paper, tight, ours = (
+        "DP-OLSE, private radii",
+        "DP-OLSE, public radii",
+        "DP-PMTOLSE, published",
+        "DP-PMTOLSE, tight",
+        "DP-PMTOLSE, Commingle",
+    )
+    one, wine, plain = (cells[number] for number in ("1", "4", "4, without row norm"))
+
+    def span(over: str, under: str, *, of: Iterable[Mapping[str, float]]) -> list[float]:
+        return sorted(m[over] / m[under] for m in of)
+
+    gain, closer, both = (span(a, b, of=one.values()) for a, b in ((private, paper), (paper, tight), (ours, tight)))
+    radii = [abs(r - 1) for figure in cells.values() for r in span(public, private, of=figure.values())]
+    order = [n for rho, n in one if rho == 2 and one[10, n][private] > one[2, n][paper]]
+    few = {(r["n"], r["public"]): r["median"] for r in found["figures"]["3"] if r["method"] == paper}
+    figures = {
+        "transform": f"{gain[0]:.1f} to {gain[-1]:.1f}",
+        "tight": f"{closer[0]:.1f} to {closer[-1]:.1f}",
+        "both": f"{100 * (1 - both[-1]):.0f} to {percent(1 - both[0])}",
+        "radii": percent(max(radii)),
+        "order_from": f"{min(order):,}",
+        "base_first": f"{one[10, 3000][private]:.3f}",
+        "paper_first": f"{one[2, 3000][paper]:.3f}",
+        "ours_first": f"{one[2, 3000][ours]:.3f}",
+        "wine_paper": f"{wine[5, 4649][paper]:.3f}",
+        "wine_base": f"{wine[500, 4649][private]:.2f}",
+        "wine_ours": f"{wine[5, 4649][ours]:.3f}",
+        "scores_paper": f"{plain[5, 4649][paper]:.2f}",
+        "scores_base": f"{plain[500, 4649][private]:.2f}",
+        "scores_ours": f"{plain[5, 4649][ours]:.2f}",
+        "few_least": f"{min(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
+        "few_most": f"{max(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
+    }
+    shown = (private, paper, tight, ours)
+    conditions = [(f"made up, {c['public']} public rows", c) for c in found["conditions"]]
+    conditions += [(f"wine, {c['normalisation']}", c) for c in found["wine_conditions"]]
+    stable: dict[tuple[int, float], dict[str, Any]] = {}
+    for r in found["stability"]:
+        stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
+    return figures, {
+        "conditions": rows(
+            ["rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed"],
+            (
+                [
+                    name,
+                    *(
+                        f"{c[key]:.3g}"
+                        for key in ("condition_before", "condition_after", "least_before", "least_after")
+                    ),
+                ]
+                for name, c in conditions
+            ),
+        ),
+        "one": rows(
+            [RHO, "n", *shown],
+            (
+                [f"{rho:g}", f"{n:,}", *(f"{m[s]:.3g}" for s in shown)]
+                for (rho, n), m in sorted(one.items(), key=lambda cell: cell[0][::-1])
+                if n in {3000, 3500, 10_000}
+            ),
+        ),
+        "wine": rows(
+            ["rows", RHO, *shown],
+            (
+                [name, f"{rho:g}", *(f"{m[s]:.3g}" for s in shown)]
+                for name, figure in (("divided by their norms", wine), ("z-scores", plain))
+                for (rho, n), m in figure.items()
+                if n == 4649
+            ),
+        ),
+        "stability": rows(
+            ["n", RHO, public, paper],
+            (
+                [f"{n:,}", f"{rho:g}", *(f"{m[s]['median']:.2g} ({m[s]['met']:.0%})" for s in (public, paper))]
+                for (n, rho), m in stable.items()
+                if n in {3000, 10_000, 25_000}
+            ),
+        ),
+        "users": defaults("winequality_white"),
+    }
